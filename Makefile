@@ -1,0 +1,68 @@
+# make            format, then everything `make test` does
+# make test       lint, types, tests; what CI runs. ARGS="-k lease" narrows the tests
+# make check      lint and types only, changing nothing
+# make format     rewrite the sources in the project's format
+# make bench      run the benchmarks
+# make clean      remove caches and build output
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+ARGS   ?=
+
+# Folders that hold Python today: mypy takes a missing or empty one for a mistake.
+SOURCES := $(strip $(foreach folder,windlass tests bench examples,\
+	$(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder))))
+
+# Races need at least two workers to happen; more than four only contend for the disk.
+WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(4, max(2, os.cpu_count() or 2)))')
+
+# pyright comes whole in its wheel; without these it would look for a newer release first.
+export PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT := 1
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.PHONY: all test check format bench clean
+# The steps share caches, and the order is the meaning: format before check before test.
+.NOTPARALLEL:
+
+all: format test
+
+test: check
+	$(BIN)/python -m pytest -n $(WORKERS) -q -ra $(ARGS)
+	@echo "format, lint, types and tests: all passed"
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(SOURCES)
+	$(BIN)/pyright $(SOURCES)
+
+format: $(STAMP)
+	$(BIN)/ruff check --select I --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	@if [ -f bench/__main__.py ]; then \
+		$(BIN)/python -m bench $(ARGS); \
+	elif ls bench/*.py >/dev/null 2>&1; then \
+		echo "Benchmarks; run one with:"; \
+		for script in bench/*.py; do \
+			name=$$(basename $$script .py); \
+			case $$name in _*) ;; *) echo "  $(BIN)/python -m bench.$$name" ;; esac; \
+		done; \
+	else \
+		echo "There are no benchmarks yet: bench/ holds no scripts."; \
+	fi
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Windlass needs Python 3.11 or newer; try make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+# The environment itself stays; without its stamp the next run brings it up to date.
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	rm -f $(STAMP)

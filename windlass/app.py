@@ -1,0 +1,194 @@
+"""The application: its settings and tasks, enqueueing, and where operations are run.
+
+Reading and control are in `face`. A method whose name begins with `a` awaits; apart from that the two
+are the same, and a test compares them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .connections import Connection
+from .errors import InvalidSetting, SchemaMissing
+from .face import Face
+from .graph import new_jobs
+from .job import Job
+from .model import Enqueued, NewJob
+from .operation import Op
+from .retry import Seconds, micros
+from .sql import check_prefix
+from .sqlite.engine import SqliteEngine
+from .store.retention import Ages
+from .task import Call, Task, Tasks
+
+if TYPE_CHECKING:
+    from .store import Store
+
+T = TypeVar("T")
+
+DEFAULT_URL = "sqlite:///windlass.db"
+
+
+class Windlass(Face):
+    """Durable background work in the application's own database.
+
+    Opens lazily and creates its tables on first use, unless migrate=False. `durable=False` lets
+    a power cut take the last commits (never a kill), for speed. Retention: how long ended chains
+    are kept, None for ever.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        prefix: str = "windlass_",
+        lock_timeout: Seconds = 5.0,
+        migrate: bool = True,
+        durable: bool = True,
+        payload_limit: int = 1024 * 1024,
+        keep_completed: Seconds | None = timedelta(days=7),
+        keep_failed: Seconds | None = timedelta(days=30),
+        keep_cancelled: Seconds | None = timedelta(days=30),
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.url = url or os.environ.get("WINDLASS_URL") or DEFAULT_URL
+        self.payload_limit = payload_limit
+        self._migrate = migrate
+        self._ready = False
+        self._preparing = Lock()
+        self._ages = Ages(*(
+            None if keep is None else micros(keep, "a retention time")
+            for keep in (keep_completed, keep_failed, keep_cancelled)
+        ))  # fmt: skip
+        patience = micros(lock_timeout, "lock_timeout") / 1e6
+        if patience < 0:
+            raise InvalidSetting("lock_timeout cannot be negative")
+        if payload_limit < 1:
+            raise InvalidSetting("payload_limit is a number of bytes from 1")
+        if self.url.startswith(("postgresql:", "postgres:")):
+            raise InvalidSetting("PostgreSQL is not supported by this release yet: use sqlite:///")
+        self.engine = SqliteEngine(
+            self.url, prefix=check_prefix(prefix), lock_timeout=patience, durable=durable,
+            clock=clock,
+        )  # fmt: skip
+
+    @property
+    def store(self) -> Store:
+        """The operations, for composing several into one transaction."""
+        return self.engine.store
+
+    def include(self, tasks: Tasks, prefix: str = "") -> None:
+        """Take in a set of tasks, each name with the prefix in front."""
+        for name, task in tasks.registry.items():
+            self._register(task, prefix + name)
+
+    def _register(self, task: Task[..., Any], name: str) -> None:
+        super()._register(task, name)
+        task.join(self, name)
+
+    # ---- running operations
+
+    def run(self, op: Op[T], on: object = None) -> T:
+        """Run an operation: in a transaction of its own, or in the caller's."""
+        if on is None:
+            self._prepare()
+            return self.engine.run(op)
+        connection = self.engine.recognise(on)
+        if not self._ready:
+            self._prepare_for(connection, connection.newest_migration())
+        return connection.run(op)
+
+    async def arun(self, op: Op[T], on: object = None) -> T:
+        if on is None:
+            if not self._ready:
+                await asyncio.to_thread(self._prepare)
+            return await self.engine.arun(op)
+        connection = self.engine.recognise(on)
+        if not self._ready:
+            newest = await connection.anewest_migration()
+            await asyncio.to_thread(self._prepare_for, connection, newest)
+        return await connection.arun(op)
+
+    def _prepare(self) -> None:
+        """On first use: the file, and its tables."""
+        if self._ready:
+            return
+        with self._preparing:
+            self.engine.prepare()
+            if self._migrate:
+                self.engine.migrate()
+            else:
+                self.engine.check_schema()
+            self._ready = True
+
+    def _prepare_for(self, connection: Connection, newest: str | None) -> None:
+        """First use is on a caller's connection: never wait for a lock that the caller holds."""
+        if newest in self.engine.migrations.names:
+            return
+        if connection.in_transaction:
+            raise SchemaMissing(
+                "the database has no Windlass tables of this release, and they cannot be made "
+                "while your transaction is open: call app.migrate() first"
+            )
+        self._prepare()
+
+    # ---- enqueue
+
+    def enqueue_many(self, calls: Sequence[Call[Any]], *, on: object = None) -> list[Job[Any]]:
+        """Store many calls in one transaction; jobs come back in the order given.
+
+        A call in the `after=` of another is stored with it: a whole graph at once.
+        """
+        return self._handles(self.run(self.store.enqueue(self._new_jobs(calls, on)), on), calls)
+
+    async def aenqueue_many(
+        self, calls: Sequence[Call[Any]], *, on: object = None
+    ) -> list[Job[Any]]:
+        jobs = self._new_jobs(calls, on)
+        return self._handles(await self.arun(self.store.enqueue(jobs), on), calls)
+
+    def _new_jobs(self, calls: Sequence[Call[Any]], on: object) -> list[NewJob]:
+        for call in calls:
+            if isinstance(call, Call) and call.options.on not in (None, on):
+                raise InvalidSetting("a batch is one transaction: say on= to enqueue_many only")
+        return new_jobs(calls)
+
+    def _handles(self, answers: list[Enqueued], calls: Sequence[Call[Any]]) -> list[Job[Any]]:
+        return [Job(self, record, created) for record, created in answers[: len(calls)]]
+
+    # ---- schema and end
+
+    def migrate(self) -> list[str]:
+        """Create the tables or bring them up to date; return the migrations that were applied."""
+        with self._preparing:
+            self.engine.prepare()
+            applied = self.engine.migrate()
+            self._ready = True
+        return applied
+
+    async def amigrate(self) -> list[str]:
+        return await asyncio.to_thread(self.migrate)
+
+    def ddl(self, after: str | None = None) -> str:
+        """The SQL that `migrate` would run, for Alembic, Django or a database administrator.
+
+        `after` names the newest migration the database has already.
+        """
+        return self.engine.migrations.text(after)
+
+    def close(self) -> None:
+        """Close the connections of this process; using the app again opens new ones."""
+        self.engine.close()
+        self._ready = False
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self.close)
+
+    def __repr__(self) -> str:
+        return f"<Windlass {self.url}>"

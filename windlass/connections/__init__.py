@@ -1,0 +1,60 @@
+"""Callers' connections: recognise what `on=` was given and run operations on it.
+
+Recognised by type without importing what is not installed. A connection executes statements and
+knows what a transaction is on its driver; it never commits, rolls back or closes what it did not
+begin.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ..errors import UnsupportedConnection
+
+if TYPE_CHECKING:
+    from ..operation import Op
+    from ..sql import Query
+
+T = TypeVar("T")
+
+SUPPORTED = "sqlite3.Connection, aiosqlite.Connection"
+
+
+class Connection(Protocol):
+    """An open connection of the caller: blocking, awaiting, or both."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    def newest_migration(self) -> str | None: ...
+
+    def anewest_migration(self) -> Awaitable[str | None]: ...
+
+    def run(self, op: Op[T]) -> T: ...
+
+    def arun(self, op: Op[T]) -> Awaitable[T]: ...
+
+
+def recognise(raw: object, opening: str, probe: Query) -> Connection:
+    """Wrap the caller's connection, or say what is supported.
+
+    `opening` is a statement that takes the writer lock inside an open transaction; `probe` reads
+    the newest migration, once as it is and once as the driver cannot touch it.
+    """
+    for module, name in (("sqlite3", "Connection"), ("aiosqlite", "Connection")):
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is None or not isinstance(raw, kind):
+            continue
+        if module == "sqlite3":
+            from .sqlite3 import Sqlite3Connection
+
+            return Sqlite3Connection(raw, opening, probe)
+        from .aiosqlite import AiosqliteConnection
+
+        return AiosqliteConnection(raw, opening, probe)
+    kind = type(raw)
+    raise UnsupportedConnection(
+        f"on= cannot use {kind.__module__}.{kind.__qualname__}; supported are: {SUPPORTED}"
+    )

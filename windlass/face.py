@@ -1,0 +1,454 @@
+"""Reading and control, each method twice: blocking, and awaiting with an `a` in front.
+
+Every one builds an operation of the store and runs it, on our connection or on the caller's (`on=`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from .errors import InvalidSetting
+from .graph import next_job
+from .job import AtLeast, Attempt, Chain, Job, Page, WorkerInfo
+from .model import BlockerRecord, ChainState, DependentRecord, NewJob, Outcome, State
+from .operation import Op
+from .store.bulk import Touched
+from .store.listing import ChainFilter, Found, JobFilter
+from .store.retention import Ages
+from .task import Next, Tasks
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from .sqlite.engine import SqliteEngine
+    from .store import Store
+
+T = TypeVar("T")
+E = TypeVar("E", State, Outcome, ChainState)
+
+MOST_LISTED = 10_000
+BULK_PAGE = 200
+VACUUM_PAGES = 1000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class JobsWhere(TypedDict, total=False):
+    """Filters of a list of jobs."""
+
+    state: State | str | None
+    outcome: Outcome | str | None
+    task: str | None
+    queue: str | None
+    chain: int | None
+    key: str | None
+    label: str | None
+    since: datetime | None
+    until: datetime | None
+
+
+class ChainsWhere(TypedDict, total=False):
+    """Filters of a list of chains."""
+
+    state: ChainState | str | None
+    task: str | None
+    key: str | None
+    label: str | None
+    since: datetime | None
+    until: datetime | None
+
+
+class Face(Tasks):
+    """Everything one does with jobs that exist."""
+
+    engine: SqliteEngine
+    payload_limit: int
+    _ages: Ages
+
+    @property
+    @abstractmethod
+    def store(self) -> Store: ...
+
+    @abstractmethod
+    def run(self, op: Op[T], on: object = None) -> T: ...
+
+    @abstractmethod
+    async def arun(self, op: Op[T], on: object = None) -> T: ...
+
+    def decode_output(self, task: str, text: str | None) -> Any:
+        """An output by its task's return type, or as plain JSON when the task is unknown here."""
+        if text is None:
+            return None
+        if task in self.registry:
+            return self.registry[task].signature.decode_output(text)
+        from .codec import convert
+
+        return convert(text, Any)
+
+    # ---- reading
+
+    def job(self, id: int, *, on: object = None) -> Job[Any]:
+        """A job by its id; NotFound when there is none."""
+        return Job(self, self.run(self.store.one(id), on))
+
+    async def ajob(self, id: int, *, on: object = None) -> Job[Any]:
+        return Job(self, await self.arun(self.store.one(id), on))
+
+    def chain(self, id: int, *, on: object = None) -> Chain:
+        """A chain by its first job's id, with its last job; NotFound when there is none."""
+        return Chain(self, *self.run(self.store.chain(id), on))
+
+    async def achain(self, id: int, *, on: object = None) -> Chain:
+        return Chain(self, *await self.arun(self.store.chain(id), on))
+
+    def jobs(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        newest: bool = True,
+        on: object = None,
+        **where: Unpack[JobsWhere],
+    ) -> Page[Job[Any]]:
+        """A page of jobs that fit every filter, newest first; `cursor` goes on after it."""
+        return self._jobs_page(self.run(self._list_jobs(where, limit, cursor, newest), on))
+
+    async def ajobs(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        newest: bool = True,
+        on: object = None,
+        **where: Unpack[JobsWhere],
+    ) -> Page[Job[Any]]:
+        return self._jobs_page(await self.arun(self._list_jobs(where, limit, cursor, newest), on))
+
+    def chains(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        newest: bool = True,
+        on: object = None,
+        **where: Unpack[ChainsWhere],
+    ) -> Page[Chain]:
+        """A page of chains that fit every filter, newest first; `cursor` goes on after it."""
+        return self._chains_page(self.run(self._list_chains(where, limit, cursor, newest), on))
+
+    async def achains(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        newest: bool = True,
+        on: object = None,
+        **where: Unpack[ChainsWhere],
+    ) -> Page[Chain]:
+        return self._chains_page(
+            await self.arun(self._list_chains(where, limit, cursor, newest), on)
+        )
+
+    def attempts(self, id: int, *, on: object = None) -> list[Attempt]:
+        """Every attempt of a job, oldest first; the running one last."""
+        return [Attempt(record) for record in self.run(self.store.attempts(id), on)]
+
+    async def aattempts(self, id: int, *, on: object = None) -> list[Attempt]:
+        return [Attempt(record) for record in await self.arun(self.store.attempts(id), on)]
+
+    def blockers(self, id: int, *, on: object = None) -> list[BlockerRecord]:
+        """What a job waits or waited for, in declared order."""
+        return self.run(self.store.blockers([id]), on).get(id, [])
+
+    async def ablockers(self, id: int, *, on: object = None) -> list[BlockerRecord]:
+        return (await self.arun(self.store.blockers([id]), on)).get(id, [])
+
+    def dependents(self, chain_id: int, *, on: object = None) -> list[DependentRecord]:
+        """Jobs that wait, or waited, for a chain."""
+        return self.run(self.store.dependents(chain_id), on)
+
+    async def adependents(self, chain_id: int, *, on: object = None) -> list[DependentRecord]:
+        return await self.arun(self.store.dependents(chain_id), on)
+
+    def workers(self, *, on: object = None) -> list[WorkerInfo]:
+        """Registered workers."""
+        return [WorkerInfo(record) for record in self.run(self.store.workers(), on)]
+
+    async def aworkers(self, *, on: object = None) -> list[WorkerInfo]:
+        return [WorkerInfo(record) for record in await self.arun(self.store.workers(), on)]
+
+    def counts(self, *, on: object = None) -> dict[str, dict[State, int]]:
+        """Jobs by queue and state; beyond 100,000 open ones a number is AtLeast."""
+        return _counted(self.run(self.store.counts(), on))
+
+    async def acounts(self, *, on: object = None) -> dict[str, dict[State, int]]:
+        return _counted(await self.arun(self.store.counts(), on))
+
+    def paused(self, *, on: object = None) -> list[str]:
+        """Names of the paused queues."""
+        return self.run(self.store.paused(), on)
+
+    async def apaused(self, *, on: object = None) -> list[str]:
+        return await self.arun(self.store.paused(), on)
+
+    # ---- control
+
+    def cancel(
+        self, id: int, *, reason: str | None = None, by: str | None = None, on: object = None
+    ) -> Job[Any]:
+        """End an open job as cancelled, its chain with it; dependents follow their policy."""
+        return Job(self, self.run(self.store.cancel(id, reason, by), on))
+
+    async def acancel(
+        self, id: int, *, reason: str | None = None, by: str | None = None, on: object = None
+    ) -> Job[Any]:
+        return Job(self, await self.arun(self.store.cancel(id, reason, by), on))
+
+    def retry(self, id: int, *, on: object = None) -> Job[Any]:
+        """Make a failed or cancelled job pending again, with what its failure had failed."""
+        return Job(self, self.run(self.store.retry(id), on))
+
+    async def aretry(self, id: int, *, on: object = None) -> Job[Any]:
+        return Job(self, await self.arun(self.store.retry(id), on))
+
+    def run_now(self, id: int, *, on: object = None) -> Job[Any]:
+        """Make a scheduled job pending at once."""
+        return Job(self, self.run(self.store.run_now(id), on))
+
+    async def arun_now(self, id: int, *, on: object = None) -> Job[Any]:
+        return Job(self, await self.arun(self.store.run_now(id), on))
+
+    def complete(
+        self, id: int, value: Any = None, *, by: str | None = None, on: object = None
+    ) -> Job[Any]:
+        """Complete an open job from outside, with a value or with `task.then(...)`.
+
+        A worker that runs it loses it. The value is checked against the task's return type.
+        """
+        record = self.run(self.store.one(id), on)
+        output, following = self._outcome(record.task, value)
+        return Job(self, self.run(self.store.complete(id, output, following, by), on))
+
+    async def acomplete(
+        self, id: int, value: Any = None, *, by: str | None = None, on: object = None
+    ) -> Job[Any]:
+        record = await self.arun(self.store.one(id), on)
+        output, following = self._outcome(record.task, value)
+        return Job(self, await self.arun(self.store.complete(id, output, following, by), on))
+
+    def fail(self, id: int, reason: str, *, by: str | None = None, on: object = None) -> Job[Any]:
+        """Fail an open job from outside, without another try."""
+        return Job(self, self.run(self.store.fail(id, reason, by), on))
+
+    async def afail(
+        self, id: int, reason: str, *, by: str | None = None, on: object = None
+    ) -> Job[Any]:
+        return Job(self, await self.arun(self.store.fail(id, reason, by), on))
+
+    def cancel_many(
+        self,
+        *,
+        preview: bool = False,
+        by: str | None = None,
+        on: object = None,
+        **where: Unpack[JobsWhere],
+    ) -> int:
+        """Cancel every open job that fits; return how many, or with preview how many it would."""
+        number, cursor = 0, None
+        while True:
+            touched = self.run(self._bulk("cancel", where, preview, cursor, by), on)
+            number, cursor = number + touched.number, touched.cursor
+            if cursor is None:
+                return number
+
+    async def acancel_many(
+        self,
+        *,
+        preview: bool = False,
+        by: str | None = None,
+        on: object = None,
+        **where: Unpack[JobsWhere],
+    ) -> int:
+        number, cursor = 0, None
+        while True:
+            touched = await self.arun(self._bulk("cancel", where, preview, cursor, by), on)
+            number, cursor = number + touched.number, touched.cursor
+            if cursor is None:
+                return number
+
+    def retry_many(
+        self, *, preview: bool = False, on: object = None, **where: Unpack[JobsWhere]
+    ) -> int:
+        """Retry every failed or cancelled job that fits; return how many, or how many it would."""
+        number, cursor = 0, None
+        while True:
+            touched = self.run(self._bulk("retry", where, preview, cursor, None), on)
+            number, cursor = number + touched.number, touched.cursor
+            if cursor is None:
+                return number
+
+    async def aretry_many(
+        self, *, preview: bool = False, on: object = None, **where: Unpack[JobsWhere]
+    ) -> int:
+        number, cursor = 0, None
+        while True:
+            touched = await self.arun(self._bulk("retry", where, preview, cursor, None), on)
+            number, cursor = number + touched.number, touched.cursor
+            if cursor is None:
+                return number
+
+    def delete(self, chain_id: int, cascade: bool = False, *, on: object = None) -> list[int]:
+        """Delete a chain with all that belongs to it; return the chains that went.
+
+        With cascade also the chains it waited for. Refused while another open job waits for it.
+        """
+        return self.run(self.store.delete([chain_id], cascade), on)
+
+    async def adelete(
+        self, chain_id: int, cascade: bool = False, *, on: object = None
+    ) -> list[int]:
+        return await self.arun(self.store.delete([chain_id], cascade), on)
+
+    def pause(self, queue: str, *, by: str | None = None, on: object = None) -> None:
+        """Stop claims from a queue, for all workers, until it is resumed."""
+        self.run(self.store.pause(queue, by), on)
+
+    async def apause(self, queue: str, *, by: str | None = None, on: object = None) -> None:
+        await self.arun(self.store.pause(queue, by), on)
+
+    def resume(self, queue: str, *, on: object = None) -> None:
+        """Let workers claim from a paused queue again."""
+        self.run(self.store.resume(queue), on)
+
+    async def aresume(self, queue: str, *, on: object = None) -> None:
+        await self.arun(self.store.resume(queue), on)
+
+    # ---- upkeep
+
+    def prune(self, *, on: object = None) -> int:
+        """Delete ended chains that are older than they are kept; return how many."""
+        number = 0
+        while True:
+            pruned = self.run(self.store.prune(self._ages), on)
+            number += pruned.chains
+            if pruned.done:
+                return number
+
+    async def aprune(self, *, on: object = None) -> int:
+        number = 0
+        while True:
+            pruned = await self.arun(self.store.prune(self._ages), on)
+            number += pruned.chains
+            if pruned.done:
+                return number
+
+    def vacuum(self, pages: int = VACUUM_PAGES) -> int:
+        """Give up to so many free pages back to the system, while workers run; return how many."""
+        return self.engine.vacuum(pages)
+
+    async def avacuum(self, pages: int = VACUUM_PAGES) -> int:
+        return await asyncio.to_thread(self.engine.vacuum, pages)
+
+    # ---- shared by both faces
+
+    def _outcome(self, task: str, value: Any) -> tuple[str | None, NewJob | None]:
+        if isinstance(value, Next):
+            return None, next_job(value)
+        if task in self.registry:
+            signature = self.registry[task].signature
+            return signature.encode_output(value, limit=self.payload_limit), None
+        from .codec import encode_plain
+
+        return encode_plain(value, limit=self.payload_limit), None
+
+    def _list_jobs(
+        self, where: JobsWhere, limit: int, cursor: str | None, newest: bool
+    ) -> Op[Found]:
+        _check_limit(limit)
+        return self.store.jobs(_job_filter(where), limit, _position(cursor), newest)
+
+    def _list_chains(
+        self, where: ChainsWhere, limit: int, cursor: str | None, newest: bool
+    ) -> Op[Found]:
+        _check_limit(limit)
+        filter = ChainFilter(
+            state=_word(where.get("state"), ChainState),
+            task=where.get("task"),
+            key=where.get("key"),
+            label=where.get("label"),
+            since=_micros(where.get("since"), "since"),
+            until=_micros(where.get("until"), "until"),
+        )
+        return self.store.chains(filter, limit, _position(cursor), newest)
+
+    def _jobs_page(self, found: Found) -> Page[Job[Any]]:
+        return Page([Job(self, record) for record in found.records], _cursor(found))
+
+    def _chains_page(self, found: Found) -> Page[Chain]:
+        return Page([Chain(self, record) for record in found.records], _cursor(found))
+
+    def _bulk(
+        self, action: str, where: JobsWhere, preview: bool, cursor: int | None, by: str | None
+    ) -> Op[Touched]:
+        return self.store.bulk(action, _job_filter(where), preview, cursor, BULK_PAGE, by)
+
+
+def _job_filter(where: JobsWhere) -> JobFilter:
+    return JobFilter(
+        state=_word(where.get("state"), State),
+        outcome=_word(where.get("outcome"), Outcome),
+        task=where.get("task"),
+        queue=where.get("queue"),
+        chain=where.get("chain"),
+        key=where.get("key"),
+        label=where.get("label"),
+        since=_micros(where.get("since"), "since"),
+        until=_micros(where.get("until"), "until"),
+    )
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= MOST_LISTED:
+        raise InvalidSetting(f"limit is from 1 to {MOST_LISTED}, not {limit}")
+
+
+def _position(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not isinstance(cursor, str) or not cursor.isascii() or not cursor.isdigit():
+        raise InvalidSetting(f"cursor={cursor!r} did not come from a page")
+    return int(cursor)
+
+
+def _cursor(found: Found) -> str | None:
+    return None if found.cursor is None else str(found.cursor)
+
+
+def _word(value: str | None, words: type[E]) -> E | None:
+    if value is None:
+        return None
+    try:
+        return words(value)
+    except ValueError:
+        raise InvalidSetting(f"{value!r} is not one of {', '.join(words)}") from None
+
+
+def _micros(value: datetime | None, name: str) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise InvalidSetting(f"{name}= is a datetime with a time zone")
+    return (value - _EPOCH) // timedelta(microseconds=1)
+
+
+def _counted(
+    found: dict[str, dict[State, tuple[int, bool]]],
+) -> dict[str, dict[State, int]]:
+    return {
+        queue: {
+            state: AtLeast(number) if more else number for state, (number, more) in states.items()
+        }
+        for queue, states in sorted(found.items())
+    }

@@ -1,0 +1,67 @@
+"""From calls to what the store is given: blockers resolved, a whole graph in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .errors import InvalidSetting
+from .model import NewBlocker, NewJob
+from .task import Call, Next, check_name
+
+
+def new_jobs(calls: Sequence[Call[Any]]) -> list[NewJob]:
+    """The given calls in their order, then those that only their `after=` names."""
+    for call in calls:
+        if not isinstance(call, Call):
+            raise InvalidSetting(
+                f"enqueue_many takes calls such as add.call(1, 2), not {type(call).__name__}"
+            )
+    batch = list(calls)
+    index: dict[int, int] = {}
+    for position, call in enumerate(batch):
+        index.setdefault(id(call), position)
+    for call in batch:  # grows while it is walked
+        for item, _ in _after(call):
+            if isinstance(item, Call) and id(item) not in index:
+                index[id(item)] = len(batch)
+                batch.append(item)
+    return [call.new_job(_blockers(call, index)) for call in batch]
+
+
+def next_job(following: Next[Any]) -> NewJob:
+    """A continuation; what it waits for must be stored already."""
+    call = following.call
+    if any(isinstance(item, Call) for item, _ in _after(call)):
+        raise InvalidSetting(
+            "a continuation waits for stored jobs: enqueue the calls in its after= first"
+        )
+    return call.new_job(_blockers(call, {}), continues=True)
+
+
+def _after(call: Call[Any]) -> list[tuple[Any, str | None]]:
+    """What a call waits for, each with its name if it has one."""
+    after = call.options.after
+    if isinstance(after, Mapping):
+        for name in after:
+            check_name(name, "the name of a blocker")
+        return [(item, name) for name, item in after.items()]
+    if isinstance(after, str) or not isinstance(after, Sequence):
+        raise InvalidSetting("after= is a list of jobs, or a dict of them by name")
+    return [(item, None) for item in after]
+
+
+def _blockers(call: Call[Any], index: Mapping[int, int]) -> list[NewBlocker]:
+    blockers = []
+    for item, name in _after(call):
+        if isinstance(item, Call):
+            blockers.append(NewBlocker(index=index[id(item)], name=name))
+        elif isinstance(item, int) and not isinstance(item, bool):
+            blockers.append(NewBlocker(chain_id=item, name=name))
+        elif isinstance(chain := getattr(item, "chain_id", getattr(item, "id", None)), int):
+            blockers.append(NewBlocker(chain, name=name, trace=getattr(item, "trace", None)))
+        else:
+            raise InvalidSetting(
+                f"after= takes jobs, chains, calls or chain ids, not {type(item).__name__}"
+            )
+    return blockers

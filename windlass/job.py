@@ -1,0 +1,458 @@
+"""What callers hold: jobs, chains, attempts and pages of them, with the words people use.
+
+A handle is a snapshot; `refresh` reads it anew. The record behind it stays as the store gave it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+
+from .errors import ChainCancelled, ChainFailed, WaitTimeout
+from .model import (
+    AttemptRecord,
+    ChainRecord,
+    ChainState,
+    JobRecord,
+    Live,
+    Outcome,
+    State,
+    WorkerRecord,
+)
+from .operation import Op, Steps, compose
+
+if TYPE_CHECKING:
+    from .store import Store
+    from .task import Next
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(micros: int | None) -> datetime | None:
+    """Microseconds as an aware datetime in UTC."""
+    return None if micros is None else _EPOCH + timedelta(microseconds=micros)
+
+
+class Home(Protocol):
+    """What a handle needs of its app."""
+
+    @property
+    def store(self) -> Store: ...
+    def run(self, op: Op[T], on: object = None) -> T: ...
+    async def arun(self, op: Op[T], on: object = None) -> T: ...
+    def decode_output(self, task: str, text: str | None) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a running attempt says it is."""
+
+    fraction: float | None
+    text: str | None
+
+
+def _pauses(timeout: float | None) -> Iterator[float]:
+    """How long to wait between looks: short at first, never past the end."""
+    end = None if timeout is None else time.monotonic() + timeout
+    pause = 0.002
+    while True:
+        left = pause if end is None else end - time.monotonic()
+        yield max(min(pause, left), 0.0)
+        if end is not None and time.monotonic() >= end:
+            return
+        pause = min(pause * 1.5, 0.25)
+
+
+class Job(Generic[T_co]):
+    """A stored call, as it stood when it was read."""
+
+    __slots__ = ("_home", "_record", "created")
+
+    def __init__(self, home: Home, record: JobRecord, created: bool = False) -> None:
+        self._home = home
+        self._record = record
+        self.created = created
+
+    def result(self: Job[T | Next[T]], timeout: float | None = None, *, on: object = None) -> T:
+        """Wait for the chain and return its output; raise ChainFailed or WaitTimeout."""
+        for pause in _pauses(timeout):
+            last = self._home.run(self._checked(self._home.store.ended(self.chain_id)), on)
+            if last is not None:
+                return cast(T, self._settle(last))
+            time.sleep(pause)
+        raise self._too_late(timeout)
+
+    async def aresult(
+        self: Job[T | Next[T]], timeout: float | None = None, *, on: object = None
+    ) -> T:
+        for pause in _pauses(timeout):
+            last = await self._home.arun(self._checked(self._home.store.ended(self.chain_id)), on)
+            if last is not None:
+                return cast(T, self._settle(last))
+            await asyncio.sleep(pause)
+        raise self._too_late(timeout)
+
+    def refresh(self, *, on: object = None) -> Job[T_co]:
+        """Read the job anew; NotFound when it was rolled back, deleted or pruned."""
+        self._record = self._home.run(self._checked(self._home.store.one(self.id)), on)
+        return self
+
+    async def arefresh(self, *, on: object = None) -> Job[T_co]:
+        self._record = await self._home.arun(self._checked(self._home.store.one(self.id)), on)
+        return self
+
+    def cancel(
+        self, reason: str | None = None, *, by: str | None = None, on: object = None
+    ) -> Job[T_co]:
+        """Cancel the job; a running handler is told, and what it returns is refused."""
+        op = self._checked(self._home.store.cancel(self.id, reason, by))
+        self._record = self._home.run(op, on)
+        return self
+
+    async def acancel(
+        self, reason: str | None = None, *, by: str | None = None, on: object = None
+    ) -> Job[T_co]:
+        op = self._checked(self._home.store.cancel(self.id, reason, by))
+        self._record = await self._home.arun(op, on)
+        return self
+
+    def retry(self, *, on: object = None) -> Job[T_co]:
+        """Make a failed or cancelled job pending again with fresh attempts."""
+        self._record = self._home.run(self._checked(self._home.store.retry(self.id)), on)
+        return self
+
+    async def aretry(self, *, on: object = None) -> Job[T_co]:
+        self._record = await self._home.arun(self._checked(self._home.store.retry(self.id)), on)
+        return self
+
+    def _checked(self, op: Op[T]) -> Op[T]:
+        """The operation, unless the id now belongs to another job: after a rollback it may."""
+
+        def steps() -> Steps[T]:
+            yield from self._home.store.same(self.id, self._record.created_at)
+            return (yield from op)
+
+        return compose(op.name, steps, reads=op.reads, durable=op.durable)
+
+    def _settle(self, last: JobRecord) -> Any:
+        if last.state is State.COMPLETED:
+            return self._home.decode_output(last.task, last.last_output)
+        kind = ChainCancelled if last.state is State.CANCELLED else ChainFailed
+        reason = f": {last.last_error}" if last.last_error else ""
+        raise kind(
+            f"chain {self.chain_id} {last.state} in job {last.id} ({last.task}){reason}",
+            self.chain_id,
+            last.last_error,
+        )
+
+    def _too_late(self, timeout: float | None) -> WaitTimeout:
+        return WaitTimeout(f"chain {self.chain_id} has not ended within {timeout:g} s; it goes on")
+
+    @property
+    def record(self) -> JobRecord:
+        return self._record
+
+    @property
+    def id(self) -> int:
+        return self._record.id
+
+    @property
+    def chain_id(self) -> int:
+        return self._record.chain_id
+
+    @property
+    def position(self) -> int:
+        """Place in the chain, from 0."""
+        return self._record.position
+
+    @property
+    def task(self) -> str:
+        return self._record.task
+
+    @property
+    def label(self) -> str | None:
+        return self._record.label
+
+    @property
+    def queue(self) -> str:
+        return self._record.queue
+
+    @property
+    def priority(self) -> int:
+        return self._record.priority
+
+    @property
+    def key(self) -> str | None:
+        return self._record.key
+
+    @property
+    def state(self) -> State:
+        return self._record.state
+
+    @property
+    def reason(self) -> str | None:
+        """Why a pending job does not start, where that is known."""
+        if self._record.live_state == Live.PARKED:
+            return f"no running worker knows task {self.task}"
+        return None
+
+    @property
+    def attempt(self) -> int:
+        """Number of the newest attempt; 0 before the first."""
+        record = self._record
+        return (record.last_number if record.attempt is None else record.attempt) or 0
+
+    @property
+    def max_attempts(self) -> int:
+        return self._record.max_attempts
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the last ended attempt ended."""
+        return self._record.outcome
+
+    @property
+    def open_blockers(self) -> int:
+        """How many chains it still waits for."""
+        return self._record.open_blockers or 0
+
+    @property
+    def continued_by(self) -> int | None:
+        """The next job of the chain, when this one continued."""
+        return None if self.state.open else self._record.continued_by
+
+    @property
+    def created_at(self) -> datetime:
+        return cast(datetime, moment(self._record.created_at))
+
+    @property
+    def run_at(self) -> datetime | None:
+        """When it is due; None once it has ended."""
+        return moment(self._record.run_at)
+
+    @property
+    def started_at(self) -> datetime | None:
+        record = self._record
+        return moment(
+            record.claimed_at if record.live_state is not None else record.last_started_at
+        )
+
+    @property
+    def ended_at(self) -> datetime | None:
+        return None if self.state.open else moment(self._record.last_ended_at)
+
+    @property
+    def worker(self) -> str | None:
+        record = self._record
+        return record.worker if record.live_state is not None else record.last_worker
+
+    @property
+    def ended_by(self) -> str | None:
+        """Who ended it from outside a worker."""
+        return None if self.state.open else self._record.ended_by
+
+    @property
+    def arguments(self) -> str:
+        """The stored arguments, as JSON text."""
+        return self._record.arguments
+
+    @property
+    def output(self) -> Any:
+        """The decoded output; None before the end, and for a job that continued."""
+        if self.state is not State.COMPLETED:
+            return None
+        return self._home.decode_output(self.task, self._record.last_output)
+
+    @property
+    def error(self) -> str | None:
+        """Error of the last ended attempt."""
+        return self._record.last_error
+
+    @property
+    def progress(self) -> Progress | None:
+        record = self._record
+        if record.live_state is not None:
+            fraction, text = record.progress, record.progress_text
+        else:
+            fraction, text = record.last_progress, record.last_progress_text
+        return None if fraction is None and text is None else Progress(fraction, text)
+
+    @property
+    def trace(self) -> str | None:
+        return self._record.trace
+
+    def __repr__(self) -> str:
+        return f"<job {self.id} {self.task} {self.state}>"
+
+
+class Chain:
+    """Jobs continuing one another; named by the first one's id, ended as its last one ended."""
+
+    __slots__ = ("_record", "last")
+
+    def __init__(self, home: Home, record: ChainRecord, last: JobRecord | None = None) -> None:
+        self._record = record
+        self.last: Job[Any] | None = None if last is None else Job(home, last)
+
+    @property
+    def id(self) -> int:
+        return self._record.id
+
+    @property
+    def task(self) -> str:
+        return self._record.task
+
+    @property
+    def state(self) -> ChainState:
+        return self._record.state
+
+    @property
+    def label(self) -> str | None:
+        return self._record.label
+
+    @property
+    def key(self) -> str | None:
+        return self._record.key
+
+    @property
+    def created_at(self) -> datetime:
+        return cast(datetime, moment(self._record.created_at))
+
+    @property
+    def ended_at(self) -> datetime | None:
+        return moment(self._record.ended_at)
+
+    @property
+    def trace(self) -> str | None:
+        return self._record.trace
+
+    @property
+    def output(self) -> Any:
+        """Output of the last job; None while open. Chains of a list do not carry it."""
+        return None if self.last is None else self.last.output
+
+    @property
+    def error(self) -> str | None:
+        return None if self.last is None else self.last.error
+
+    def __repr__(self) -> str:
+        return f"<chain {self.id} {self.task} {self.state}>"
+
+
+class Attempt:
+    """One run of a job; the running one has no outcome yet."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: AttemptRecord) -> None:
+        self._record = record
+
+    @property
+    def number(self) -> int:
+        return self._record.number
+
+    @property
+    def outcome(self) -> Outcome | None:
+        return self._record.outcome
+
+    @property
+    def worker(self) -> str | None:
+        return self._record.worker
+
+    @property
+    def started_at(self) -> datetime | None:
+        """None for an end without a run."""
+        return moment(self._record.started_at)
+
+    @property
+    def ended_at(self) -> datetime | None:
+        return moment(self._record.ended_at)
+
+    @property
+    def error(self) -> str | None:
+        return self._record.error
+
+    @property
+    def ended_by(self) -> str | None:
+        return self._record.ended_by
+
+    @property
+    def progress(self) -> Progress | None:
+        record = self._record
+        if record.progress is None and record.progress_text is None:
+            return None
+        return Progress(record.progress, record.progress_text)
+
+    def __repr__(self) -> str:
+        return f"<attempt {self.number} of job {self._record.job_id} {self.outcome or 'running'}>"
+
+
+class WorkerInfo:
+    """A registered worker."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: WorkerRecord) -> None:
+        self._record = record
+
+    @property
+    def id(self) -> int:
+        return self._record.id
+
+    @property
+    def name(self) -> str:
+        return self._record.name
+
+    @property
+    def host(self) -> str:
+        return self._record.host
+
+    @property
+    def pid(self) -> int:
+        return self._record.pid
+
+    @property
+    def started_at(self) -> datetime:
+        return cast(datetime, moment(self._record.started_at))
+
+    @property
+    def seen_at(self) -> datetime:
+        return cast(datetime, moment(self._record.seen_at))
+
+
+class Page(Sequence[T_co]):
+    """Some of a list; `cursor` asks for what follows, None when that was all.
+
+    A page may be shorter than its limit and still have a cursor: one page looks at a bounded
+    number of rows.
+    """
+
+    __slots__ = ("_items", "cursor")
+
+    def __init__(self, items: Sequence[T_co], cursor: str | None) -> None:
+        self._items = items
+        self.cursor = cursor
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+    def __iter__(self) -> Iterator[T_co]:
+        return iter(self._items)
+
+
+class AtLeast(int):
+    """A count that stopped counting: there are this many or more."""
+
+    def __str__(self) -> str:
+        return f"{int(self)}+"
+
+    __repr__ = __str__

@@ -1,0 +1,329 @@
+"""The words of the domain as values: states, outcomes, and the records that cross the store.
+
+Records are plain tuples in the order their statements return them; times are integer
+microseconds and payloads are JSON text. People-friendly conversion happens in `job`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
+
+
+class State(StrEnum):
+    """Where a job stands."""
+
+    BLOCKED = "blocked"
+    SCHEDULED = "scheduled"
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def open(self) -> bool:
+        return self not in (State.COMPLETED, State.FAILED, State.CANCELLED)
+
+
+class Outcome(StrEnum):
+    """How an attempt ended."""
+
+    COMPLETED = "completed"
+    CONTINUED = "continued"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    SNOOZED = "snoozed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    RELEASED = "released"
+
+
+class ChainState(StrEnum):
+    """Where a chain stands; it ends as its last job ended."""
+
+    OPEN = "open"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Live(IntEnum):
+    """Code of `live.state`. A parked job waits for a worker that knows its task; people see pending."""
+
+    PENDING = 0
+    SCHEDULED = 1
+    BLOCKED = 2
+    RUNNING = 3
+    PARKED = 4
+
+
+class Policy(IntEnum):
+    """What a waiting job does when a blocker fails or is cancelled."""
+
+    FAIL = 0
+    WAIT = 1
+    RUN = 2
+
+
+# Codes of `attempt.outcome` and `chain.state`: the position in the enumeration, from one and zero.
+OUTCOMES: tuple[Outcome | None, ...] = (None, *Outcome)
+OUTCOME_CODE = {outcome: code for code, outcome in enumerate(OUTCOMES) if outcome is not None}
+CHAIN_STATES = tuple(ChainState)
+CHAIN_CODE = {state: code for code, state in enumerate(CHAIN_STATES)}
+
+LIVE_STATE = {
+    Live.PENDING: State.PENDING,
+    Live.SCHEDULED: State.SCHEDULED,
+    Live.BLOCKED: State.BLOCKED,
+    Live.RUNNING: State.RUNNING,
+    Live.PARKED: State.PENDING,
+}
+END_STATE = {
+    Outcome.COMPLETED: State.COMPLETED,
+    Outcome.CONTINUED: State.COMPLETED,
+    Outcome.FAILED: State.FAILED,
+    Outcome.TIMEOUT: State.FAILED,
+    Outcome.LOST: State.FAILED,
+    Outcome.CANCELLED: State.CANCELLED,
+}
+CHAIN_END = {
+    State.COMPLETED: ChainState.COMPLETED,
+    State.FAILED: ChainState.FAILED,
+    State.CANCELLED: ChainState.CANCELLED,
+}
+
+
+@dataclass(slots=True)
+class NewBlocker:
+    """A chain to wait for: a stored one by id, or a call of the same batch by its index."""
+
+    chain_id: int | None = None
+    index: int | None = None
+    name: str | None = None
+    trace: str | None = None
+
+
+@dataclass(slots=True)
+class NewJob:
+    """A job to be stored. Durations and times are microseconds."""
+
+    task: str
+    arguments: str
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int = 5
+    timeout: int | None = None
+    delay: int | None = None
+    at: int | None = None
+    label: str | None = None
+    key: str | None = None
+    scope: str = "open"
+    window: int | None = None
+    on_conflict: str = "return"
+    blockers: Sequence[NewBlocker] = ()
+    policy: Policy = Policy.FAIL
+    trace: str | None = None
+    # A continuation takes these from its predecessor when they are not said.
+    inherit_queue: bool = False
+    inherit_priority: bool = False
+
+
+class Claimed(NamedTuple):
+    """A job in a worker's hand: what to run, and the full key and fence to finish it with."""
+
+    job_id: int
+    attempt: int
+    queue: str
+    priority: int
+    chain_id: int
+    position: int
+    task: str
+    arguments: str
+    used: int
+    lost: int
+    max_attempts: int
+    timeout: int | None
+    key: str | None
+    label: str | None
+    blockers: int
+    trace: str | None
+    created_at: int
+    claimed_at: int
+
+
+@dataclass(slots=True)
+class Ending:
+    """How one claimed attempt ended, to be recorded by `finish`.
+
+    `delay` (microseconds) asks for another try: after a failure, a snooze, or a loss. `next` is
+    the continuation. An attempt that never called its handler says `started=False` and leaves
+    no row.
+    """
+
+    held: Claimed
+    outcome: Outcome
+    output: str | None = None
+    error: str | None = None
+    delay: int | None = None
+    started_at: int | None = None
+    started: bool = True
+    next: NewJob | None = None
+
+
+@dataclass(slots=True)
+class Finished:
+    """What `finish` did: which endings were accepted, and whom they freed."""
+
+    accepted: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+    freed: int = 0
+
+
+class JobRecord(NamedTuple):
+    """A job as it stands, joined from `job`, `live` and its last attempt."""
+
+    id: int
+    chain_id: int
+    position: int
+    task: str
+    label: str | None
+    queue: str
+    priority: int
+    max_attempts: int
+    timeout: int | None
+    key: str | None
+    blockers: int
+    policy: int
+    arguments: str
+    trace: str | None
+    created_at: int
+    live_state: int | None
+    attempt: int | None
+    used: int | None
+    lost: int | None
+    open_blockers: int | None
+    run_at: int | None
+    claimed_at: int | None
+    progress: float | None
+    progress_text: str | None
+    worker: str | None
+    last_number: int | None
+    last_outcome: int | None
+    last_final: int | None
+    last_worker: str | None
+    last_started_at: int | None
+    last_ended_at: int | None
+    last_output: str | None
+    last_error: str | None
+    last_progress: float | None
+    last_progress_text: str | None
+    last_blocker: int | None
+    continued_by: int | None
+    ended_by: str | None
+
+    @property
+    def state(self) -> State:
+        if self.live_state is not None:
+            return LIVE_STATE[Live(self.live_state)]
+        return END_STATE[self.outcome or Outcome.CANCELLED]
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Outcome of the last attempt that ended."""
+        return OUTCOMES[self.last_outcome or 0]
+
+
+class Enqueued(NamedTuple):
+    """The answer to one NewJob: the new job, or the last job of the chain that has its key."""
+
+    record: JobRecord
+    created: bool
+
+
+class ChainRecord(NamedTuple):
+    """A chain as it stands."""
+
+    id: int
+    task: str
+    state_code: int
+    created_at: int
+    ended_at: int | None
+    trace: str | None
+    label: str | None
+    key: str | None
+
+    @property
+    def state(self) -> ChainState:
+        return CHAIN_STATES[self.state_code]
+
+
+class AttemptRecord(NamedTuple):
+    """One attempt: an ended one from `attempt`, or the running one from `live` (outcome 0)."""
+
+    job_id: int
+    number: int
+    outcome_code: int
+    final: int | None
+    worker: str | None
+    started_at: int | None
+    ended_at: int | None
+    output: str | None
+    error: str | None
+    progress: float | None
+    progress_text: str | None
+    ended_by: str | None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        return OUTCOMES[self.outcome_code]
+
+
+class BlockerRecord(NamedTuple):
+    """A chain a job waits for, with what it ended with."""
+
+    job_id: int
+    position: int
+    name: str | None
+    chain_id: int
+    chain_state: int
+    task: str | None
+    output: str | None
+    error: str | None
+    trace: str | None
+
+    @property
+    def state(self) -> ChainState:
+        return CHAIN_STATES[self.chain_state]
+
+
+class DependentRecord(NamedTuple):
+    """A job that waits, or waited, for a chain."""
+
+    chain_id: int
+    job_id: int
+    own_chain_id: int
+    queue: str
+    priority: int
+    policy: int
+    task: str
+    key: str | None
+    name: str | None
+
+
+class WorkerRecord(NamedTuple):
+    """A registered worker; its lease covers everything it runs."""
+
+    id: int
+    name: str
+    host: str
+    pid: int
+    birth: str | None
+    version: str
+    queues: str
+    concurrency: int
+    started_at: int
+    seen_at: int
+    lease_until: int

@@ -1,0 +1,100 @@
+"""A unit of database work, written but not yet run.
+
+An operation is a generator that yields statements and receives rows. It does no I/O itself, so one
+source serves blocking and awaiting callers, our connections and theirs. Compose with `yield from`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from .sql import Row, Statement
+
+T = TypeVar("T")
+S = TypeVar("S")
+P = ParamSpec("P")
+
+Steps = Generator[Statement, list[Row], T]
+Execute = Callable[[Statement], list[Row]]
+
+
+class Op(Generic[T]):
+    """An operation ready to run, as often as need be: a retry begins it anew.
+
+    `reads`: it changes nothing. `durable`: its commit must survive a power cut.
+    """
+
+    __slots__ = ("_begin", "_used", "durable", "name", "reads")
+
+    def __init__(
+        self, name: str, begin: Callable[[], Steps[T]], *, reads: bool, durable: bool
+    ) -> None:
+        self.name = name
+        self.reads = reads
+        self.durable = durable
+        self._begin = begin
+        self._used = False
+
+    def __iter__(self) -> Steps[T]:
+        self._used = True
+        return self._begin()
+
+    def __del__(self) -> None:
+        # The mirror of "coroutine was never awaited": someone forgot `yield from`.
+        if not self._used:
+            warnings.warn(f"operation {self.name} was never run", ResourceWarning, stacklevel=2)
+
+    def __repr__(self) -> str:
+        return f"<operation {self.name}>"
+
+
+def operation(
+    *, reads: bool = False, durable: bool = True
+) -> Callable[[Callable[Concatenate[S, P], Steps[T]]], Callable[Concatenate[S, P], Op[T]]]:
+    """Make a generator method return an `Op` named after it."""
+
+    def decorate(
+        function: Callable[Concatenate[S, P], Steps[T]],
+    ) -> Callable[Concatenate[S, P], Op[T]]:
+        @wraps(function)
+        def build(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Op[T]:
+            return Op(
+                function.__name__,
+                lambda: function(self, *args, **kwargs),
+                reads=reads,
+                durable=durable,
+            )
+
+        return build
+
+    return decorate
+
+
+def compose(
+    name: str, begin: Callable[[], Steps[T]], *, reads: bool = False, durable: bool = True
+) -> Op[T]:
+    """Make an operation of any generator function: several steps, one transaction."""
+    return Op(name, begin, reads=reads, durable=durable)
+
+
+def drive(op: Op[T], execute: Execute) -> T:
+    """Run an operation to its end inside whatever transaction the caller has opened.
+
+    A failing statement is thrown into the operation, so that the traceback shows its line too.
+    """
+    steps: Generator[Statement, Any, T] = iter(op)
+    try:
+        statement = next(steps)
+        while True:
+            try:
+                rows = execute(statement)
+            except BaseException as error:
+                statement = steps.throw(error)
+            else:
+                statement = steps.send(rows)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result

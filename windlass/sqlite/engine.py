@@ -1,0 +1,217 @@
+"""The SQLite engine: opens connections, runs operations on them, and knows the file's quirks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..connections import Connection, recognise
+from ..connections.sqlite3 import execute
+from ..errors import ForkedConnection, StoreUnavailable
+from ..migrate import Migrations
+from ..operation import Op, drive
+from ..sql import Queries, Row, Statement
+from ..store import Store
+from .checkpoint import KEPT
+from .fault import translate
+from .file import File, path_of
+from .lock import WriterLock
+from .writer import Writer
+
+T = TypeVar("T")
+
+PACKAGE = "windlass.sqlite"
+
+
+class SqliteEngine:
+    """One database file, for this process."""
+
+    name = "sqlite"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str,
+        lock_timeout: float,
+        durable: bool,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self.file = File(path_of(url))
+        self.prefix = prefix
+        self.lock_timeout = lock_timeout
+        self.sql = Queries(PACKAGE, prefix)
+        self.store = Store(self.sql, *([clock] if clock else []))
+        self.migrations = Migrations(PACKAGE, prefix)
+        self.lock = WriterLock(self.file.path)
+        self._durable = durable
+        self._opening = self.sql.take_writer.qmark
+        self._pid = os.getpid()
+        self._local = threading.local()
+        self._readers: list[tuple[weakref.ref[threading.Thread], sqlite3.Connection]] = []
+        self._mutex = threading.Lock()
+        self._prepared = False
+        self._writer = self._new_writer()
+
+    # ---- running operations
+
+    def run(self, op: Op[T]) -> T:
+        """Run an operation on a connection of ours, in a transaction of its own."""
+        if not op.reads:
+            return self._writer.run(op)
+        connection = self._reader()
+        cursor = connection.cursor()
+
+        def run(statement: Statement) -> list[Row]:
+            return execute(cursor, statement)
+
+        try:
+            self.file.check_same()
+            cursor.execute("BEGIN")
+            try:
+                return drive(op, run)
+            finally:
+                if connection.in_transaction:
+                    cursor.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise translate(error, self.file.path) from error
+        finally:
+            cursor.close()
+
+    async def arun(self, op: Op[T]) -> T:
+        """The same without blocking the event loop: one hop to a thread for the whole operation."""
+        return await asyncio.to_thread(self.run, op)
+
+    def recognise(self, raw: object) -> Connection:
+        """Wrap a caller's connection."""
+        return recognise(raw, self._opening, self.sql.newest_migration)
+
+    # ---- connections
+
+    def connect(self) -> sqlite3.Connection:
+        """Open a connection of ours: WAL, no checkpoint by itself, no waiting inside SQLite."""
+        try:
+            connection = sqlite3.connect(
+                self.file.path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+            try:
+                connection.execute("PRAGMA wal_autocheckpoint = 0")
+                connection.execute(f"PRAGMA journal_size_limit = {KEPT}")
+                connection.execute("PRAGMA busy_timeout = 0")
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise translate(error, self.file.path) from error
+        return connection
+
+    def prepare(self) -> None:
+        """Make the file a database in WAL mode, once per process; safe for many at once."""
+        with self._mutex:
+            if self._prepared:
+                return
+            self.file.check_place()
+            new = self.file.is_new
+            connection = self.connect()
+            try:
+                if new:
+                    # Before the first table, or it stays as it is for ever.
+                    self._patiently(connection, "PRAGMA auto_vacuum = INCREMENTAL")
+                mode = self._patiently(connection, "PRAGMA journal_mode")
+                if mode != "wal":
+                    mode = self._patiently(connection, "PRAGMA journal_mode = WAL")
+                if mode != "wal":
+                    raise StoreUnavailable(f"{self.file.path} cannot be put into WAL mode: {mode}")
+            finally:
+                connection.close()
+            self.file.remember()
+            self._prepared = True
+
+    def migrate(self) -> list[str]:
+        """Create the tables or bring them up to date."""
+        return self.run(self.migrations.migrate(self.sql, self.store.clock))
+
+    def check_schema(self) -> None:
+        self.run(self.migrations.check(self.sql))
+
+    def close(self) -> None:
+        """Close every connection of this process. The engine opens them again when used."""
+        if os.getpid() != self._pid:
+            return
+        self._writer.close()
+        with self._mutex:
+            for _, connection in self._readers:
+                connection.close()
+            self._readers.clear()
+        self._local = threading.local()
+        self._prepared = False
+        self._writer = self._new_writer()
+
+    def vacuum(self, pages: int) -> int:
+        """Give free pages back to the file system, where the file allows it; return how many."""
+        freed = 0
+
+        connection = self.connect()
+        try:
+            (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+            if mode != 2:
+                return 0
+            (before,) = connection.execute("PRAGMA freelist_count").fetchone()
+            self.lock.acquire(connection, time.monotonic() + self.lock_timeout, "vacuum")
+            try:
+                connection.execute("COMMIT")
+                # `execute` would stop after the first page; this steps through all of them.
+                connection.executescript(f"PRAGMA incremental_vacuum({int(pages)})")
+                (after,) = connection.execute("PRAGMA freelist_count").fetchone()
+                freed = int(before) - int(after)
+            finally:
+                self.lock.release()
+        except sqlite3.Error as error:
+            raise translate(error, self.file.path) from error
+        finally:
+            connection.close()
+        return max(freed, 0)
+
+    def _new_writer(self) -> Writer:
+        return Writer(
+            self.file, self.lock, self.connect,
+            durable=self._durable, lock_timeout=self.lock_timeout,
+        )  # fmt: skip
+
+    def _reader(self) -> sqlite3.Connection:
+        """This thread's reading connection."""
+        if os.getpid() != self._pid:
+            raise ForkedConnection("this app was opened before fork(); open one in the child")
+        connection: sqlite3.Connection | None = getattr(self._local, "reader", None)
+        if connection is None:
+            connection = self.connect()
+            connection.execute("PRAGMA query_only = ON")
+            self._local.reader = connection
+            with self._mutex:
+                alive = []
+                for thread, old in self._readers:
+                    if thread() is not None and thread().is_alive():  # type: ignore[union-attr]
+                        alive.append((thread, old))
+                    else:
+                        old.close()
+                self._readers = [*alive, (weakref.ref(threading.current_thread()), connection)]
+        return connection
+
+    def _patiently(self, connection: sqlite3.Connection, text: str) -> object:
+        """Some pragmas need the file for themselves; wait for the others."""
+        deadline = time.monotonic() + max(self.lock_timeout, 5.0)
+        while True:
+            try:
+                row = connection.execute(text).fetchone()
+            except sqlite3.OperationalError as error:
+                if (error.sqlite_errorcode & 0xFF) not in (5, 6) or time.monotonic() > deadline:
+                    raise translate(error, self.file.path) from error
+                time.sleep(0.005)
+            else:
+                return row[0] if row else None

@@ -1,0 +1,42 @@
+"""What every part of the store shares: the engine's statements and the clock."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+
+from ..operation import Steps
+from ..sql import Queries
+
+Clock = Callable[[], int]
+FOREVER = 2**62  # later than any time in microseconds
+
+
+def host_clock() -> int:
+    return time.time_ns() // 1000
+
+
+class Base:
+    """Statements and clock. Only portable scalars go into a statement."""
+
+    def __init__(self, sql: Queries, clock: Clock = host_clock) -> None:
+        self.sql = sql
+        self.clock = clock
+
+    def now(self) -> Steps[int]:
+        """The time that decides, in microseconds. SQLite has one host, so its clock; another
+        engine asks its database."""
+        return self.clock()
+        yield  # a generator, so that an engine may ask its database instead
+
+
+def as_json(values: Iterable[object]) -> str:
+    """One parameter for many values."""
+    return json.dumps(list(values), separators=(",", ":"))
+
+
+def int_of(value: object) -> int:
+    """A column that is an integer by schema."""
+    assert isinstance(value, int)
+    return value

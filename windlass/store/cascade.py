@@ -1,0 +1,149 @@
+"""What follows from an end: chains close, keys are freed, waiting jobs are unblocked or failed.
+
+Everything here follows ids that a fenced statement has just accepted, never ids that were sent.
+All decrements of one step are folded into one per job, in id order.
+
+    a blocker completed                  → open_blockers - 1; at 0: pending, or scheduled
+    a blocker failed, policy "run"       → the same: the job runs and sees the failure
+    a blocker failed, policy "wait"      → nothing, until the blocker is retried
+    a blocker failed, policy "fail"      → the job fails, its chain ends, and so on along the edges
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ..model import (
+    CHAIN_CODE,
+    OUTCOME_CODE,
+    ChainState,
+    DependentRecord,
+    Live,
+    Outcome,
+    Policy,
+)
+from ..operation import Steps
+from ..sql import Row
+from .base import Base, as_json
+
+MINUTE = 60_000_000
+BUCKETS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
+OUTSIDE = 0  # roll-up slot of endings that no worker made
+
+WAITING_END = (
+    "outcome", "now", "output", "error", "blocker", "continued_by", "ended_by",
+    "state", "queue", "priority", "job_id",
+)  # fmt: skip
+DELETE_LIVE = ("state", "queue", "priority", "job_id")
+UNBLOCK = ("ended", "ended", "now", "queue", "priority", "job_id")
+ROLLUP = (
+    "minute", "queue", "task", "outcome", "slot", "ended", "removed", "duration",
+    "h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7",
+)  # fmt: skip
+
+
+class EndedChain(NamedTuple):
+    """A chain whose last job has just ended."""
+
+    id: int
+    state: ChainState
+    key: str | None
+
+
+class EndedJob(NamedTuple):
+    """An ended job, for the roll-up. Removed ones are counted out again."""
+
+    queue: str
+    task: str
+    outcome: int
+    duration: int | None
+    ended: int = 1
+    removed: int = 0
+
+
+class Cascade(Base):
+    """The consequences of an end; used by finish, cancel and enqueue."""
+
+    def end_chains(self, ended: Sequence[EndedChain], now: int) -> Steps[int]:
+        """Close chains and settle everything that waited for them; return how many jobs it freed."""
+        freed = 0
+        while ended:
+            yield self.sql.end_chains.many(
+                ("state", "now", "id"), [(CHAIN_CODE[c.state], now, c.id) for c in ended]
+            )
+            keyed: list[Row] = [(now, c.id, c.key, c.id) for c in ended if c.key is not None]
+            if keyed:
+                yield self.sql.end_keys.many(("now", "chain_id", "key", "chain_id"), keyed)
+            states = {chain.id: chain.state for chain in ended}
+            rows = yield self.sql.find_dependents(chains=as_json(states))
+            if not rows:
+                break
+            free: dict[int, DependentRecord] = {}
+            shares: dict[int, int] = {}
+            doomed: dict[int, DependentRecord] = {}
+            for dependent in map(DependentRecord._make, rows):
+                done = states[dependent.chain_id] is ChainState.COMPLETED
+                if done or dependent.policy == Policy.RUN:
+                    free[dependent.job_id] = dependent
+                    shares[dependent.job_id] = shares.get(dependent.job_id, 0) + 1
+                elif dependent.policy == Policy.FAIL:
+                    doomed.setdefault(dependent.job_id, dependent)
+            unblock: list[Row] = [
+                (shares[id], shares[id], now, d.queue, d.priority, id)
+                for id, d in sorted(free.items())
+                if id not in doomed
+            ]
+            if unblock:
+                yield self.sql.unblock_jobs.many(UNBLOCK, unblock)
+                freed += len(unblock)
+            ended = yield from self._fail_jobs(doomed, states, now)
+        return freed
+
+    def fail_behind(self, failed: Mapping[int, ChainState], now: int) -> Steps[int]:
+        """Fail the blocked jobs behind chains that had failed before the jobs were stored."""
+        rows = yield self.sql.find_dependents(chains=as_json(failed))
+        doomed: dict[int, DependentRecord] = {}
+        for dependent in map(DependentRecord._make, rows):
+            if dependent.policy == Policy.FAIL:
+                doomed.setdefault(dependent.job_id, dependent)
+        ended = yield from self._fail_jobs(doomed, failed, now)
+        return (yield from self.end_chains(ended, now))
+
+    def _fail_jobs(
+        self, doomed: Mapping[int, DependentRecord], states: Mapping[int, ChainState], now: int
+    ) -> Steps[list[EndedChain]]:
+        """Fail blocked jobs whose blocker failed; return the chains that ended with them."""
+        if not doomed:
+            return []
+        code = OUTCOME_CODE[Outcome.FAILED]
+        rows: list[Row] = []
+        for id, d in sorted(doomed.items()):
+            name = f" ({d.name})" if d.name else ""
+            error = f"blocker chain {d.chain_id}{name} ended {states[d.chain_id]}"
+            rows.append((
+                code, now, None, error, d.chain_id, None, None,
+                int(Live.BLOCKED), d.queue, d.priority, id,
+            ))  # fmt: skip
+        counts = yield self.sql.record_waiting_end.counted(WAITING_END, rows)
+        gone = [doomed[id] for id, (n,) in zip(sorted(doomed), counts, strict=True) if n]
+        yield self.sql.delete_live.many(
+            DELETE_LIVE, [(int(Live.BLOCKED), d.queue, d.priority, d.job_id) for d in gone]
+        )
+        yield from self.count_ended([EndedJob(d.queue, d.task, code, None) for d in gone], now)
+        return [EndedChain(d.own_chain_id, ChainState.FAILED, d.key) for d in gone]
+
+    def count_ended(self, jobs: Iterable[EndedJob], now: int, slot: int = OUTSIDE) -> Steps[None]:
+        """Add ended jobs to this minute's roll-up."""
+        sums: dict[tuple[str, str, int], list[int]] = {}
+        for job in jobs:
+            total = sums.setdefault((job.queue, job.task, job.outcome), [0] * 11)
+            total[0] += job.ended
+            total[1] += job.removed
+            if job.duration is not None:
+                total[2] += job.duration
+                total[3 + sum(job.duration >= bound for bound in BUCKETS)] += 1
+        if sums:
+            minute = now // MINUTE
+            rows: list[Row] = [(minute, *group, slot, *total) for group, total in sums.items()]
+            yield self.sql.add_rollups.many(ROLLUP, rows)

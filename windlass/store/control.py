@@ -1,0 +1,248 @@
+"""Control from outside a worker: cancel, retry, run now, complete, fail, pause, resume.
+
+Each works on the job as it stands and is fenced by that state; a worker that runs the job loses
+its claim and learns it at its next renewal. Reviving mirrors the cascade of a failure: what a
+failed blocker had failed comes back when the blocker is retried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import DuplicateKey, InvalidState, NotFound
+from ..model import (
+    CHAIN_END,
+    END_STATE,
+    OUTCOME_CODE,
+    BlockerRecord,
+    ChainState,
+    JobRecord,
+    Live,
+    NewJob,
+    Outcome,
+    Policy,
+    State,
+)
+from ..operation import Steps, operation
+from .base import FOREVER, int_of
+from .cascade import DELETE_LIVE, WAITING_END, EndedChain, EndedJob
+from .enqueue import LIVE, TAKE_KEY
+from .finish import RECORD, successor_of
+from .work import Work
+
+BAD = (ChainState.FAILED, ChainState.CANCELLED)
+
+
+class Control(Work):
+    """Operations of people and applications on jobs that exist."""
+
+    @operation()
+    def cancel(
+        self, job_id: int, reason: str | None = None, by: str | None = None
+    ) -> Steps[JobRecord]:
+        """End an open job as cancelled, its chain with it; a running handler's outcome is fenced."""
+        record = yield from self._open_job(job_id, "cancelled")
+        return (yield from self._end(record, Outcome.CANCELLED, error=reason, by=by))
+
+    @operation()
+    def complete(
+        self, job_id: int, output: str | None, next: NewJob | None = None, by: str | None = None
+    ) -> Steps[JobRecord]:
+        """Complete an open job from outside, with an output or with its continuation."""
+        record = yield from self._open_job(job_id, "completed")
+        outcome = Outcome.COMPLETED if next is None else Outcome.CONTINUED
+        return (yield from self._end(record, outcome, output=output, next=next, by=by))
+
+    @operation()
+    def fail(self, job_id: int, reason: str, by: str | None = None) -> Steps[JobRecord]:
+        """Fail an open job from outside, without another try."""
+        record = yield from self._open_job(job_id, "failed")
+        return (yield from self._end(record, Outcome.FAILED, error=reason, by=by))
+
+    @operation()
+    def run_now(self, job_id: int) -> Steps[JobRecord]:
+        """Make a scheduled job pending at once."""
+        record = yield from self.one(job_id)
+        if record.live_state != Live.SCHEDULED:
+            raise InvalidState(
+                f"job {job_id} is {record.state}; only a scheduled job can be told to run now"
+            )
+        now = yield from self.now()
+        yield self.sql.move_waiting(
+            state=int(Live.PENDING), run_at=now, open_blockers=0, was=int(Live.SCHEDULED),
+            queue=record.queue, priority=record.priority, job_id=job_id,
+        )  # fmt: skip
+        return (yield from self.one(job_id))
+
+    @operation()
+    def retry(self, job_id: int) -> Steps[JobRecord]:
+        """Make a failed or cancelled job pending again with fresh attempts; history stays.
+
+        The first job of a failed chain stands for its chain: the last job is retried. Jobs that
+        this chain's failure had failed are revived.
+        """
+        record = yield from self.one(job_id)
+        if record.continued_by is not None and record.id == record.chain_id:
+            record = (yield from self.tail(record.chain_id)) or record
+        if record.state not in (State.FAILED, State.CANCELLED):
+            raise InvalidState(
+                f"job {record.id} is {record.state}; only a failed or cancelled job can be retried"
+            )
+        blockers = (yield from self.blockers([record.id])).get(record.id, [])
+        if len(blockers) < record.blockers:
+            raise InvalidState(
+                f"job {record.id} cannot run again: a chain it waited for was deleted; "
+                "enqueue it anew"
+            )
+        bad = [b.chain_id for b in blockers if b.state in BAD]
+        if bad and record.policy == Policy.FAIL:
+            raise InvalidState(
+                f"job {record.id} waits for chain {bad[0]}, which failed; "
+                f"retry({bad[0]}) revives both"
+            )
+        now = yield from self.now()
+        yield from self._revive(record, blockers, now)
+        return (yield from self.one(record.id))
+
+    @operation()
+    def pause(self, queue: str, by: str | None = None) -> Steps[None]:
+        """Stop claims from a queue, for every worker and across restarts."""
+        now = yield from self.now()
+        yield self.sql.pause_queue(name=queue, now=now, by=by)
+
+    @operation()
+    def resume(self, queue: str) -> Steps[None]:
+        """Let workers claim from a paused queue again."""
+        yield self.sql.resume_queue(name=queue)
+
+    @operation(reads=True)
+    def one(self, job_id: int) -> Steps[JobRecord]:
+        """A job as it stands."""
+        found = yield from self.records([job_id])
+        if not found:
+            raise NotFound(f"there is no job {job_id}")
+        return found[0]
+
+    # ---- ending
+
+    def _open_job(self, job_id: int, what: str) -> Steps[JobRecord]:
+        record = yield from self.one(job_id)
+        if record.live_state is None and record.id == record.chain_id and record.continued_by:
+            record = (yield from self.tail(record.chain_id)) or record
+        if record.live_state is None:
+            raise InvalidState(f"job {record.id} is {record.state} and cannot be {what} any more")
+        return record
+
+    def _end(
+        self,
+        record: JobRecord,
+        outcome: Outcome,
+        *,
+        output: str | None = None,
+        error: str | None = None,
+        next: NewJob | None = None,
+        by: str | None = None,
+    ) -> Steps[JobRecord]:
+        """End a job as seen. A running attempt that did not end it itself is recorded as lost."""
+        now = yield from self.now()
+        by = by or "outside"
+        code = OUTCOME_CODE[outcome]
+        successor = None
+        if next is not None:
+            successor = yield from self.next_id()
+        state, queue, priority = record.live_state, record.queue, record.priority
+        if state == Live.RUNNING:
+            own = outcome is Outcome.CANCELLED
+            note = error if own else f"{outcome} from outside by {by} during this attempt"
+            first = code if own else OUTCOME_CODE[Outcome.LOST]
+            yield self.sql.record_attempts.counted(RECORD, [(
+                first, 1 if own else None, record.worker, None, now, None, note, None,
+                by if own else None, queue, priority, record.id, record.attempt,
+            )])  # fmt: skip
+            if not own:
+                yield self.sql.insert_attempt(
+                    job_id=record.id, number=(record.attempt or 0) + 1, outcome=code, now=now,
+                    output=output, error=error, continued_by=successor, ended_by=by,
+                )  # fmt: skip
+        else:
+            yield self.sql.record_waiting_end.counted(WAITING_END, [(
+                code, now, output, error, None, successor, by, state, queue, priority, record.id,
+            )])  # fmt: skip
+        yield self.sql.delete_live.many(DELETE_LIVE, [(state, queue, priority, record.id)])
+        if next is not None and successor is not None:
+            yield from self.insert([successor_of(record, next, successor)], now)
+        else:
+            ended = EndedChain(record.chain_id, CHAIN_END[END_STATE[outcome]], record.key)
+            yield from self.end_chains([ended], now)
+        yield from self.count_ended([EndedJob(queue, record.task, code, None)], now)
+        return (yield from self.one(record.id))
+
+    # ---- reviving
+
+    def _revive(
+        self, record: JobRecord, blockers: Sequence[BlockerRecord], now: int
+    ) -> Steps[None]:
+        """Open an ended job and its chain again, then what its failure had failed, and so on."""
+        todo = [(record, blockers)]
+        while todo:
+            record, blockers = todo.pop()
+            yield from self._reopen(record, blockers, now)
+            rows = yield self.sql.find_blocked_by(chain_id=record.chain_id)
+            if not rows:
+                continue
+            ids = [int_of(id) for (id,) in rows]
+            waiting = yield from self.blockers(ids)
+            for dependent in (yield from self.records(ids)):
+                others = waiting[dependent.id]
+                if dependent.live_state is not None:
+                    yield from self._block_again(dependent)
+                elif dependent.last_blocker is not None and not any(
+                    other.state in BAD for other in others
+                ):
+                    todo.append((dependent, others))
+
+    def _reopen(
+        self, record: JobRecord, blockers: Sequence[BlockerRecord], now: int
+    ) -> Steps[None]:
+        waits = sum(
+            b.state is ChainState.OPEN or (b.state in BAD and record.policy == Policy.WAIT)
+            for b in blockers
+        )
+        if record.key is not None:
+            yield from self._take_key_back(record, now)
+        yield self.sql.clear_final(job_id=record.id, number=record.last_number)
+        state = Live.BLOCKED if waits else Live.PENDING
+        yield self.sql.insert_live.many(LIVE, [(
+            int(state), record.queue, record.priority, record.id, record.last_number, waits, now,
+        )])  # fmt: skip
+        yield self.sql.reopen_chain(id=record.chain_id)
+        yield from self.count_ended(
+            [EndedJob(record.queue, record.task, record.last_outcome or 0, None, 0, 1)], now
+        )
+
+    def _take_key_back(self, record: JobRecord, now: int) -> Steps[None]:
+        """A revived chain needs its key: at most one open chain may have it."""
+        ((task,),) = yield self.sql.chain_task(id=record.chain_id)
+        ((won,),) = yield self.sql.take_key.counted(
+            TAKE_KEY, [(task, record.key, record.chain_id, now, FOREVER)]
+        )
+        if not won:
+            ((holder, _),) = yield self.sql.read_key(task=task, key=record.key)
+            raise DuplicateKey(
+                f"chain {record.chain_id} cannot be retried: open chain {int_of(holder)} "
+                f"has taken its key {record.key!r}",
+                int_of(holder),
+            )
+
+    def _block_again(self, dependent: JobRecord) -> Steps[None]:
+        """A blocker that had ended is open again: whoever has not started waits for it again.
+
+        Under policy "wait" its failure was never subtracted, so nothing is added.
+        """
+        if dependent.live_state == Live.RUNNING or dependent.policy == Policy.WAIT:
+            return
+        yield self.sql.move_waiting(
+            state=int(Live.BLOCKED), run_at=dependent.run_at,
+            open_blockers=(dependent.open_blockers or 0) + 1, was=dependent.live_state,
+            queue=dependent.queue, priority=dependent.priority, job_id=dependent.id,
+        )  # fmt: skip

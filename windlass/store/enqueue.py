@@ -1,0 +1,275 @@
+"""Storing new jobs: chains, continuations, keys and blockers, in whatever transaction is open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from ..errors import BlockerError, DuplicateKey
+from ..model import (
+    CHAIN_STATES,
+    ChainState,
+    Enqueued,
+    JobRecord,
+    Live,
+    NewBlocker,
+    NewJob,
+    Policy,
+)
+from ..operation import Steps, operation
+from ..sql import Row
+from .base import FOREVER, as_json, int_of
+from .cascade import Cascade
+
+T = TypeVar("T")
+
+CHUNK = 1000  # rows per statement
+
+CHAIN = ("id", "task", "created_at", "trace")
+JOB = (
+    "id", "chain_id", "position", "task", "label", "queue", "priority", "max_attempts", "timeout",
+    "key", "blockers", "policy", "arguments", "trace", "created_at",
+)  # fmt: skip
+LIVE = ("state", "queue", "priority", "job_id", "attempt", "open_blockers", "run_at")
+BLOCKER = ("chain_id", "job_id", "position", "name", "trace")
+TAKE_KEY = ("task", "key", "chain_id", "now", "expired")
+
+
+@dataclass(slots=True)
+class Placed:
+    """A new job with its place: id, chain and position are decided."""
+
+    id: int
+    chain_id: int
+    position: int
+    job: NewJob
+    blockers: Sequence[NewBlocker] = ()
+
+
+class Enqueue(Cascade):
+    """Operations that store new jobs."""
+
+    @operation()
+    def enqueue(self, jobs: Sequence[NewJob]) -> Steps[list[Enqueued]]:
+        """Store jobs, each the first of a chain; answers come in the order given.
+
+        All or nothing. A key that is taken gives the chain that has it, or does what on_conflict
+        says. Blockers may be stored chains or jobs of the same batch.
+        """
+        if not jobs:
+            return []
+        now = yield from self.now()
+        next_id = yield from self.next_id()
+        placed: dict[int, Placed] = {}  # by index
+        taken: dict[int, int] = {}  # index → chain that has the key
+        keys: dict[tuple[str, str], Placed] = {}
+        for index in _blockers_first(jobs):
+            job = jobs[index]
+            if job.key is not None:
+                twin = keys.get((job.task, job.key))
+                holder = yield from self._take_key(job, next_id, now, twin)
+                if holder is not None:
+                    taken[index] = holder
+                    continue
+            place = Placed(next_id, next_id, 0, job, _resolve(job, placed, taken))
+            placed[index] = place
+            if job.key is not None:
+                keys[job.task, job.key] = place
+            next_id += 1
+        records = yield from self.insert(list(placed.values()), now)
+        answers = {
+            index: Enqueued(record, True) for index, record in zip(placed, records, strict=True)
+        }
+        for index, chain_id in taken.items():
+            tail = yield from self.tail(chain_id)
+            assert tail is not None
+            answers[index] = Enqueued(tail, False)
+        return [answers[index] for index in range(len(jobs))]
+
+    def next_id(self) -> Steps[int]:
+        """The id for the next new job; the writer lock keeps it ours until the commit."""
+        ((first,),) = yield self.sql.next_job_id()
+        return int_of(first)
+
+    def tail(self, chain_id: int) -> Steps[JobRecord | None]:
+        """The last job of a chain, as it stands."""
+        ((tail,),) = yield self.sql.chain_tail(chain_id=chain_id)
+        if tail is None:
+            return None
+        return (yield from self.records([int_of(tail)]))[0]
+
+    def records(self, ids: Sequence[int]) -> Steps[list[JobRecord]]:
+        """Jobs as they stand, in the order of the ids; unknown ones are left out."""
+        rows = yield self.sql.job_records(ids=as_json(ids))
+        found = {record.id: record for record in map(JobRecord._make, rows)}
+        return [found[id] for id in ids if id in found]
+
+    def insert(self, placed: Sequence[Placed], now: int) -> Steps[list[JobRecord]]:
+        """Write the rows of new jobs. A job with open blockers is blocked, one whose time has not
+        come is scheduled, any other is pending at once. One behind a failure follows its policy.
+        """
+        states = yield from self._blocker_states(placed)
+        chains: list[Row] = []
+        jobs: list[Row] = []
+        lives: list[Row] = []
+        edges: list[Row] = []
+        records: list[JobRecord] = []
+        failed: dict[int, ChainState] = {}
+        for place in placed:
+            job = place.job
+            waits = 0
+            for position, blocker in enumerate(place.blockers):
+                chain = int_of(blocker.chain_id)
+                edges.append((chain, place.id, position, blocker.name, blocker.trace))
+                ended = states[chain] if chain in states else ChainState.OPEN
+                if ended in (ChainState.FAILED, ChainState.CANCELLED):
+                    failed[chain] = ended
+                    waits += job.policy is not Policy.RUN
+                else:
+                    waits += ended is ChainState.OPEN
+            run_at = _run_at(job, now)
+            state = Live.BLOCKED if waits else Live.SCHEDULED if run_at > now else Live.PENDING
+            if place.position == 0:
+                chains.append((place.id, job.task, now, job.trace))
+            row = (
+                place.id, place.chain_id, place.position, job.task, job.label, job.queue,
+                job.priority, job.max_attempts, job.timeout, job.key, len(place.blockers),
+                int(job.policy), job.arguments, job.trace, now,
+            )  # fmt: skip
+            jobs.append(row)
+            lives.append((int(state), job.queue, job.priority, place.id, 0, waits, run_at))
+            records.append(JobRecord(*row, int(state), 0, 0, 0, waits, run_at, *_NOTHING_YET))
+        for chunk in _chunks(chains):
+            yield self.sql.insert_chains.many(CHAIN, chunk)
+        for chunk in _chunks(jobs):
+            yield self.sql.insert_jobs.many(JOB, chunk)
+        for chunk in _chunks(lives):
+            yield self.sql.insert_live.many(LIVE, chunk)
+        for chunk in _chunks(edges):
+            yield self.sql.insert_blockers.many(BLOCKER, chunk)
+        if failed:
+            yield from self.fail_behind(failed, now)
+            records = yield from self.records([record.id for record in records])
+        return records
+
+    def _blocker_states(self, placed: Sequence[Placed]) -> Steps[dict[int, ChainState]]:
+        """State of every chain the new jobs wait for; refuse what cannot be waited for."""
+        new = {place.id for place in placed if place.position == 0}
+        wanted = {int_of(b.chain_id) for place in placed for b in place.blockers}
+        states: dict[int, ChainState] = {}
+        for chunk in _chunks(sorted(wanted - new)):
+            rows = yield self.sql.chain_states(chains=as_json(chunk))
+            states.update((int_of(id), CHAIN_STATES[int_of(state)]) for id, state in rows)
+        for place in placed:
+            for blocker in place.blockers:
+                chain = int_of(blocker.chain_id)
+                if chain == place.chain_id:
+                    raise BlockerError(f"job {place.job.task} cannot wait for its own chain")
+                if chain not in new and chain not in states:
+                    raise BlockerError(
+                        f"blocker chain {chain} of job {place.job.task} does not exist: "
+                        "it was never stored, rolled back, deleted or pruned"
+                    )
+        return states
+
+    def _take_key(
+        self, job: NewJob, chain_id: int, now: int, twin: Placed | None
+    ) -> Steps[int | None]:
+        """Give the key to chain_id and return None, or return the chain that has it.
+
+        A twin is a job of the same batch with the same key.
+        """
+        expired = FOREVER
+        if job.scope == "any":
+            expired = -1 if job.window is None else now - job.window
+        ((won,),) = yield self.sql.take_key.counted(
+            TAKE_KEY, [(job.task, job.key, chain_id, now, expired)]
+        )
+        if won:
+            return None
+        ((holder, _),) = yield self.sql.read_key(task=job.task, key=job.key)
+        holder = int_of(holder)
+        if job.on_conflict == "raise":
+            raise DuplicateKey(
+                f"chain {holder} already has key {job.key!r} of task {job.task}", holder
+            )
+        if job.on_conflict == "replace":
+            if twin is None:
+                yield from self._replace(job, holder, now)
+            else:
+                twin.job = replace(twin.job, arguments=job.arguments, at=job.at, delay=job.delay)
+        return holder
+
+    def _replace(self, job: NewJob, job_id: int, now: int) -> Steps[None]:
+        """Debounce: new arguments and time for a job that never started; else change nothing."""
+        (record,) = yield from self.records([job_id])
+        if record.live_state is None or record.attempt != 0:
+            return
+        run_at = _run_at(job, now)
+        state = Live(record.live_state)
+        if state is not Live.BLOCKED:
+            state = Live.SCHEDULED if run_at > now else Live.PENDING
+        yield self.sql.replace_arguments(job_id=job_id, arguments=job.arguments)
+        yield self.sql.move_waiting(
+            state=int(state), run_at=run_at, open_blockers=record.open_blockers,
+            was=record.live_state, queue=record.queue, priority=record.priority, job_id=job_id,
+        )  # fmt: skip
+
+
+_NOTHING_YET = (None,) * (len(JobRecord._fields) - 21)  # a new job has no claim and no attempt
+
+
+def _run_at(job: NewJob, now: int) -> int:
+    if job.at is not None:
+        return max(job.at, now)
+    return now + max(job.delay or 0, 0)
+
+
+def _chunks(rows: Sequence[T]) -> Iterator[list[T]]:
+    for start in range(0, len(rows), CHUNK):
+        yield list(rows[start : start + CHUNK])
+
+
+def _resolve(
+    job: NewJob, placed: Mapping[int, Placed], taken: Mapping[int, int]
+) -> list[NewBlocker]:
+    """Put chain ids in place of indexes into the batch; the same chain twice is refused."""
+    resolved: dict[int, NewBlocker] = {}
+    for blocker in job.blockers:
+        if blocker.index is None:
+            chain = int_of(blocker.chain_id)
+        elif blocker.index in placed:
+            chain = placed[blocker.index].chain_id
+        else:
+            chain = taken[blocker.index]
+        if chain in resolved:
+            raise BlockerError(f"job {job.task} names chain {chain} twice as a blocker")
+        resolved[chain] = replace(blocker, chain_id=chain, index=None)
+    return list(resolved.values())
+
+
+def _blockers_first(jobs: Sequence[NewJob]) -> list[int]:
+    """Order a batch so that each job comes after those it waits for; refuse a cycle."""
+    if not any(blocker.index is not None for job in jobs for blocker in job.blockers):
+        return list(range(len(jobs)))
+    waiting = {
+        index: {b.index for b in job.blockers if b.index is not None}
+        for index, job in enumerate(jobs)
+    }
+    behind: dict[int, list[int]] = {}
+    for index, needs in waiting.items():
+        for need in needs:
+            if not 0 <= need < len(jobs):
+                raise BlockerError(f"job {jobs[index].task} names a blocker outside the batch")
+            behind.setdefault(need, []).append(index)
+    order = [index for index, needs in waiting.items() if not needs]
+    for done in order:
+        for index in behind.get(done, ()):
+            waiting[index].discard(done)
+            if not waiting[index]:
+                order.append(index)
+    if len(order) < len(jobs):
+        stuck = sorted(jobs[i].task for i, needs in waiting.items() if needs)
+        raise BlockerError(f"these calls wait for each other in a circle: {', '.join(stuck)}")
+    return order

@@ -1,0 +1,249 @@
+"""A worker's operations: register, claim, renew, progress, park, promote, sweep, and the turn.
+
+scheduled ──promote──► pending ──claim──► running ──finish──► ended, or back
+                          ▲                  │ park (task unknown here)
+                          └──unpark── parked ◄┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..model import BlockerRecord, Claimed, Ending, Finished, Outcome, WorkerRecord
+from ..operation import Op, Steps, compose, operation
+from ..retry import lost_delay
+from ..sql import Row
+from .base import as_json, int_of
+from .finish import PUT_BACK, Finish
+
+CLAIM = ("attempt", "now", "deadline", "worker", "queue", "priority", "job_id")
+KEY = ("queue", "priority", "job_id")
+PARK = ("task", "queue", "priority", "job_id", "attempt")
+PROGRESS = ("progress", "text", "queue", "priority", "job_id", "attempt")
+PROMOTE_LIMIT = 1000
+SWEEP_LIMIT = 500
+UNPARK_LIMIT = 1000
+
+
+@dataclass(slots=True)
+class Renewed:
+    """A renewal's answer: whether the registration still stands, and which attempts were lost."""
+
+    registered: bool
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    released: int = 0
+
+
+@dataclass(slots=True)
+class Turn:
+    """One beat of a worker: what was finished and claimed, and when to look again."""
+
+    finished: Finished
+    claimed: list[Claimed]
+    blockers: dict[int, list[BlockerRecord]]
+    promoted: int
+    next_due: int | None
+
+
+class Work(Finish):
+    """Operations of a worker and its upkeep."""
+
+    @operation(durable=False)
+    def register(
+        self, name: str, *, host: str, pid: int, birth: str | None, version: str,
+        queues: Sequence[str], concurrency: int, lease: int,
+    ) -> Steps[int]:  # fmt: skip
+        """Enter a worker and return its number. Everything it claims hangs on this one lease."""
+        now = yield from self.now()
+        ((id,),) = yield self.sql.next_worker_id()
+        yield self.sql.insert_worker(
+            id=id, name=name, host=host, pid=pid, birth=birth, version=version,
+            queues=as_json(queues), concurrency=concurrency, now=now, lease_until=now + lease,
+        )  # fmt: skip
+        return int_of(id)
+
+    @operation(durable=False)
+    def unregister(self, worker: int) -> Steps[None]:
+        """Take a worker out; its row stays while something still runs in its name."""
+        yield self.sql.remove_workers(workers=as_json([worker]))
+
+    def turn(
+        self, worker: int, name: str, queues: Sequence[str], room: int,
+        endings: Sequence[Ending] = (),
+    ) -> Op[Turn]:  # fmt: skip
+        """Promote what is due, finish what ended, claim what fits: one transaction.
+
+        Only a turn that finishes something must survive a power cut; the others may be lost.
+        """
+
+        def steps() -> Steps[Turn]:
+            promoted = yield from self.promote()
+            finished = yield from self.finish(endings, name, worker)
+            claimed = yield from self.claim(worker, queues, room)
+            waited = [job.job_id for job in claimed if job.blockers]
+            blockers = yield from self.blockers(waited)
+            next_due = None
+            if len(claimed) < room:
+                next_due = yield from self.next_due()
+            return Turn(finished, claimed, blockers, promoted, next_due)
+
+        return compose("turn", steps, durable=bool(endings))
+
+    @operation(durable=False)
+    def claim(self, worker: int, queues: Sequence[str], room: int) -> Steps[list[Claimed]]:
+        """Take up to `room` pending jobs: higher priority first, then age. Paused queues give none.
+
+        Each claim gives out the job's next attempt number, which is never given out again.
+        """
+        if room <= 0 or not queues:
+            return []
+        now = yield from self.now()
+        rows = yield self.sql.find_pending(now=now, queues=as_json(queues), room=room)
+        if not rows:
+            return []
+        claimed = sorted(map(Claimed._make, rows), key=_claim_order)
+        updates: list[Row] = [
+            (
+                job.attempt, now, None if job.timeout is None else now + job.timeout, worker,
+                job.queue, job.priority, job.job_id,
+            )
+            for job in claimed
+        ]  # fmt: skip
+        yield self.sql.claim_jobs.many(CLAIM, updates)
+        return claimed
+
+    @operation(durable=False)
+    def promote(self, limit: int = PROMOTE_LIMIT) -> Steps[int]:
+        """Make scheduled jobs pending whose time has come, oldest first, a bounded number."""
+        now = yield from self.now()
+        rows = yield self.sql.find_due(now=now, limit=limit)
+        if rows:
+            yield self.sql.promote_jobs.many(KEY, rows)
+        return len(rows)
+
+    @operation(reads=True)
+    def next_due(self) -> Steps[int | None]:
+        """When the next scheduled job is due, in microseconds; None when nothing is scheduled."""
+        ((run_at,),) = yield self.sql.next_due()
+        return None if run_at is None else int_of(run_at)
+
+    @operation(durable=False)
+    def renew(
+        self, worker: int, name: str, lease: int, held: Collection[tuple[int, int]]
+    ) -> Steps[Renewed]:
+        """Extend the lease of everything a worker holds, by its one row.
+
+        Says which of the held (job, attempt) are no longer the worker's, and puts back what runs
+        in its name without its knowledge: nothing is orphaned inside a living worker.
+        """
+        now = yield from self.now()
+        ((kept,),) = yield self.sql.renew_worker.counted(
+            ("now", "lease_until", "id", "name"), [(now, now + lease, worker, name)]
+        )
+        if not kept:
+            return Renewed(False, sorted(held))
+        rows = yield self.sql.find_running_of(worker=worker)
+        running = {(int_of(job), int_of(attempt)) for job, attempt, *_ in rows}
+        strays: list[Row] = [
+            (0, None, used, lost, queue, priority, job, attempt)
+            for job, attempt, queue, priority, used, lost in rows
+            if (job, attempt) not in held
+        ]
+        if strays:
+            yield self.sql.put_back.many(PUT_BACK, strays)
+        return Renewed(True, sorted(set(held) - running), len(strays))
+
+    @operation(durable=False)
+    def progress(
+        self, reports: Sequence[tuple[Claimed, float | None, str | None]]
+    ) -> Steps[list[bool]]:
+        """Record how far attempts are, for others to see; say which were still the worker's."""
+        rows: list[Row] = [
+            (share, text, held.queue, held.priority, held.job_id, held.attempt)
+            for held, share, text in reports
+        ]
+        counts = (yield self.sql.record_progress.counted(PROGRESS, rows)) if rows else []
+        return [bool(count) for (count,) in counts]
+
+    @operation(durable=False)
+    def park(self, jobs: Sequence[Claimed]) -> Steps[int]:
+        """Set claimed jobs aside whose task this worker does not know; no attempt is used."""
+        rows: list[Row] = [(j.task, j.queue, j.priority, j.job_id, j.attempt) for j in jobs]
+        counts = (yield self.sql.park_jobs.counted(PARK, rows)) if rows else []
+        return sum(int_of(count) for (count,) in counts)
+
+    @operation(durable=False)
+    def unpark(self, tasks: Sequence[str], limit: int = UNPARK_LIMIT) -> Steps[int]:
+        """Make parked jobs of these tasks pending again, a bounded number; call until it says 0."""
+        rows = yield self.sql.find_parked(tasks=as_json(tasks), limit=limit)
+        if rows:
+            yield self.sql.unpark_jobs.many(KEY, rows)
+        return len(rows)
+
+    @operation(reads=True)
+    def expired(self) -> Steps[list[WorkerRecord]]:
+        """Workers whose lease has run out: suspects for a sweep."""
+        now = yield from self.now()
+        return [WorkerRecord._make(row) for row in (yield self.sql.find_expired_workers(now=now))]
+
+    @operation()
+    def sweep(
+        self,
+        suspects: Collection[int] | None = None,
+        gone: Mapping[int, str] | None = None,
+        limit: int = SWEEP_LIMIT,
+    ) -> Steps[int]:
+        """Take back the jobs of dead workers, a bounded number; return how many.
+
+        Dead is: the lease has run out *and* it was a suspect before (all are when suspects is
+        None), or the process is provably gone, with the reason. A lost attempt is recorded; its
+        job comes back after a wide jitter, or fails at the crash limit.
+        """
+        now = yield from self.now()
+        gone = gone or {}
+        expired = yield self.sql.find_expired_workers(now=now)
+        reasons = {
+            int_of(row[0]): "its lease ran out"
+            for row in expired
+            if suspects is None or row[0] in suspects
+        } | dict(gone)
+        rows = yield self.sql.find_lost(dead=as_json(reasons), limit=limit)
+        by_worker: dict[str | None, list[Ending]] = {}
+        for *claim, worker in rows:
+            held = Claimed._make(claim)
+            by_worker.setdefault(worker, []).append(  # type: ignore[arg-type]
+                Ending(
+                    held,
+                    Outcome.LOST,
+                    error=self._lost_reason(held, worker, reasons),
+                    delay=lost_delay(held.lost + 1),
+                )
+            )
+        taken = 0
+        for worker, endings in by_worker.items():
+            taken += len((yield from self.finish(endings, worker)).accepted)
+        if reasons and len(rows) < limit:
+            yield self.sql.remove_workers(workers=as_json(reasons))
+        return taken
+
+    def _lost_reason(self, held: Claimed, worker: object, reasons: Mapping[int, str]) -> str:
+        text = f"worker {worker or 'unknown'} died or lost its lease during attempt {held.attempt}"
+        if held.lost + 1 >= self.crash_limit:
+            text += f"; this job lost {held.lost + 1} workers, which is the crash limit"
+        return text
+
+    @operation(reads=True)
+    def blockers(self, jobs: Sequence[int]) -> Steps[dict[int, list[BlockerRecord]]]:
+        """What jobs wait or waited for, in declared order, with each chain's output or error."""
+        if not jobs:
+            return {}
+        found: dict[int, list[BlockerRecord]] = {}
+        for row in (yield self.sql.list_blockers(jobs=as_json(jobs))):
+            record = BlockerRecord._make(row)
+            found.setdefault(record.job_id, []).append(record)
+        return found
+
+
+def _claim_order(job: Claimed) -> tuple[int, int]:
+    return -job.priority, job.job_id

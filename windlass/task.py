@@ -1,0 +1,382 @@
+"""Tasks: registered functions, and the calls, continuations and options made from them.
+
+Everything is checked here, before the database is touched. Storing a call is left to the app.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypedDict, TypeVar, overload
+
+from .errors import InvalidSetting, InvalidTask
+from .model import NewBlocker, NewJob, Policy
+from .retry import Backoff, Seconds, micros
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from .codec import Signature
+    from .job import Job
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
+
+_TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+POLICIES = {"fail": Policy.FAIL, "wait": Policy.WAIT, "run": Policy.RUN}
+MOST_PRIORITY = 2**31 - 1
+
+
+class Desk(Protocol):
+    """What a task needs of its app: somewhere to hand calls in."""
+
+    payload_limit: int
+
+    def enqueue_many(self, calls: Sequence[Call[Any]], *, on: object = None) -> list[Job[Any]]: ...
+
+    async def aenqueue_many(
+        self, calls: Sequence[Call[Any]], *, on: object = None
+    ) -> list[Job[Any]]: ...
+
+
+class Using(TypedDict, total=False):
+    """The options of `using(...)`."""
+
+    delay: Seconds | None
+    at: datetime | None
+    priority: int | None
+    queue: str | None
+    label: str | None
+    key: str | None
+    scope: str
+    window: Seconds | None
+    on_conflict: str
+    after: Sequence[Any] | Mapping[str, Any]
+    on_blocker_failure: str
+    max_attempts: int | None
+    timeout: Seconds | None
+    trace: str | None
+    on: object
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a call differs from its task's defaults; checked when made."""
+
+    delay: Seconds | None = None
+    at: datetime | None = None
+    priority: int | None = None
+    queue: str | None = None
+    label: str | None = None
+    key: str | None = None
+    scope: str = "open"
+    window: Seconds | None = None
+    on_conflict: str = "return"
+    after: Sequence[Any] | Mapping[str, Any] = ()
+    on_blocker_failure: str = "fail"
+    max_attempts: int | None = None
+    timeout: Seconds | None = None
+    trace: str | None = None
+    on: object = None
+
+    def __post_init__(self) -> None:
+        if self.delay is not None and self.at is not None:
+            raise InvalidSetting("say delay= or at=, not both")
+        if self.delay is not None and micros(self.delay, "delay") < 0:
+            raise InvalidSetting("delay= cannot be negative")
+        if self.at is not None and (
+            not isinstance(self.at, datetime) or self.at.utcoffset() is None
+        ):
+            raise InvalidSetting(
+                "at= is a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
+            )
+        if self.scope not in ("open", "any"):
+            raise InvalidSetting(f'scope is "open" or "any", not {self.scope!r}')
+        if self.window is not None and (self.scope != "any" or micros(self.window, "window") <= 0):
+            raise InvalidSetting('window= is a positive duration and goes with scope="any"')
+        if self.on_conflict not in ("return", "raise", "replace"):
+            raise InvalidSetting(
+                f'on_conflict is "return", "raise" or "replace", not {self.on_conflict!r}'
+            )
+        if self.on_blocker_failure not in POLICIES:
+            raise InvalidSetting(
+                f'on_blocker_failure is "fail", "wait" or "run", not {self.on_blocker_failure!r}'
+            )
+        if self.key is None and (self.scope, self.on_conflict) != ("open", "return"):
+            raise InvalidSetting("scope=, window= and on_conflict= need a key=")
+        for name in ("queue", "label", "key"):
+            check_name(getattr(self, name), name)
+        check_priority(self.priority)
+        check_limits(self.max_attempts, self.timeout)
+        if self.trace is not None and not _TRACE.fullmatch(self.trace):
+            raise InvalidSetting(f"trace= is a W3C traceparent, not {self.trace!r}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call(Generic[T_co]):
+    """A task with its arguments, not stored yet: for enqueue_many, and as a blocker in `after=`."""
+
+    task: Task[..., T_co]
+    arguments: str
+    options: Options
+
+    def new_job(self, blockers: Sequence[NewBlocker], *, continues: bool = False) -> NewJob:
+        """What the store is given. A continuation inherits what was not said."""
+        task, options = self.task, self.options
+        timeout = task.timeout if options.timeout is None else options.timeout
+        inherits = continues and options.queue is None and task.own_queue is None
+        return NewJob(
+            task=task.name,
+            arguments=self.arguments,
+            queue=options.queue or task.queue,
+            priority=task.priority if options.priority is None else options.priority,
+            max_attempts=options.max_attempts or task.max_attempts,
+            timeout=None if timeout is None else micros(timeout),
+            delay=None if options.delay is None else micros(options.delay),
+            at=None if options.at is None else (options.at - _EPOCH) // timedelta(microseconds=1),
+            label=options.label,
+            key=options.key,
+            scope=options.scope,
+            window=None if options.window is None else micros(options.window),
+            on_conflict=options.on_conflict,
+            blockers=blockers,
+            policy=POLICIES[options.on_blocker_failure],
+            trace=options.trace,
+            inherit_queue=inherits,
+            inherit_priority=continues and options.priority is None and task.own_priority is None,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Next(Generic[T_co]):
+    """Return this from a handler to continue the chain with another job."""
+
+    call: Call[T_co]
+
+    def __post_init__(self) -> None:
+        options = self.call.options
+        if options.key is not None:
+            raise InvalidSetting("a continuation belongs to its chain and takes no key=")
+        if options.on is not None:
+            raise InvalidSetting("a continuation commits with its predecessor and takes no on=")
+
+
+class Bound(Generic[P, R_co]):
+    """A task with options: `task.using(...)`."""
+
+    def __init__(self, task: Task[P, R_co], options: Options) -> None:
+        self._task = task
+        self._options = options
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        """Store the job; it becomes visible to workers when the transaction commits."""
+        job: Job[R_co]
+        call = self.call(*args, **kwargs)
+        (job,) = self._task.desk().enqueue_many([call], on=self._options.on)
+        return job
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        job: Job[R_co]
+        call = self.call(*args, **kwargs)
+        (job,) = await self._task.desk().aenqueue_many([call], on=self._options.on)
+        return job
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
+        """Check the arguments and make a call of it, to be stored later."""
+        text = self._task.signature.encode(args, kwargs, limit=self._task.desk().payload_limit)
+        return Call(self._task, text, self._options)
+
+    def then(self, *args: P.args, **kwargs: P.kwargs) -> Next[R_co]:
+        """Continue the chain with this job; returned from a handler."""
+        return Next(self.call(*args, **kwargs))
+
+    def using(self, **options: Unpack[Using]) -> Bound[P, R_co]:
+        return Bound(self._task, replace(self._options, **options))
+
+
+class Task(Generic[P, R_co]):
+    """A registered function. Calling it just calls it."""
+
+    def __init__(
+        self,
+        function: Callable[P, R_co],
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        max_attempts: int = 5,
+        timeout: Seconds | None = None,
+        backoff: Backoff | None = None,
+        run_in: str = "thread",
+    ) -> None:
+        if run_in not in ("thread", "process"):
+            raise InvalidSetting(f'run_in is "thread" or "process", not {run_in!r}')
+        self.function = function
+        self.name = name if name is not None else getattr(function, "__name__", "")
+        self.own_queue = queue
+        self.own_priority = priority
+        self.max_attempts = max_attempts
+        self.timeout = timeout
+        self.backoff = backoff or Backoff()
+        self.run_in = run_in
+        self._desk: Desk | None = None
+        self._signature: Signature | None = None
+        if not self.name or self.name == "<lambda>":
+            raise InvalidTask("a task needs a name: use a def, or say name=")
+        check_name(self.name, "task name")
+        check_name(queue, "queue")
+        check_priority(priority)
+        check_limits(max_attempts, timeout)
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+        self._plain: Bound[P, R_co] = Bound(self, Options())
+
+    @property
+    def queue(self) -> str:
+        return self.own_queue or "default"
+
+    @property
+    def priority(self) -> int:
+        return self.own_priority or 0
+
+    @property
+    def signature(self) -> Signature:
+        """How arguments and result travel; read on first use, since annotations may name later
+        definitions."""
+        if self._signature is None:
+            from .codec import Signature
+            from .current import Context
+
+            self._signature = Signature(self.function, name=self.name, injected=Context)
+        return self._signature
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        return self.function(*args, **kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        """Store the job; it becomes visible to workers when the transaction commits."""
+        return self._plain.enqueue(*args, **kwargs)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        return await self._plain.aenqueue(*args, **kwargs)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
+        """Check the arguments and make a call of it, to be stored later."""
+        return self._plain.call(*args, **kwargs)
+
+    def then(self, *args: P.args, **kwargs: P.kwargs) -> Next[R_co]:
+        """Continue the chain with this job; returned from a handler."""
+        return self._plain.then(*args, **kwargs)
+
+    def using(self, **options: Unpack[Using]) -> Bound[P, R_co]:
+        """Say how the next calls differ: when, where, under which key, behind what, on what."""
+        return Bound(self, Options(**options))
+
+    def desk(self) -> Desk:
+        if self._desk is None:
+            raise InvalidTask(
+                f"task {self.name} belongs to a set of tasks that no app includes yet: "
+                "call app.include(tasks) first"
+            )
+        return self._desk
+
+    def join(self, desk: Desk, name: str) -> None:
+        """Become a task of an app, under its name there."""
+        if self._desk is not None and self._desk is not desk:
+            raise InvalidTask(f"task {self.name} already belongs to another app")
+        self._desk = desk
+        self.name = name
+        self._signature = None
+
+    def __repr__(self) -> str:
+        return f"<task {self.name}>"
+
+
+class Decorate(Protocol):
+    """What `@tasks.task(...)` gives: async functions first, or their result would be a coroutine."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, Next[R]]]) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Next[R]]) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
+
+
+class Tasks:
+    """A set of tasks without an app, to be included by one later."""
+
+    def __init__(self) -> None:
+        self.registry: dict[str, Task[..., Any]] = {}
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, Next[R]]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Next[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        max_attempts: int = 5,
+        timeout: Seconds | None = None,
+        backoff: Backoff | None = None,
+        run_in: str = "thread",
+    ) -> Decorate: ...
+    def task(self, *function: Any, **settings: Any) -> Any:
+        """Register a function as a task; calling it still just calls it."""
+
+        def decorate(function: Callable[..., Any]) -> Task[..., Any]:
+            if isinstance(function, Task):
+                raise InvalidTask(f"{function.name} is a task already")
+            task: Task[..., Any] = Task(function, **settings)
+            self._register(task, task.name)
+            return task
+
+        return decorate(*function) if function else decorate
+
+    def _register(self, task: Task[..., Any], name: str) -> None:
+        if name in self.registry:
+            raise InvalidTask(
+                f"there is a task named {name} already; give one of them another name="
+            )
+        self.registry[name] = task
+
+
+def check_name(value: object, what: str) -> None:
+    """Names are short text without control characters: they are keys, shown everywhere."""
+    if value is None:
+        return
+    if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
+        raise InvalidSetting(f"{what} {value!r} must be 1 to 200 printable characters")
+
+
+def check_priority(priority: object) -> None:
+    if priority is None:
+        return
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise InvalidSetting(f"priority is a whole number, not {priority!r}")
+    if abs(priority) > MOST_PRIORITY:
+        raise InvalidSetting(f"priority {priority} is beyond ±{MOST_PRIORITY}")
+
+
+def check_limits(max_attempts: object, timeout: Seconds | None) -> None:
+    if max_attempts is not None and (
+        isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or max_attempts < 1
+    ):
+        raise InvalidSetting(f"max_attempts is a whole number from 1, not {max_attempts!r}")
+    if timeout is not None and micros(timeout, "timeout") <= 0:
+        raise InvalidSetting(f"timeout is a positive duration, not {timeout!r}")
