@@ -405,12 +405,11 @@ def main() -> None:
         for name, other in BESIDE.items():
             if other is not None:
                 # The best of three: what the application could do, not what a neighbour left it.
-                seconds = max(options.seconds / 2, 0.7)
                 rates = []
                 for _ in range(3):
-                    _, alone = crew.run("retry", path, 0, 0, other, seconds)
+                    _, alone = crew.run("retry", path, 0, 0, other, options.seconds)
                     assert alone is not None
-                    rates.append(alone.done / seconds)
+                    rates.append(alone.done / options.seconds)
                 idle[name] = max(rates)
         print(f"SQLite {sqlite3.sqlite_version}, {os.cpu_count()} cores, {options.seconds} s a run")
         alone_text = ", ".join(f"{name} {rate:.1f}" for name, rate in idle.items())

@@ -135,8 +135,9 @@ class Job(Generic[T_co]):
         """The operation, unless the id now belongs to another job: after a rollback it may."""
 
         def steps() -> Steps[T]:
+            rest = iter(op)
             yield from self._home.store.same(self.id, self._record.created_at)
-            return (yield from op)
+            return (yield from rest)
 
         return compose(op.name, steps, reads=op.reads, durable=op.durable)
 

@@ -1,0 +1,56 @@
+"""Databases and clocks for every suite: throw-away files, and a clock that tests move."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit import Clock
+from windlass import Windlass
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """Where this test's database will lie."""
+    return tmp_path / "app.db"
+
+
+@pytest.fixture
+def url(database: Path) -> str:
+    return f"sqlite:///{database}"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def make_app(url: str) -> Iterator[Callable[..., Windlass]]:
+    """Open further apps on the same file; all are closed at the end."""
+    apps: list[Windlass] = []
+
+    def make(url_: str = url, **settings: Any) -> Windlass:
+        app = Windlass(url_, **settings)
+        apps.append(app)
+        return app
+
+    yield make
+    for app in apps:
+        app.close()
+
+
+@pytest.fixture
+def app(make_app: Callable[..., Windlass], clock: Clock) -> Windlass:
+    """An app with tables, on the clock that the test moves."""
+    app = make_app(clock=clock)
+    app.migrate()
+    return app
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ.pop("WINDLASS_URL", None)

@@ -1,0 +1,81 @@
+"""Small things tests are written with: a clock, new jobs, endings, and an auditor's eye."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from windlass.model import Claimed, Ending, NewBlocker, NewJob, Outcome
+from windlass.operation import Steps
+from windlass.store import Store
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+
+class Clock:
+    """The time in microseconds, moved by hand."""
+
+    def __init__(self, start: int = 1_800_000_000 * SECOND) -> None:
+        self.time = start
+
+    def __call__(self) -> int:
+        return self.time
+
+    def advance(self, seconds: float) -> None:
+        self.time += round(seconds * SECOND)
+
+
+def new(task: str = "a", *, after: Sequence[int] = (), **fields: Any) -> NewJob:
+    """A job to store, behind the given chains."""
+    fields.setdefault("arguments", "{}")
+    if after:
+        fields["blockers"] = [NewBlocker(chain_id=chain) for chain in after]
+    return NewJob(task, **fields)
+
+
+def completed(held: Claimed, output: str | None = "null") -> Ending:
+    return Ending(held, Outcome.COMPLETED, output=output)
+
+
+def continued(held: Claimed, following: NewJob) -> Ending:
+    return Ending(held, Outcome.CONTINUED, next=following)
+
+
+def failed(held: Claimed, error: str = "boom", delay: int | None = None) -> Ending:
+    return Ending(held, Outcome.FAILED, error=error, delay=delay)
+
+
+def register(store: Store, name: str = "w1", *, lease: int = 30 * SECOND) -> Steps[int]:
+    """Enter a worker; `worker = yield from register(store)`."""
+    return (
+        yield from store.register(
+            name,
+            host="here",
+            pid=1,
+            birth=None,
+            version="0",
+            queues=["default"],
+            concurrency=8,
+            lease=lease,
+        )
+    )
+
+
+def claim(
+    store: Store, room: int = 1, worker: int = 1, queues: Sequence[str] = ("default",)
+) -> Steps[list[Claimed]]:
+    return (yield from store.claim(worker, queues, room))
+
+
+def rows(database: Path, text: str, *params: Any) -> list[tuple[Any, ...]]:
+    """Look at the tables with plain SQL, past the library."""
+    connection = sqlite3.connect(database, isolation_level=None)
+    try:
+        return connection.execute(text, params).fetchall()
+    finally:
+        connection.close()
