@@ -50,7 +50,38 @@ _HOME = {
     "Call": "task", "Next": "task", "Task": "task", "Tasks": "task",
 }  # fmt: skip
 
-__all__ = sorted(_HOME)
+__all__ = [
+    "Backoff",
+    "BlockerError",
+    "Blockers",
+    "Call",
+    "Cancel",
+    "Chain",
+    "ChainCancelled",
+    "ChainFailed",
+    "ChainState",
+    "Context",
+    "DuplicateKey",
+    "Fail",
+    "Failure",
+    "INJECTED",
+    "InvalidArguments",
+    "InvalidState",
+    "Job",
+    "Next",
+    "NotFound",
+    "Outcome",
+    "Retry",
+    "Snooze",
+    "State",
+    "StoreUnavailable",
+    "Task",
+    "Tasks",
+    "WaitTimeout",
+    "Windlass",
+    "WindlassError",
+    "context",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """The application: its settings and tasks, enqueueing, and where operations are run.
 
-Reading and control are in `face`. A method whose name begins with `a` awaits; apart from that the two
-are the same, and a test compares them.
+Reading and control are in `face`. A method whose name begins with `a` awaits; apart from that the
+two are the same, and a test compares them.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ class Windlass(Face):
 
     def run(self, op: Op[T], on: object = None) -> T:
         """Run an operation: in a transaction of its own, or in the caller's."""
+        op.accept()
         if on is None:
             self._prepare()
             return self.engine.run(op)
@@ -105,6 +106,7 @@ class Windlass(Face):
         return connection.run(op)
 
     async def arun(self, op: Op[T], on: object = None) -> T:
+        op.accept()
         if on is None:
             if not self._ready:
                 await asyncio.to_thread(self._prepare)

@@ -1,6 +1,6 @@
 """Reading and control, each method twice: blocking, and awaiting with an `a` in front.
 
-Every one builds an operation of the store and runs it, on our connection or on the caller's (`on=`).
+Each builds an operation of the store and runs it, on our connection or on the caller's (`on=`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from .graph import next_job
 from .job import AtLeast, Attempt, Chain, Job, Page, WorkerInfo
 from .model import BlockerRecord, ChainState, DependentRecord, NewJob, Outcome, State
 from .operation import Op
-from .store.bulk import Touched
 from .store.listing import ChainFilter, Found, JobFilter
 from .store.retention import Ages
 from .task import Next, Tasks
@@ -70,7 +69,6 @@ class Face(Tasks):
     @property
     @abstractmethod
     def store(self) -> Store: ...
-
     @abstractmethod
     def run(self, op: Op[T], on: object = None) -> T: ...
 
@@ -153,10 +151,10 @@ class Face(Tasks):
 
     def attempts(self, id: int, *, on: object = None) -> list[Attempt]:
         """Every attempt of a job, oldest first; the running one last."""
-        return [Attempt(record) for record in self.run(self.store.attempts(id), on)]
+        return [Attempt.of(record) for record in self.run(self.store.attempts(id), on)]
 
     async def aattempts(self, id: int, *, on: object = None) -> list[Attempt]:
-        return [Attempt(record) for record in await self.arun(self.store.attempts(id), on)]
+        return [Attempt.of(record) for record in await self.arun(self.store.attempts(id), on)]
 
     def blockers(self, id: int, *, on: object = None) -> list[BlockerRecord]:
         """What a job waits or waited for, in declared order."""
@@ -174,10 +172,10 @@ class Face(Tasks):
 
     def workers(self, *, on: object = None) -> list[WorkerInfo]:
         """Registered workers."""
-        return [WorkerInfo(record) for record in self.run(self.store.workers(), on)]
+        return [WorkerInfo.of(record) for record in self.run(self.store.workers(), on)]
 
     async def aworkers(self, *, on: object = None) -> list[WorkerInfo]:
-        return [WorkerInfo(record) for record in await self.arun(self.store.workers(), on)]
+        return [WorkerInfo.of(record) for record in await self.arun(self.store.workers(), on)]
 
     def counts(self, *, on: object = None) -> dict[str, dict[State, int]]:
         """Jobs by queue and state; beyond 100,000 open ones a number is AtLeast."""
@@ -256,12 +254,7 @@ class Face(Tasks):
         **where: Unpack[JobsWhere],
     ) -> int:
         """Cancel every open job that fits; return how many, or with preview how many it would."""
-        number, cursor = 0, None
-        while True:
-            touched = self.run(self._bulk("cancel", where, preview, cursor, by), on)
-            number, cursor = number + touched.number, touched.cursor
-            if cursor is None:
-                return number
+        return self._bulk("cancel", where, preview, by, on)
 
     async def acancel_many(
         self,
@@ -271,33 +264,18 @@ class Face(Tasks):
         on: object = None,
         **where: Unpack[JobsWhere],
     ) -> int:
-        number, cursor = 0, None
-        while True:
-            touched = await self.arun(self._bulk("cancel", where, preview, cursor, by), on)
-            number, cursor = number + touched.number, touched.cursor
-            if cursor is None:
-                return number
+        return await self._abulk("cancel", where, preview, by, on)
 
     def retry_many(
         self, *, preview: bool = False, on: object = None, **where: Unpack[JobsWhere]
     ) -> int:
         """Retry every failed or cancelled job that fits; return how many, or how many it would."""
-        number, cursor = 0, None
-        while True:
-            touched = self.run(self._bulk("retry", where, preview, cursor, None), on)
-            number, cursor = number + touched.number, touched.cursor
-            if cursor is None:
-                return number
+        return self._bulk("retry", where, preview, None, on)
 
     async def aretry_many(
         self, *, preview: bool = False, on: object = None, **where: Unpack[JobsWhere]
     ) -> int:
-        number, cursor = 0, None
-        while True:
-            touched = await self.arun(self._bulk("retry", where, preview, cursor, None), on)
-            number, cursor = number + touched.number, touched.cursor
-            if cursor is None:
-                return number
+        return await self._abulk("retry", where, preview, None, on)
 
     def delete(self, chain_id: int, cascade: bool = False, *, on: object = None) -> list[int]:
         """Delete a chain with all that belongs to it; return the chains that went.
@@ -390,9 +368,27 @@ class Face(Tasks):
         return Page([Chain(self, record) for record in found.records], _cursor(found))
 
     def _bulk(
-        self, action: str, where: JobsWhere, preview: bool, cursor: int | None, by: str | None
-    ) -> Op[Touched]:
-        return self.store.bulk(action, _job_filter(where), preview, cursor, BULK_PAGE, by)
+        self, action: str, where: JobsWhere, preview: bool, by: str | None, on: object
+    ) -> int:
+        """Page by page, a transaction each, so that workers get in between."""
+        filter, number, cursor = _job_filter(where), 0, None
+        while True:
+            op = self.store.bulk(action, filter, preview, cursor, BULK_PAGE, by)
+            touched = self.run(op, on)
+            number, cursor = number + touched.number, touched.cursor
+            if cursor is None:
+                return number
+
+    async def _abulk(
+        self, action: str, where: JobsWhere, preview: bool, by: str | None, on: object
+    ) -> int:
+        filter, number, cursor = _job_filter(where), 0, None
+        while True:
+            op = self.store.bulk(action, filter, preview, cursor, BULK_PAGE, by)
+            touched = await self.arun(op, on)
+            number, cursor = number + touched.number, touched.cursor
+            if cursor is None:
+                return number
 
 
 def _job_filter(where: JobsWhere) -> JobFilter:

@@ -6,6 +6,7 @@ A handle is a snapshot; `refresh` reads it anew. The record behind it stays as t
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,10 @@ class Progress:
 
     fraction: float | None
     text: str | None
+
+
+def _progress(fraction: float | None, text: str | None) -> Progress | None:
+    return None if fraction is None and text is None else Progress(fraction, text)
 
 
 def _pauses(timeout: float | None) -> Iterator[float]:
@@ -282,7 +287,7 @@ class Job(Generic[T_co]):
             fraction, text = record.progress, record.progress_text
         else:
             fraction, text = record.last_progress, record.last_progress_text
-        return None if fraction is None and text is None else Progress(fraction, text)
+        return _progress(fraction, text)
 
     @property
     def trace(self) -> str | None:
@@ -346,85 +351,62 @@ class Chain:
         return f"<chain {self.id} {self.task} {self.state}>"
 
 
+@dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of a job; the running one has no outcome yet."""
+    """One run of a job; the running one has no outcome yet, an end without a run no start."""
 
-    __slots__ = ("_record",)
+    job_id: int
+    number: int
+    outcome: Outcome | None
+    worker: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    error: str | None
+    progress: Progress | None
+    ended_by: str | None
 
-    def __init__(self, record: AttemptRecord) -> None:
-        self._record = record
-
-    @property
-    def number(self) -> int:
-        return self._record.number
-
-    @property
-    def outcome(self) -> Outcome | None:
-        return self._record.outcome
-
-    @property
-    def worker(self) -> str | None:
-        return self._record.worker
-
-    @property
-    def started_at(self) -> datetime | None:
-        """None for an end without a run."""
-        return moment(self._record.started_at)
-
-    @property
-    def ended_at(self) -> datetime | None:
-        return moment(self._record.ended_at)
-
-    @property
-    def error(self) -> str | None:
-        return self._record.error
-
-    @property
-    def ended_by(self) -> str | None:
-        return self._record.ended_by
-
-    @property
-    def progress(self) -> Progress | None:
-        record = self._record
-        if record.progress is None and record.progress_text is None:
-            return None
-        return Progress(record.progress, record.progress_text)
-
-    def __repr__(self) -> str:
-        return f"<attempt {self.number} of job {self._record.job_id} {self.outcome or 'running'}>"
+    @classmethod
+    def of(cls, record: AttemptRecord) -> Attempt:
+        return cls(
+            record.job_id,
+            record.number,
+            record.outcome,
+            record.worker,
+            moment(record.started_at),
+            moment(record.ended_at),
+            record.error,
+            _progress(record.progress, record.progress_text),
+            record.ended_by,
+        )
 
 
+@dataclass(frozen=True, slots=True)
 class WorkerInfo:
     """A registered worker."""
 
-    __slots__ = ("_record",)
+    id: int
+    name: str
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    concurrency: int
+    started_at: datetime
+    seen_at: datetime
 
-    def __init__(self, record: WorkerRecord) -> None:
-        self._record = record
-
-    @property
-    def id(self) -> int:
-        return self._record.id
-
-    @property
-    def name(self) -> str:
-        return self._record.name
-
-    @property
-    def host(self) -> str:
-        return self._record.host
-
-    @property
-    def pid(self) -> int:
-        return self._record.pid
-
-    @property
-    def started_at(self) -> datetime:
-        return cast(datetime, moment(self._record.started_at))
-
-    @property
-    def seen_at(self) -> datetime:
-        return cast(datetime, moment(self._record.seen_at))
+    @classmethod
+    def of(cls, record: WorkerRecord) -> WorkerInfo:
+        return cls(
+            record.id,
+            record.name,
+            record.host,
+            record.pid,
+            record.version,
+            tuple(json.loads(record.queues)),
+            record.concurrency,
+            cast(datetime, moment(record.started_at)),
+            cast(datetime, moment(record.seen_at)),
+        )
 
 
 class Page(Sequence[T_co]):

@@ -51,7 +51,7 @@ class ChainState(StrEnum):
 
 
 class Live(IntEnum):
-    """Code of `live.state`. A parked job waits for a worker that knows its task; people see pending."""
+    """Code of `live.state`. A parked job waits for a worker that knows it; people see pending."""
 
     PENDING = 0
     SCHEDULED = 1

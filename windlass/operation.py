@@ -42,6 +42,10 @@ class Op(Generic[T]):
         self._used = True
         return self._begin()
 
+    def accept(self) -> None:
+        """A runner has it; failing before the first statement is an error of its own."""
+        self._used = True
+
     def __del__(self) -> None:
         # The mirror of "coroutine was never awaited": someone forgot `yield from`.
         if not self._used:

@@ -298,7 +298,7 @@ class Task(Generic[P, R_co]):
 
 
 class Decorate(Protocol):
-    """What `@tasks.task(...)` gives: async functions first, or their result would be a coroutine."""
+    """What `@tasks.task(...)` gives: async functions first, or the result were a coroutine."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, Next[R]]]) -> Task[P, R]: ...

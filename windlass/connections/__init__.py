@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from sqlite3 import Connection as StandardConnection
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from ..errors import UnsupportedConnection
+from .sqlite3 import Sqlite3Connection
 
 if TYPE_CHECKING:
     from ..operation import Op
@@ -43,17 +45,13 @@ def recognise(raw: object, opening: str, probe: Query) -> Connection:
     `opening` is a statement that takes the writer lock inside an open transaction; `probe` reads
     the newest migration, once as it is and once as the driver cannot touch it.
     """
-    for module, name in (("sqlite3", "Connection"), ("aiosqlite", "Connection")):
-        kind = getattr(sys.modules.get(module), name, None)
-        if kind is None or not isinstance(raw, kind):
-            continue
-        if module == "sqlite3":
-            from .sqlite3 import Sqlite3Connection
+    if isinstance(raw, StandardConnection):
+        return Sqlite3Connection(raw, opening, probe)
+    aiosqlite = sys.modules.get("aiosqlite")
+    if aiosqlite is not None and isinstance(raw, aiosqlite.Connection):
+        from .aiosqlite import AiosqliteConnection, Raw
 
-            return Sqlite3Connection(raw, opening, probe)
-        from .aiosqlite import AiosqliteConnection
-
-        return AiosqliteConnection(raw, opening, probe)
+        return AiosqliteConnection(cast(Raw, raw), opening, probe)
     kind = type(raw)
     raise UnsupportedConnection(
         f"on= cannot use {kind.__module__}.{kind.__qualname__}; supported are: {SUPPORTED}"

@@ -1,8 +1,8 @@
 """Keeping the write-ahead log short, safely.
 
-SQLite before 3.51.3 can lose pages when a passive checkpoint races a writer that starts the log anew.
-So no connection of ours checkpoints by itself; whoever commits and sees a long log does it, on a
-second connection, while its own holds the writer.
+SQLite before 3.51.3 can lose pages when a passive checkpoint races a writer that starts the log
+anew. So no connection of ours checkpoints by itself; whoever commits and sees a long log does it,
+on a second connection, while its own holds the writer.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Checkpoint:
     def run(self, guard: sqlite3.Connection, worker: sqlite3.Connection) -> None:
         """Copy the log while `guard` holds the writer, so that nobody can start it anew.
 
-        The guard then makes a small write, which starts the log from its beginning and lets
-        SQLite cut the file. A reader that pins the log only puts this off.
+        The next commit starts the log from its beginning and cuts the file. A reader that pins
+        the log only puts this off.
         """
         self._not_before = time.monotonic() + PATIENCE
         guard.execute("BEGIN IMMEDIATE")

@@ -195,9 +195,10 @@ class SqliteEngine:
             self._local.reader = connection
             with self._mutex:
                 alive = []
-                for thread, old in self._readers:
-                    if thread() is not None and thread().is_alive():  # type: ignore[union-attr]
-                        alive.append((thread, old))
+                for reference, old in self._readers:
+                    thread = reference()
+                    if thread is not None and thread.is_alive():
+                        alive.append((reference, old))
                     else:
                         old.close()
                 self._readers = [*alive, (weakref.ref(threading.current_thread()), connection)]

@@ -12,6 +12,7 @@ from ..errors import DiskFull, ReadOnlyDatabase, StoreError, StoreUnavailable, W
 def translate(error: sqlite3.Error, path: Path) -> WindlassError:
     """Give the Windlass error for a driver error; nothing of the transaction was stored."""
     code = getattr(error, "sqlite_errorcode", None) or 0
+    user = os.geteuid() if hasattr(os, "geteuid") else "this user"
     match code & 0xFF:
         case 5 | 6:
             return StoreUnavailable(f"{path} is locked by another writer: {error}; repeat the call")
@@ -21,8 +22,8 @@ def translate(error: sqlite3.Error, path: Path) -> WindlassError:
             )
         case 8 | 14:
             return ReadOnlyDatabase(
-                f"{path} cannot be written by user {os.geteuid() if hasattr(os, 'geteuid') else '?'}"
-                f" ({error}): the file, its -wal and -shm and their folder must be writable"
+                f"{path} cannot be written by user {user} ({error}): "
+                "the file, its -wal and -shm and their folder must be writable"
             )
         case 10:
             return StoreUnavailable(f"reading or writing {path} failed: {error}")

@@ -1,4 +1,4 @@
-"""The database file: where it lies, whether SQLite's locks hold there, whether it is still the same.
+"""The database file: where it lies, whether locks hold there, whether it is still the same.
 
 Never opens the file: closing another handle of it would drop SQLite's own locks.
 """

@@ -24,7 +24,7 @@ in the kernel; the first in line polls quickly, the others seldom.
 Room for others. An application connection that finds the database taken looks again after 1, 2, 5,
 10 … 100 ms; it gets in if the database is free for a good part of the time, not if it is free for
 20 µs after each turn. So while writers outside Windlass have been seen lately, every turn leaves a
-debt of rest, half its own length. Time that passes before the next turn pays it off; only what is
+debt of rest, 3/4 of its own length. Time that passes before the next turn pays it off; only what is
 left when the next one comes at once is waited for. Without such writers nothing is owed.
 
 Standstill. A process that was stopped (Ctrl-Z, a debugger) keeps its byte locks. If the record does
@@ -58,7 +58,7 @@ Phase = Literal["waiting for its turn", "waiting for the database", "writing"]
 # Tuning; the figures are in design/005-writer-lock.md.
 RETRY: Final = 0.0005  # between two looks at the database, ± half of it
 HEAD_RETRY: Final = 0.00005  # between the first looks of the first in line; then ever longer
-SHARE: Final = 0.5  # rest owed after a turn, as a part of the turn
+SHARE: Final = 0.75  # rest owed after a turn, as a part of the turn
 LEAST_REST: Final = 0.0002  # shorter debts are carried on: a sleep costs 0.1 ms more than asked
 MOST_REST: Final = 0.025
 SAMPLE: Final = 0.005  # how often a turn notes the state of the log: two stats, 4 µs

@@ -2,8 +2,8 @@
 
 A thread that finds the writer free uses it at once. Threads that find it busy leave their operation
 and wait; whoever gets the writer next takes all that was left, runs each in a savepoint of one
-transaction, and commits once. Waiting has a deadline and names the holder. Between processes the turn
-is passed by `lock`.
+transaction, and commits once. Waiting has a deadline and names the holder. Between processes the
+turn is passed by `lock`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Control(Work):
     def cancel(
         self, job_id: int, reason: str | None = None, by: str | None = None
     ) -> Steps[JobRecord]:
-        """End an open job as cancelled, its chain with it; a running handler's outcome is fenced."""
+        """End an open job as cancelled, its chain with it; what its handler says is refused."""
         record = yield from self._open_job(job_id, "cancelled")
         return (yield from self._end(record, Outcome.CANCELLED, error=reason, by=by))
 

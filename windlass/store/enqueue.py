@@ -122,7 +122,7 @@ class Enqueue(Cascade):
             for position, blocker in enumerate(place.blockers):
                 chain = int_of(blocker.chain_id)
                 edges.append((chain, place.id, position, blocker.name, blocker.trace))
-                ended = states[chain] if chain in states else ChainState.OPEN
+                ended = states.get(chain, ChainState.OPEN)
                 if ended in (ChainState.FAILED, ChainState.CANCELLED):
                     failed[chain] = ended
                     waits += job.policy is not Policy.RUN

@@ -1,15 +1,15 @@
 """Reading: one job or chain, pages of them, counts.
 
-A page walks the one index its filter names, newest first, past a cursor; what else was asked for is
-tested on the rows found. A page examines at most EXAMINED rows and may come back short with a cursor.
-Open jobs, and jobs by queue or task, lie in groups that are walked side by side and merged.
+A page walks the one index its filter names, newest first, past a cursor; what else was asked for
+is tested on the rows found. A page examines at most EXAMINED rows and may come back short with a
+cursor. Open jobs, and jobs by queue or task, lie in groups that are walked side by side and merged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ..errors import NotFound
 from ..model import (
@@ -35,7 +35,6 @@ EXAMINED = 10_000
 COUNTED = 100_000
 CLOCK_SLACK = 3_600_000_000  # clocks may step back: how far ids and times may disagree
 
-T = TypeVar("T")
 Walk = Callable[[int, int], Steps[list[int]]]
 
 
@@ -194,7 +193,7 @@ class Listing(Control):
     def _page(
         self,
         walk: Walk,
-        fetch: Callable[[Sequence[int]], Steps[list[T]]],
+        fetch: Callable[[Sequence[int]], Steps[list[Any]]],
         filter: JobFilter | ChainFilter,
         limit: int,
         cursor: int | None,
@@ -215,10 +214,10 @@ class Listing(Control):
                 return Found(page, None)
             examined += len(ids)
             for record in (yield from fetch(ids)):
-                if filter.fits(record):  # type: ignore[arg-type]
+                if filter.fits(record):
                     page.append(record)
                     if len(page) == limit:
-                        return Found(page, record.id)  # type: ignore[attr-defined]
+                        return Found(page, record.id)
             position = ids[-1]
         return Found(page, position)
 
@@ -283,7 +282,8 @@ class Listing(Control):
         )
 
     def _named(self, walk: str, newest: bool) -> Query:
-        return getattr(self.sql, f"{walk}_{'newest' if newest else 'oldest'}")  # type: ignore[no-any-return]
+        query: Query = getattr(self.sql, f"{walk}_{'newest' if newest else 'oldest'}")
+        return query
 
     def _walk(self, query: Query, **params: Any) -> Walk:
         def walk(cursor: int, limit: int) -> Steps[list[int]]:

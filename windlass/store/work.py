@@ -7,7 +7,7 @@ scheduled ──promote──► pending ──claim──► running ──fini
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ..model import BlockerRecord, Claimed, Ending, Finished, Outcome, WorkerRecord
@@ -191,46 +191,42 @@ class Work(Finish):
     def sweep(
         self,
         suspects: Collection[int] | None = None,
-        gone: Mapping[int, str] | None = None,
+        gone: Collection[int] = (),
         limit: int = SWEEP_LIMIT,
     ) -> Steps[int]:
         """Take back the jobs of dead workers, a bounded number; return how many.
 
         Dead is: the lease has run out *and* it was a suspect before (all are when suspects is
-        None), or the process is provably gone, with the reason. A lost attempt is recorded; its
+        None), or the process is provably gone. A lost attempt is recorded; its
         job comes back after a wide jitter, or fails at the crash limit.
         """
         now = yield from self.now()
-        gone = gone or {}
         expired = yield self.sql.find_expired_workers(now=now)
-        reasons = {
-            int_of(row[0]): "its lease ran out"
-            for row in expired
-            if suspects is None or row[0] in suspects
-        } | dict(gone)
-        rows = yield self.sql.find_lost(dead=as_json(reasons), limit=limit)
-        by_worker: dict[str | None, list[Ending]] = {}
-        for *claim, worker in rows:
+        dead = {int_of(id) for id, *_ in expired if suspects is None or id in suspects} | set(gone)
+        rows = yield self.sql.find_lost(dead=as_json(sorted(dead)), limit=limit)
+        by_worker: dict[str, list[Ending]] = {}
+        for *claim, name in rows:
             held = Claimed._make(claim)
-            by_worker.setdefault(worker, []).append(  # type: ignore[arg-type]
+            worker = str(name or "")
+            by_worker.setdefault(worker, []).append(
                 Ending(
                     held,
                     Outcome.LOST,
-                    error=self._lost_reason(held, worker, reasons),
+                    error=self._lost_reason(held, worker),
                     delay=lost_delay(held.lost + 1),
                 )
             )
         taken = 0
         for worker, endings in by_worker.items():
-            taken += len((yield from self.finish(endings, worker)).accepted)
-        if reasons and len(rows) < limit:
-            yield self.sql.remove_workers(workers=as_json(reasons))
+            taken += len((yield from self.finish(endings, worker or None)).accepted)
+        if dead and len(rows) < limit:
+            yield self.sql.remove_workers(workers=as_json(sorted(dead)))
         return taken
 
-    def _lost_reason(self, held: Claimed, worker: object, reasons: Mapping[int, str]) -> str:
+    def _lost_reason(self, held: Claimed, worker: str) -> str:
         text = f"worker {worker or 'unknown'} died or lost its lease during attempt {held.attempt}"
         if held.lost + 1 >= self.crash_limit:
-            text += f"; this job lost {held.lost + 1} workers, which is the crash limit"
+            text += f"; this job has lost {held.lost + 1} workers, which is the crash limit"
         return text
 
     @operation(reads=True)
