@@ -139,7 +139,7 @@ SELECT id, id, 0, :task, {LANE}, 5, :blockers, 0, :arguments, :now FROM span
 """
 LIVES = f"""
 INSERT INTO {{live}} (state, queue, priority, job_id, open_blockers, run_at, parked_task)
-SELECT :live, {LANE}, id, :blockers, :run_at, :parked FROM span
+SELECT :live, {LANE}, id, :blockers, :run_at + id, :parked FROM span
 """
 ATTEMPTS = """
 INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output)

@@ -16,10 +16,12 @@ RINGS: dict[str, frozenset[str]] = {
     "pure": frozenset(
         {
             "codec",
+            "current",
             "errors",
-            "listing",
+            "graph",
             "model",
             "operation",
+            "payload",
             "retry",
             "sql",
             "store",
@@ -31,7 +33,8 @@ RINGS: dict[str, frozenset[str]] = {
             "app",
             "attempt",
             "connections",
-            "context",
+            "face",
+            "job",
             "migrate",
             "postgres",
             "sqlite",
