@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .connections import Connection
-from .errors import InvalidSetting, SchemaMissing
+from .errors import InvalidSetting, SchemaMismatch, SchemaMissing
 from .face import Face
 from .graph import new_jobs
 from .job import Job
@@ -61,6 +61,7 @@ class Windlass(Face):
         self.payload_limit = payload_limit
         self._migrate = migrate
         self._ready = False
+        self._seen = False  # on a caller's connection, which says nothing of ours
         self._preparing = Lock()
         self._ages = Ages(*(
             None if keep is None else micros(keep, "a retention time")
@@ -101,8 +102,8 @@ class Windlass(Face):
             self._prepare()
             return self.engine.run(op)
         connection = self.engine.recognise(on)
-        if not self._ready:
-            self._prepare_for(connection, connection.newest_migration())
+        if not self._seen:
+            self._prepare_for(connection, connection.migrations())
         return connection.run(op)
 
     async def arun(self, op: Op[T], on: object = None) -> T:
@@ -112,9 +113,9 @@ class Windlass(Face):
                 await asyncio.to_thread(self._prepare)
             return await self.engine.arun(op)
         connection = self.engine.recognise(on)
-        if not self._ready:
-            newest = await connection.anewest_migration()
-            await asyncio.to_thread(self._prepare_for, connection, newest)
+        if not self._seen:
+            applied = await connection.amigrations()
+            await asyncio.to_thread(self._prepare_for, connection, applied)
         return await connection.arun(op)
 
     def _prepare(self) -> None:
@@ -123,22 +124,26 @@ class Windlass(Face):
             return
         with self._preparing:
             self.engine.prepare()
-            if self._migrate:
-                self.engine.migrate()
-            else:
+            try:
                 self.engine.check_schema()
+            except (SchemaMissing, SchemaMismatch):
+                if not self._migrate:
+                    raise
+                self.engine.migrate()
             self._ready = True
 
-    def _prepare_for(self, connection: Connection, newest: str | None) -> None:
+    def _prepare_for(self, connection: Connection, applied: set[str] | None) -> None:
         """First use is on a caller's connection: never wait for a lock that the caller holds."""
-        if newest in self.engine.migrations.names:
-            return
-        if connection.in_transaction:
-            raise SchemaMissing(
-                "the database has no Windlass tables of this release, and they cannot be made "
-                "while your transaction is open: call app.migrate() first"
-            )
-        self._prepare()
+        try:
+            self.engine.migrations.judge(applied)
+        except (SchemaMissing, SchemaMismatch) as problem:
+            if connection.in_transaction:
+                raise type(problem)(
+                    f"{problem}; it cannot be done while your transaction is open: "
+                    "call app.migrate() before it"
+                ) from None
+            self._prepare()
+        self._seen = True
 
     # ---- enqueue
 
@@ -187,7 +192,7 @@ class Windlass(Face):
     def close(self) -> None:
         """Close the connections of this process; using the app again opens new ones."""
         self.engine.close()
-        self._ready = False
+        self._ready = self._seen = False
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self.close)

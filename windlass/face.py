@@ -225,14 +225,14 @@ class Face(Tasks):
 
         A worker that runs it loses it. The value is checked against the task's return type.
         """
-        record = self.run(self.store.one(id), on)
+        record = self.run(self.store.addressed(id), on)
         output, following = self._outcome(record.task, value)
         return Job(self, self.run(self.store.complete(id, output, following, by), on))
 
     async def acomplete(
         self, id: int, value: Any = None, *, by: str | None = None, on: object = None
     ) -> Job[Any]:
-        record = await self.arun(self.store.one(id), on)
+        record = await self.arun(self.store.addressed(id), on)
         output, following = self._outcome(record.task, value)
         return Job(self, await self.arun(self.store.complete(id, output, following, by), on))
 

@@ -55,11 +55,13 @@ def _blockers(call: Call[Any], index: Mapping[int, int]) -> list[NewBlocker]:
     blockers = []
     for item, name in _after(call):
         if isinstance(item, Call):
-            blockers.append(NewBlocker(index=index[id(item)], name=name))
+            blockers.append(NewBlocker(index=index[id(item)], name=name, trace=item.options.trace))
         elif isinstance(item, int) and not isinstance(item, bool):
             blockers.append(NewBlocker(chain_id=item, name=name))
-        elif isinstance(chain := getattr(item, "chain_id", getattr(item, "id", None)), int):
-            blockers.append(NewBlocker(chain, name=name, trace=getattr(item, "trace", None)))
+        elif isinstance(item, Job | Chain):
+            chain = item.chain_id if isinstance(item, Job) else item.id
+            created_at = item.record.created_at if item.id == chain else None
+            blockers.append(NewBlocker(chain, None, name, item.trace, created_at))
         else:
             raise InvalidSetting(
                 f"after= takes jobs, chains, calls or chain ids, not {type(item).__name__}"

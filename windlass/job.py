@@ -117,24 +117,22 @@ class Job(Generic[T_co]):
     ) -> Job[T_co]:
         """Cancel the job; a running handler is told, and what it returns is refused."""
         op = self._checked(self._home.store.cancel(self.id, reason, by))
-        self._record = self._home.run(op, on)
-        return self
+        return self._update(self._home.run(op, on))
 
     async def acancel(
         self, reason: str | None = None, *, by: str | None = None, on: object = None
     ) -> Job[T_co]:
         op = self._checked(self._home.store.cancel(self.id, reason, by))
-        self._record = await self._home.arun(op, on)
-        return self
+        return self._update(await self._home.arun(op, on))
 
     def retry(self, *, on: object = None) -> Job[T_co]:
         """Make a failed or cancelled job pending again with fresh attempts."""
-        self._record = self._home.run(self._checked(self._home.store.retry(self.id)), on)
-        return self
+        op = self._checked(self._home.store.retry(self.id))
+        return self._update(self._home.run(op, on))
 
     async def aretry(self, *, on: object = None) -> Job[T_co]:
-        self._record = await self._home.arun(self._checked(self._home.store.retry(self.id)), on)
-        return self
+        op = self._checked(self._home.store.retry(self.id))
+        return self._update(await self._home.arun(op, on))
 
     def _checked(self, op: Op[T]) -> Op[T]:
         """The operation, unless the id now belongs to another job: after a rollback it may."""
@@ -145,6 +143,12 @@ class Job(Generic[T_co]):
             return (yield from rest)
 
         return compose(op.name, steps, reads=op.reads, durable=op.durable)
+
+    def _update(self, record: JobRecord) -> Job[T_co]:
+        """Control of a chain's first job may act on its last one; this handle stays the first."""
+        if record.id == self.id:
+            self._record = record
+        return self
 
     def _settle(self, last: JobRecord) -> Any:
         if last.state is State.COMPLETED:

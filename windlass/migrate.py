@@ -77,15 +77,14 @@ class Migrations:
         """Raise unless the schema is one this release can work with."""
 
         def steps() -> Steps[None]:
-            applied = yield from self._applied(sql)
-            if applied is None:
-                raise SchemaMissing(f"the database has no Windlass tables: {COMMAND}")
-            self.judge(applied)
+            self.judge((yield from self._applied(sql)))
 
         return compose("check_schema", steps, reads=True)
 
-    def judge(self, applied: set[str]) -> None:
-        """Raise SchemaMismatch when the applied migrations are not those this release needs."""
+    def judge(self, applied: set[str] | None) -> None:
+        """Raise unless these migrations, None for no tables, are what this release needs."""
+        if applied is None:
+            raise SchemaMissing(f"the database has no Windlass tables: {COMMAND}")
         missing = [name for name in self.names if name not in applied]
         if missing:
             raise SchemaMismatch(

@@ -98,12 +98,16 @@ CHAIN_END = {
 
 @dataclass(slots=True)
 class NewBlocker:
-    """A chain to wait for: a stored one by id, or a call of the same batch by its index."""
+    """A chain to wait for: a stored one by id, or a call of the same batch by its index.
+
+    Who has a handle says when the chain was created: after a rollback its id may be another's.
+    """
 
     chain_id: int | None = None
     index: int | None = None
     name: str | None = None
     trace: str | None = None
+    created_at: int | None = None
 
 
 @dataclass(slots=True)

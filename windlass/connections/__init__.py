@@ -17,7 +17,7 @@ from .sqlite3 import Sqlite3Connection
 
 if TYPE_CHECKING:
     from ..operation import Op
-    from ..sql import Query
+    from ..sql import Queries
 
 T = TypeVar("T")
 
@@ -30,28 +30,24 @@ class Connection(Protocol):
     @property
     def in_transaction(self) -> bool: ...
 
-    def newest_migration(self) -> str | None: ...
+    def migrations(self) -> set[str] | None: ...
 
-    def anewest_migration(self) -> Awaitable[str | None]: ...
+    def amigrations(self) -> Awaitable[set[str] | None]: ...
 
     def run(self, op: Op[T]) -> T: ...
 
     def arun(self, op: Op[T]) -> Awaitable[T]: ...
 
 
-def recognise(raw: object, opening: str, probe: Query) -> Connection:
-    """Wrap the caller's connection, or say what is supported.
-
-    `opening` is a statement that takes the writer lock inside an open transaction; `probe` reads
-    the newest migration, once as it is and once as the driver cannot touch it.
-    """
+def recognise(raw: object, sql: Queries) -> Connection:
+    """Wrap the caller's connection, or say what is supported."""
     if isinstance(raw, StandardConnection):
-        return Sqlite3Connection(raw, opening, probe)
+        return Sqlite3Connection(raw, sql)
     aiosqlite = sys.modules.get("aiosqlite")
     if aiosqlite is not None and isinstance(raw, aiosqlite.Connection):
         from .aiosqlite import AiosqliteConnection, Raw
 
-        return AiosqliteConnection(cast(Raw, raw), opening, probe)
+        return AiosqliteConnection(cast(Raw, raw), sql)
     kind = type(raw)
     raise UnsupportedConnection(
         f"on= cannot use {kind.__module__}.{kind.__qualname__}; supported are: {SUPPORTED}"

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar, cast
 
 from ..errors import UnsupportedConnection
 from ..operation import Op
-from ..sql import Query
+from ..sql import Queries
 from .sqlite3 import Sqlite3Connection
 
 T = TypeVar("T")
@@ -33,9 +33,9 @@ class Raw(Protocol):
 class AiosqliteConnection:
     """A caller's aiosqlite connection; only the awaiting face can use it."""
 
-    def __init__(self, raw: Raw, opening: str, probe: Query) -> None:
+    def __init__(self, raw: Raw, sql: Queries) -> None:
         self._raw = raw
-        self._inner = Sqlite3Connection(raw._conn, opening, probe)
+        self._inner = Sqlite3Connection(raw._conn, sql)
 
     @property
     def in_transaction(self) -> bool:
@@ -47,7 +47,7 @@ class AiosqliteConnection:
             "begins with a, such as aenqueue"
         )
 
-    def newest_migration(self) -> str | None:
+    def migrations(self) -> set[str] | None:
         raise UnsupportedConnection(
             "an aiosqlite connection must be awaited: use the method whose name begins with a, "
             "such as aenqueue"
@@ -56,5 +56,5 @@ class AiosqliteConnection:
     async def arun(self, op: Op[T]) -> T:
         return cast(T, await self._raw._execute(self._inner.run, op))
 
-    async def anewest_migration(self) -> str | None:
-        return await self._raw._execute(self._inner.newest_migration)
+    async def amigrations(self) -> set[str] | None:
+        return await self._raw._execute(self._inner.migrations)

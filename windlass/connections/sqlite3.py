@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ..errors import SchemaMissing
 from ..operation import Op, drive
-from ..sql import Query, Row, Statement
+from ..sql import Queries, Row, Statement
 
 T = TypeVar("T")
 
@@ -38,10 +38,9 @@ def execute(cursor: sqlite3.Cursor, statement: Statement) -> list[Row]:
 class Sqlite3Connection:
     """A caller's sqlite3 connection, used where it was made: in the caller's thread."""
 
-    def __init__(self, raw: sqlite3.Connection, opening: str, probe: Query) -> None:
+    def __init__(self, raw: sqlite3.Connection, sql: Queries) -> None:
         self.raw = raw
-        self._opening = opening
-        self._probe = probe
+        self._sql = sql
         self._cursor: Any = None
         self._shielded = False
 
@@ -58,24 +57,27 @@ class Sqlite3Connection:
         """A sync connection belongs to the thread that awaits; there is nothing to wait for."""
         return self.run(op)
 
-    def newest_migration(self) -> str | None:
-        """The newest migration this connection's database has; None when there are no tables."""
+    def migrations(self) -> set[str] | None:
+        """The migrations this connection's database has; None when there are no tables."""
         with self._plain_text():
-            return self._look()
+            if not self._look():
+                return None
+            return {str(name) for name, _ in self._execute(self._sql.list_migrations())}
 
-    async def anewest_migration(self) -> str | None:
-        return self.newest_migration()
+    async def amigrations(self) -> set[str] | None:
+        return self.migrations()
 
-    def _look(self) -> str | None:
-        """Read the newest migration and learn whether converters change what we read."""
+    def _look(self) -> bool:
+        """Whether our tables are there; learns whether converters change what we read."""
         try:
-            ((name, at, plain_name, plain_at),) = self._cursor.execute(self._probe.qmark).fetchall()
+            found = self._cursor.execute(self._sql.newest_migration.qmark).fetchall()
         except sqlite3.OperationalError as error:
             if "no such table" in str(error):
-                return None
+                return False
             raise
+        ((name, at, plain_name, plain_at),) = found
         self._shielded = (name, at) != (plain_name, plain_at)
-        return str(plain_name)
+        return True
 
     def _execute(self, statement: Statement) -> list[Row]:
         if self._shielded and statement.rows is None:
@@ -122,7 +124,7 @@ class Sqlite3Connection:
     def _atomic(self, op: Op[Any]) -> Iterator[None]:
         run = self._cursor.execute
         if self.raw.in_transaction:
-            if self._look() is None:
+            if not self._look():
                 _no_tables()
             if op.reads:
                 yield
@@ -131,7 +133,7 @@ class Sqlite3Connection:
             try:
                 # The writer lock before the first read: an upgrade in mid-operation would fail at
                 # once when somebody else has committed since.
-                run(self._opening)
+                run(self._sql.take_writer.qmark)
                 yield
             except BaseException:
                 if self.raw.in_transaction:  # some errors roll everything back by themselves
@@ -142,7 +144,7 @@ class Sqlite3Connection:
             return
         run("BEGIN" if op.reads else "BEGIN IMMEDIATE")
         try:
-            if self._look() is None:
+            if not self._look():
                 _no_tables()
             yield
         except BaseException:

@@ -27,6 +27,7 @@ from .writer import Writer
 T = TypeVar("T")
 
 PACKAGE = "windlass.sqlite"
+PATIENCE = 5  # seconds to wait for what takes others only a moment
 
 
 class SqliteEngine:
@@ -51,7 +52,6 @@ class SqliteEngine:
         self.migrations = Migrations(PACKAGE, prefix)
         self.lock = WriterLock(self.file.path)
         self._durable = durable
-        self._opening = self.sql.take_writer.qmark
         self._pid = os.getpid()
         self._local = threading.local()
         self._readers: list[tuple[weakref.ref[threading.Thread], sqlite3.Connection]] = []
@@ -90,7 +90,7 @@ class SqliteEngine:
 
     def recognise(self, raw: object) -> Connection:
         """Wrap a caller's connection."""
-        return recognise(raw, self._opening, self.sql.newest_migration)
+        return recognise(raw, self.sql)
 
     # ---- connections
 
@@ -98,11 +98,14 @@ class SqliteEngine:
         """Open a connection of ours: WAL, no checkpoint by itself, no waiting inside SQLite."""
         try:
             connection = sqlite3.connect(
-                self.file.path, timeout=0, isolation_level=None, check_same_thread=False
+                self.file.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
             )
             try:
                 connection.execute("PRAGMA wal_autocheckpoint = 0")
                 connection.execute(f"PRAGMA journal_size_limit = {KEPT}")
+                # Whoever closes a file's last connection, or recovers its log, has it alone for a
+                # moment. After a first read it is ours too, and nobody can shut us out by closing.
+                connection.execute("PRAGMA schema_version").fetchall()
                 connection.execute("PRAGMA busy_timeout = 0")
             except BaseException:
                 connection.close()
@@ -167,7 +170,9 @@ class SqliteEngine:
             try:
                 connection.execute("COMMIT")
                 # `execute` would stop after the first page; this steps through all of them.
-                connection.executescript(f"PRAGMA incremental_vacuum({int(pages)})")
+                connection.executescript(
+                    f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({int(pages)}); COMMIT"
+                )
                 (after,) = connection.execute("PRAGMA freelist_count").fetchone()
                 freed = int(before) - int(after)
             finally:
@@ -192,6 +197,8 @@ class SqliteEngine:
         if connection is None:
             connection = self.connect()
             connection.execute("PRAGMA query_only = ON")
+            # No writer blocks a reader; the recovery of a killed one's log does, for a moment.
+            connection.execute(f"PRAGMA busy_timeout = {PATIENCE * 1000}")
             self._local.reader = connection
             with self._mutex:
                 alive = []
@@ -206,7 +213,7 @@ class SqliteEngine:
 
     def _patiently(self, connection: sqlite3.Connection, text: str) -> object:
         """Some pragmas need the file for themselves; wait for the others."""
-        deadline = time.monotonic() + max(self.lock_timeout, 5.0)
+        deadline = time.monotonic() + max(self.lock_timeout, PATIENCE)
         while True:
             try:
                 row = connection.execute(text).fetchone()

@@ -6,8 +6,9 @@ Never opens the file: closing another handle of it would drop SQLite's own locks
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from ..errors import DatabaseReplaced, InvalidSetting, UnsafeFileSystem
 
@@ -17,15 +18,18 @@ NETWORK = frozenset(
 )  # fmt: skip
 
 
+_OCTAL = re.compile(r"\\([0-7]{3})")  # how the table of mounts writes a blank or a backslash
+
+
 def path_of(url: str) -> Path:
     """Take the path out of sqlite:///relative.db or sqlite:////absolute.db."""
-    parts = urlsplit(url)
-    if parts.scheme != "sqlite" or parts.netloc or parts.query or parts.fragment:
+    rest = url.removeprefix("sqlite:///")
+    if rest == url or "?" in rest or "#" in rest:
         raise InvalidSetting(
             f"{url!r} is not a database Windlass knows: use sqlite:///relative.db or "
             "sqlite:////absolute/path.db"
         )
-    path = unquote(parts.path)[1:]
+    path = unquote(rest)
     if not path or path == ":memory:":
         raise InvalidSetting(
             "there is no in-memory mode: workers and threads could not share it; "
@@ -95,7 +99,7 @@ def file_system(path: Path, table: str = "/proc/self/mountinfo") -> str | None:
     for fields in mounts:
         if "-" not in fields:
             continue
-        point = Path(fields[4].encode().decode("unicode_escape"))
+        point = Path(_OCTAL.sub(lambda code: chr(int(code[1], 8)), fields[4]))
         kind = fields[fields.index("-") + 1]
         # A later line covers an earlier one at the same place.
         if path.is_relative_to(point) and (best is None or len(point.parts) >= best[0]):

@@ -59,6 +59,7 @@ Phase = Literal["waiting for its turn", "waiting for the database", "writing"]
 RETRY: Final = 0.0005  # between two looks at the database, ± half of it
 HEAD_RETRY: Final = 0.00005  # between the first looks of the first in line; then ever longer
 SHARE: Final = 0.75  # rest owed after a turn, as a part of the turn
+PROBE: Final = 0.15  # the same while no writer outside Windlass has been seen
 LEAST_REST: Final = 0.0002  # shorter debts are carried on: a sleep costs 0.1 ms more than asked
 MOST_REST: Final = 0.025
 SAMPLE: Final = 0.005  # how often a turn notes the state of the log: two stats, 4 µs
@@ -73,7 +74,7 @@ TICKETS: Final = 4096
 
 _FREE, _WAITING, _WRITING = 0, 1, 2
 _MAGIC: Final = b"windlass"
-_RECORD: Final = struct.Struct("<8siiddddqq48s")
+_RECORD: Final = struct.Struct("<8siidddddqq48s")
 _SLOTS: Final = {HOLD: 0, EXPRESS: 256}
 # `struct flock`, which the fcntl module leaves to its callers.
 _FLOCK: Final = struct.Struct("@hhqqi4x" if sys.platform == "linux" else "@qqihh4x")
@@ -170,17 +171,23 @@ class WriterLock:
         try:
             now = time.time()
             crowded = abs(now - record.foreign_at) < MEMORY
-            if crowded or abs(now - record.released) > SAMPLE:
-                owed = record.owed + SHARE * (now - record.since) if crowded else 0.0
-                modified, size = _log_state(self.database)
-                note = record._replace(
-                    phase=_FREE,
-                    released=now,
-                    owed=min(max(owed, 0.0), MOST_REST),
-                    log_modified=modified,
-                    log_size=size,
-                )
-                baton.write(turn.byte, note)
+            owed = record.owed + (SHARE if crowded else PROBE) * (now - record.since)
+            sample = crowded or abs(now - record.sampled) > SAMPLE
+            modified, size = _log_state(self.database) if sample else (0, 0)
+            note = _Record(
+                _MAGIC,
+                _FREE,
+                record.pid,
+                record.since,
+                now,
+                min(max(owed, 0.0), MOST_REST),
+                record.foreign_at,
+                now if sample else record.sampled,
+                modified,
+                size,
+                record.operation,
+            )
+            baton.write(turn.byte, note)
         finally:
             baton.let_go(turn.byte)
             baton.gate.release()
@@ -253,17 +260,14 @@ class WriterLock:
             if not _begin(connection):
                 if baton.owner(EXPRESS) is None:
                     foreign_at = now
-                waiting = _Record(
-                    _MAGIC, _WAITING, baton.pid, now, last.released, 0.0, foreign_at, 0, 0, text
-                )
-                baton.write(HOLD, waiting)
+                mine = (_WAITING, baton.pid, now, last.released, 0.0, foreign_at, last.sampled)
+                baton.write(HOLD, _Record(_MAGIC, *mine, operation=text))
                 if not self._begin_patiently(connection, deadline):
                     baton.write(HOLD, last._replace(phase=_FREE, foreign_at=foreign_at))
                     return None
                 now = time.time()
-        record = _Record(
-            _MAGIC, _WRITING, baton.pid, now, last.released, owed, foreign_at, 0, 0, text
-        )
+        mine = (_WRITING, baton.pid, now, last.released, owed, foreign_at, last.sampled)
+        record = _Record(_MAGIC, *mine, operation=text)
         baton.write(byte, record)
         return _Turn(baton, byte, record)
 
@@ -348,8 +352,8 @@ class _Turn(NamedTuple):
 class _Record(NamedTuple):
     """What the lock file says about the present or last turn; the fields of _RECORD.
 
-    After a turn that left nothing to note it still says "writing": whether somebody holds the
-    lock, only the lock tells. A killed holder's record is the same case.
+    A killed holder's record still says "writing": whether somebody holds the lock, only the lock
+    tells.
     """
 
     magic: bytes = _MAGIC
@@ -359,6 +363,7 @@ class _Record(NamedTuple):
     released: float = 0.0
     owed: float = 0.0
     foreign_at: float = 0.0
+    sampled: float = 0.0
     log_modified: int = 0
     log_size: int = 0
     operation: bytes = b""

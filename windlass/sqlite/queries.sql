@@ -12,8 +12,8 @@ SELECT max(coalesce((SELECT max(id) FROM {job}), 0),
            coalesce((SELECT value FROM {mark} WHERE name = 'job_id'), 0)) + 1;
 
 -- name: chain_states
--- State of the chains somebody wants to wait for. Rides the primary key of chain.
-SELECT c.id, c.state
+-- State and age of the chains somebody wants to wait for. Rides the primary key of chain.
+SELECT c.id, c.state, c.created_at
   FROM json_each(:chains) AS x CROSS JOIN {chain} AS c ON c.id = x.value;
 
 -- name: take_key
@@ -81,14 +81,16 @@ UPDATE {live}
  WHERE state = 0 AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: record_attempts
--- The fence of every ending: no row is written unless the job still runs under this attempt number.
+-- The fence of every ending: no row is written unless the job still runs under this attempt number, nor a
+-- second one for an attempt that one turn was told of twice.
 INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
                        progress, progress_text, continued_by, ended_by)
 SELECT job_id, attempt, :outcome, :final, :worker, coalesce(:started_at, claimed_at), :now, :output,
        :error, progress, progress_text, :continued_by, :ended_by
   FROM {live}
  WHERE state = 3 AND queue = :queue AND priority = :priority AND job_id = :job_id
-   AND attempt = :attempt;
+   AND attempt = :attempt
+ON CONFLICT (job_id, number) DO NOTHING;
 
 -- name: record_waiting_end
 -- A job that ends without a run: the next number, no start. Fenced by the state it was seen in.

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from ..connections.sqlite3 import execute
-from ..errors import ForkedConnection, WriterBusy
+from ..errors import ForkedConnection, WindlassError, WriterBusy
 from ..operation import Op, drive
 from ..sql import Row, Statement
 from .checkpoint import Checkpoint
@@ -72,6 +72,7 @@ class Writer:
         self._second: sqlite3.Connection | None = None
         self._cursor: sqlite3.Cursor | None = None
         self._level = FULL
+        self._stored = False  # the group at hand is committed: never run it again
 
     def run(self, op: Op[T]) -> T:
         """Run one operation to its commit; raise WriterBusy when the writer is not free in time."""
@@ -79,21 +80,18 @@ class Writer:
             raise ForkedConnection("this app was opened before fork(); open one in the child")
         deadline = time.monotonic() + self._lock_timeout
         ticket = Ticket(op)
-        with self._mutex:
-            if self._busy:
-                self._waiting.append(ticket)
-                ticket_waits = True
-            else:
-                self._busy = True
-                ticket_waits = False
-        if ticket_waits:
-            self._wait(ticket, deadline)
-            if not ticket.leads:
-                return cast(T, self._answer(ticket))
         try:
-            self._lead(ticket, deadline)
+            with self._mutex:
+                if self._busy:
+                    self._waiting.append(ticket)
+                else:
+                    self._busy = ticket.leads = True
+            if not ticket.leads:
+                self._wait(ticket, deadline)
+            if ticket.leads:
+                self._lead(ticket, deadline)
         finally:
-            self._pass_on()
+            self._leave(ticket)
         return cast(T, self._answer(ticket))
 
     def close(self) -> None:
@@ -125,13 +123,19 @@ class Writer:
                 return
         ticket.done.wait()
 
-    def _pass_on(self) -> None:
-        """Wake the longest waiting to take the writer next, or leave it free."""
+    def _leave(self, ticket: Ticket) -> None:
+        """Wake the longest waiting to take the writer next, or leave it free.
+
+        Whoever was interrupted while waiting (Ctrl-C) takes its operation out of the line.
+        """
         with self._mutex:
-            if self._waiting:
-                ticket = self._waiting.popleft()
-                ticket.leads = True
-                ticket.done.set()
+            if not ticket.leads:
+                if not ticket.done.is_set() and ticket in self._waiting:
+                    self._waiting.remove(ticket)
+            elif self._waiting:
+                following = self._waiting.popleft()
+                following.leads = True
+                following.done.set()
             else:
                 self._busy = False
 
@@ -144,7 +148,6 @@ class Writer:
 
     def _lead(self, own: Ticket, deadline: float) -> None:
         """Take the turn between processes and run our operation with those that wait."""
-        own.leads = False
         try:
             connection = self._open()
             self._file.check_same()
@@ -162,19 +165,21 @@ class Writer:
             own.error.__cause__ = error
             return
         group = [own]
+        self._stored = False
         try:
             self._gather(group)
             try:
                 self._transact(connection, group)
-            finally:
                 if self._checkpoint.due():
                     self._shorten_log(connection)
+            finally:
                 self._lock.release()
-        except BaseException as error:
-            self._give_back(group, own, error)
+        except BaseException:
+            if not self._stored:
+                self._give_back(group, own)
             raise
-        for ticket in group:
-            if ticket is not own:
+        finally:
+            for ticket in group:
                 ticket.done.set()
 
     def _gather(self, group: list[Ticket]) -> None:
@@ -205,10 +210,14 @@ class Writer:
                 for ticket in group:
                     self._run_saved(cursor, ticket, run)
             cursor.execute("COMMIT")
+            self._stored = True
         except BaseException as error:
+            interrupted = not isinstance(error, Exception)
             if connection.in_transaction:
                 cursor.execute("ROLLBACK")
-            if not isinstance(error, Exception):
+            elif interrupted:
+                self._stored = True  # it came right after the commit
+            if interrupted:
                 raise
             self._fail(group, error)
 
@@ -219,12 +228,14 @@ class Writer:
         try:
             ticket.result = drive(ticket.op, run)
         except Exception as error:
-            cursor.execute("ROLLBACK TO one")  # fails when the whole transaction is gone
+            if not cursor.connection.in_transaction:
+                raise  # a full disk takes the whole transaction with it
+            cursor.execute("ROLLBACK TO one")
             self._fail([ticket], error)
         cursor.execute("RELEASE one")
 
-    def _fail(self, tickets: list[Ticket], error: Exception) -> None:
-        cause: BaseException = error
+    def _fail(self, tickets: list[Ticket], error: BaseException) -> None:
+        cause = error
         if isinstance(error, sqlite3.Error):
             cause = translate(error, self._file.path)
             cause.__cause__ = error
@@ -232,7 +243,7 @@ class Writer:
             if ticket.error is None:
                 ticket.error = cause
 
-    def _give_back(self, group: list[Ticket], own: Ticket, error: BaseException) -> None:
+    def _give_back(self, group: list[Ticket], own: Ticket) -> None:
         """Interrupted (Ctrl-C): others' operations go back to the head of the line."""
         with self._mutex:
             for ticket in reversed(group):
@@ -240,6 +251,7 @@ class Writer:
                     ticket.taken = False
                     ticket.result = ticket.error = None
                     self._waiting.appendleft(ticket)
+            group[:] = [own]
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -255,9 +267,9 @@ class Writer:
             self._level = level
 
     def _shorten_log(self, connection: sqlite3.Connection) -> None:
-        if self._second is None:
-            self._second = self._connect()
         try:
+            if self._second is None:
+                self._second = self._connect()
             self._checkpoint.run(connection, self._second)
-        except sqlite3.Error:
-            pass  # a foreign writer came first, or the disk is full: the next commit tries again
+        except (sqlite3.Error, WindlassError):
+            pass  # a foreign writer came first, or the disk is full: a later commit tries again

@@ -81,9 +81,7 @@ class Control(Work):
         The first job of a failed chain stands for its chain: the last job is retried. Jobs that
         this chain's failure had failed are revived.
         """
-        record = yield from self.one(job_id)
-        if record.continued_by is not None and record.id == record.chain_id:
-            record = (yield from self.tail(record.chain_id)) or record
+        record = yield from self.addressed(job_id)
         if record.state not in (State.FAILED, State.CANCELLED):
             raise InvalidState(
                 f"job {record.id} is {record.state}; only a failed or cancelled job can be retried"
@@ -123,12 +121,19 @@ class Control(Work):
             raise NotFound(f"there is no job {job_id}")
         return found[0]
 
-    # ---- ending
-
-    def _open_job(self, job_id: int, what: str) -> Steps[JobRecord]:
+    @operation(reads=True)
+    def addressed(self, job_id: int) -> Steps[JobRecord]:
+        """The job that control of this one acts on: the first job of a chain that went on stands
+        for its chain, so its last."""
         record = yield from self.one(job_id)
         if record.live_state is None and record.id == record.chain_id and record.continued_by:
             record = (yield from self.tail(record.chain_id)) or record
+        return record
+
+    # ---- ending
+
+    def _open_job(self, job_id: int, what: str) -> Steps[JobRecord]:
+        record = yield from self.addressed(job_id)
         if record.live_state is None:
             raise InvalidState(f"job {record.id} is {record.state} and cannot be {what} any more")
         return record

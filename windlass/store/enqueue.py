@@ -158,15 +158,18 @@ class Enqueue(Cascade):
         new = {place.id for place in placed if place.position == 0}
         wanted = {int_of(b.chain_id) for place in placed for b in place.blockers}
         states: dict[int, ChainState] = {}
+        born: dict[int, int] = {}
         for chunk in _chunks(sorted(wanted - new)):
             rows = yield self.sql.chain_states(chains=as_json(chunk))
-            states.update((int_of(id), CHAIN_STATES[int_of(state)]) for id, state in rows)
+            states.update((int_of(id), CHAIN_STATES[int_of(state)]) for id, state, _ in rows)
+            born.update((int_of(id), int_of(created_at)) for id, _, created_at in rows)
         for place in placed:
             for blocker in place.blockers:
                 chain = int_of(blocker.chain_id)
-                if chain == place.chain_id:
+                gone = blocker.created_at not in (None, born.get(chain))
+                if chain == place.chain_id and not gone:
                     raise BlockerError(f"job {place.job.task} cannot wait for its own chain")
-                if chain not in new and chain not in states:
+                if gone or (chain not in new and chain not in states):
                     raise BlockerError(
                         f"blocker chain {chain} of job {place.job.task} does not exist: "
                         "it was never stored, rolled back, deleted or pruned"
