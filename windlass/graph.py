@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .errors import InvalidSetting
+from .job import Chain, Job
 from .model import NewBlocker, NewJob
-from .task import Call, Next, check_name
+from .task import Call, Next, check_name, instant
 
 
 def new_jobs(calls: Sequence[Call[Any]]) -> list[NewJob]:
@@ -60,7 +61,7 @@ def _blockers(call: Call[Any], index: Mapping[int, int]) -> list[NewBlocker]:
             blockers.append(NewBlocker(chain_id=item, name=name))
         elif isinstance(item, Job | Chain):
             chain = item.chain_id if isinstance(item, Job) else item.id
-            created_at = item.record.created_at if item.id == chain else None
+            created_at = instant(item.created_at) if item.id == chain else None
             blockers.append(NewBlocker(chain, None, name, item.trace, created_at))
         else:
             raise InvalidSetting(

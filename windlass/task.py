@@ -9,7 +9,17 @@ import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypedDict, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from .errors import InvalidSetting, InvalidTask
 from .model import NewBlocker, NewJob, Policy
@@ -138,7 +148,7 @@ class Call(Generic[T_co]):
             max_attempts=options.max_attempts or task.max_attempts,
             timeout=None if timeout is None else micros(timeout),
             delay=None if options.delay is None else micros(options.delay),
-            at=None if options.at is None else (options.at - _EPOCH) // timedelta(microseconds=1),
+            at=None if options.at is None else instant(options.at),
             label=options.label,
             key=options.key,
             scope=options.scope,
@@ -191,9 +201,9 @@ class Bound(Generic[P, R_co]):
         text = self._task.signature.encode(args, kwargs, limit=self._task.desk().payload_limit)
         return Call(self._task, text, self._options)
 
-    def then(self, *args: P.args, **kwargs: P.kwargs) -> Next[R_co]:
+    def then(self: Bound[P, R | Next[R]], *args: P.args, **kwargs: P.kwargs) -> Next[R]:
         """Continue the chain with this job; returned from a handler."""
-        return Next(self.call(*args, **kwargs))
+        return Next(cast(Call[R], self.call(*args, **kwargs)))
 
     def using(self, **options: Unpack[Using]) -> Bound[P, R_co]:
         return Bound(self._task, replace(self._options, **options))
@@ -269,7 +279,7 @@ class Task(Generic[P, R_co]):
         """Check the arguments and make a call of it, to be stored later."""
         return self._plain.call(*args, **kwargs)
 
-    def then(self, *args: P.args, **kwargs: P.kwargs) -> Next[R_co]:
+    def then(self: Task[P, R | Next[R]], *args: P.args, **kwargs: P.kwargs) -> Next[R]:
         """Continue the chain with this job; returned from a handler."""
         return self._plain.then(*args, **kwargs)
 
@@ -354,6 +364,11 @@ class Tasks:
                 f"there is a task named {name} already; give one of them another name="
             )
         self.registry[name] = task
+
+
+def instant(moment: datetime) -> int:
+    """An aware datetime as microseconds."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def check_name(value: object, what: str) -> None:
