@@ -23,8 +23,9 @@ from ..sql import Row, Statement
 from .checkpoint import Checkpoint
 from .fault import translate
 from .file import File
-from .lock import WriterBusy as Waited
-from .lock import WriterLock, describe
+from .holder import WriterBusy as Waited
+from .holder import describe
+from .lock import WriterLock
 
 T = TypeVar("T")
 
@@ -149,8 +150,8 @@ class Writer:
     def _lead(self, own: Ticket, deadline: float) -> None:
         """Take the turn between processes and run our operation with those that wait."""
         try:
+            self._file.check_same()  # before opening, which would make a new file of a deleted one
             connection = self._open()
-            self._file.check_same()
             full = self._durable and own.op.durable
             self._set_level(connection, FULL if full else NORMAL)
             self._lock.acquire(connection, deadline, own.op.name)

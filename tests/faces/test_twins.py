@@ -1,0 +1,86 @@
+"""Every method that does I/O exists twice, blocking and awaiting, and the two say the same."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from windlass import Job, Task, Windlass
+from windlass.face import Face
+from windlass.task import Bound
+
+CLASSES = (Windlass, Job, Task, Bound)
+
+# Public methods that touch no database; everything else has a twin.
+NO_IO: dict[type, set[str]] = {
+    Windlass: {"ddl", "decode_output", "include", "task"},
+    Job: set(),
+    Task: {"call", "check_home", "desk", "join", "then", "using"},
+    Bound: {"call", "then", "using"},
+}
+
+
+def methods(cls: type) -> dict[str, Callable[..., Any]]:
+    return {
+        name: method
+        for name, method in inspect.getmembers(cls, inspect.isfunction)
+        if not name.startswith("_")
+    }
+
+
+def pairs() -> list[Any]:
+    return [
+        pytest.param(cls, name, id=f"{cls.__name__}.{name}")
+        for cls in CLASSES
+        for name, method in methods(cls).items()
+        if not inspect.iscoroutinefunction(method) and name not in NO_IO[cls]
+    ]
+
+
+@pytest.mark.parametrize(("cls", "name"), pairs())
+def test_a_blocking_method_has_an_awaiting_twin(cls: type, name: str) -> None:
+    found = methods(cls)
+    twin = found.get(f"a{name}")
+    assert twin is not None, f"{cls.__name__}.{name} has no awaiting twin"
+    assert inspect.iscoroutinefunction(twin)
+    assert inspect.signature(twin) == inspect.signature(found[name])  # defaults, annotations, order
+    assert found[name].__doc__, "the blocking one is documented"
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_an_awaiting_method_has_a_blocking_twin(cls: type) -> None:
+    found = methods(cls)
+    alone = {
+        name
+        for name, method in found.items()
+        if inspect.iscoroutinefunction(method) and name[1:] not in found
+    }
+    assert alone == set()
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_the_exceptions_exist_and_have_no_twin(cls: type) -> None:
+    found = methods(cls)
+    assert NO_IO[cls] <= found.keys()
+    assert not {f"a{name}" for name in NO_IO[cls]} & found.keys()
+
+
+def test_E13_every_operation_takes_a_connection() -> None:
+    """All but those that cannot be part of a transaction."""
+    without = {
+        f"{cls.__name__}.{name}"
+        for cls in (Windlass, Job)
+        for name, method in methods(cls).items()
+        if name not in NO_IO[cls]
+        and not inspect.iscoroutinefunction(method)
+        and "on" not in inspect.signature(method).parameters
+    }
+    assert without == {"Windlass.close", "Windlass.migrate", "Windlass.vacuum"}
+
+
+def test_a_face_is_what_an_app_is() -> None:
+    """Nothing of the face is hidden by the app."""
+    assert methods(Face).keys() <= methods(Windlass).keys()
