@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from windlass.model import Claimed, Ending, NewBlocker, NewJob, Outcome
-from windlass.operation import Steps
+from windlass.model import Claimed, Ending, JobRecord, NewBlocker, NewJob, Outcome, State
+from windlass.operation import Op, Steps
 from windlass.store import Store
 
 SECOND = 1_000_000
@@ -70,6 +70,51 @@ def claim(
     store: Store, room: int = 1, worker: int = 1, queues: Sequence[str] = ("default",)
 ) -> Steps[list[Claimed]]:
     return (yield from store.claim(worker, queues, room))
+
+
+def put(store: Store, *jobs: NewJob) -> Steps[list[int]]:
+    """Store jobs and return their ids."""
+    return [record.id for record, _ in (yield from store.enqueue(jobs))]
+
+
+def states(store: Store, *ids: int) -> Steps[list[State]]:
+    """Where these jobs stand, in the order of the ids."""
+    return [record.state for record in (yield from store.records(ids))]
+
+
+def end(store: Store, job: int, state: str) -> Op[JobRecord]:
+    """End a job from outside: completed, failed or cancelled."""
+    if state == "completed":
+        return store.complete(job, f'"output of {job}"')
+    if state == "failed":
+        return store.fail(job, f"job {job} is broken")
+    return store.cancel(job, f"job {job} is not wanted")
+
+
+def finish_all(store: Store) -> Steps[list[int]]:
+    """Claim and complete until nothing is pending; the jobs in the order they ran."""
+    ran: list[int] = []
+    while held := (yield from claim(store, 10)):
+        ran += [job.job_id for job in held]
+        yield from store.finish([completed(job) for job in held])
+    return ran
+
+
+def machine_steps(connection: sqlite3.Connection, work: Callable[[], object]) -> int:
+    """What some work costs in steps of SQLite's machine: the same number on any host."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    connection.set_progress_handler(count, 1)
+    try:
+        work()
+    finally:
+        connection.set_progress_handler(None, 1)
+    return steps
 
 
 def rows(database: Path, text: str, *params: Any) -> list[tuple[Any, ...]]:

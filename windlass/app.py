@@ -24,7 +24,7 @@ from .retry import Seconds, micros
 from .sql import check_prefix
 from .sqlite.engine import SqliteEngine
 from .store.retention import Ages
-from .task import Call, Task, Tasks
+from .task import Call, Task, Tasks, check_name
 
 if TYPE_CHECKING:
     from .store import Store
@@ -67,6 +67,8 @@ class Windlass(Face):
             None if keep is None else micros(keep, "a retention time")
             for keep in (keep_completed, keep_failed, keep_cancelled)
         ))  # fmt: skip
+        if any(age is not None and age < 0 for age in (self._ages.of(code) for code in (1, 2, 3))):
+            raise InvalidSetting("a retention time cannot be negative; None keeps for ever")
         patience = micros(lock_timeout, "lock_timeout") / 1e6
         if patience < 0:
             raise InvalidSetting("lock_timeout cannot be negative")
@@ -86,6 +88,10 @@ class Windlass(Face):
 
     def include(self, tasks: Tasks, prefix: str = "") -> None:
         """Take in a set of tasks, each name with the prefix in front."""
+        for name, task in tasks.registry.items():
+            check_name(prefix + name, "task name")
+            self._refuse_twice(prefix + name)
+            task.check_home(self)
         for name, task in tasks.registry.items():
             self._register(task, prefix + name)
 
@@ -161,10 +167,7 @@ class Windlass(Face):
         return self._handles(await self.arun(self.store.enqueue(jobs), on), calls)
 
     def _new_jobs(self, calls: Sequence[Call[Any]], on: object) -> list[NewJob]:
-        for call in calls:
-            if isinstance(call, Call) and call.options.on not in (None, on):
-                raise InvalidSetting("a batch is one transaction: say on= to enqueue_many only")
-        return new_jobs(calls)
+        return new_jobs(calls, on)
 
     def _handles(self, answers: list[Enqueued], calls: Sequence[Call[Any]]) -> list[Job[Any]]:
         return [Job(self, record, created) for record, created in answers[: len(calls)]]

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .errors import InvalidSetting
-from .job import Chain, Job
 from .model import NewBlocker, NewJob
 from .task import Call, Next, check_name, instant
 
 
-def new_jobs(calls: Sequence[Call[Any]]) -> list[NewJob]:
+def new_jobs(calls: Sequence[Call[Any]], on: object = None) -> list[NewJob]:
     """The given calls in their order, then those that only their `after=` names."""
     for call in calls:
         if not isinstance(call, Call):
@@ -23,6 +22,8 @@ def new_jobs(calls: Sequence[Call[Any]]) -> list[NewJob]:
     for position, call in enumerate(batch):
         index.setdefault(id(call), position)
     for call in batch:  # grows while it is walked
+        if call.options.on is not None and call.options.on is not on:
+            raise InvalidSetting("a batch is one transaction: say on= to enqueue_many only")
         for item, _ in _after(call):
             if isinstance(item, Call) and id(item) not in index:
                 index[id(item)] = len(batch)
@@ -40,9 +41,11 @@ def next_job(following: Next[Any]) -> NewJob:
     return call.new_job(_blockers(call, {}), continues=True)
 
 
-def _after(call: Call[Any]) -> list[tuple[Any, str | None]]:
+def _after(call: Call[Any]) -> Sequence[tuple[Any, str | None]]:
     """What a call waits for, each with its name if it has one."""
     after = call.options.after
+    if after == ():
+        return ()
     if isinstance(after, Mapping):
         for name in after:
             check_name(name, "the name of a blocker")
@@ -52,17 +55,20 @@ def _after(call: Call[Any]) -> list[tuple[Any, str | None]]:
     return [(item, None) for item in after]
 
 
-def _blockers(call: Call[Any], index: Mapping[int, int]) -> list[NewBlocker]:
+def _blockers(call: Call[Any], index: Mapping[int, int]) -> Sequence[NewBlocker]:
+    after = _after(call)
+    if not after:
+        return ()
     blockers = []
-    for item, name in _after(call):
+    for item, name in after:
         if isinstance(item, Call):
             blockers.append(NewBlocker(index=index[id(item)], name=name, trace=item.options.trace))
         elif isinstance(item, int) and not isinstance(item, bool):
             blockers.append(NewBlocker(chain_id=item, name=name))
-        elif isinstance(item, Job | Chain):
-            chain = item.chain_id if isinstance(item, Job) else item.id
-            created_at = instant(item.created_at) if item.id == chain else None
-            blockers.append(NewBlocker(chain, None, name, item.trace, created_at))
+        elif isinstance(chain := getattr(item, "chain_id", getattr(item, "id", None)), int):
+            handle: Any = item
+            created_at = instant(handle.created_at) if handle.id == chain else None
+            blockers.append(NewBlocker(chain, None, name, handle.trace, created_at))
         else:
             raise InvalidSetting(
                 f"after= takes jobs, chains, calls or chain ids, not {type(item).__name__}"

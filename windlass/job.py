@@ -136,6 +136,7 @@ class Job(Generic[T_co]):
 
     def _checked(self, op: Op[T]) -> Op[T]:
         """The operation, unless the id now belongs to another job: after a rollback it may."""
+        op.accept()
 
         def steps() -> Steps[T]:
             rest = iter(op)

@@ -227,6 +227,7 @@ class JobRecord(NamedTuple):
     last_blocker: int | None
     continued_by: int | None
     ended_by: str | None
+    last_run_at: int | None
 
     @property
     def state(self) -> State:

@@ -15,19 +15,23 @@ from .errors import InvalidSetting
 Seconds = float | timedelta
 
 MICRO = 1_000_000
+LONGEST = 10**10  # seconds, about 300 years: later than that has no date and no column to store it
 LOST_BASE = 1.0
 LOST_SPREAD = 10.0
 LOST_CAP = 600.0
 
 
 def micros(duration: Seconds, what: str = "a duration") -> int:
-    """Turn seconds or a timedelta into integer microseconds; refuse NaN and infinity."""
+    """Turn seconds or a timedelta into integer microseconds; refuse what is no time to wait."""
+    if isinstance(duration, bool) or not isinstance(duration, int | float | timedelta):
+        raise InvalidSetting(f"{what} is seconds or a timedelta, not {type(duration).__name__}")
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if not abs(seconds) <= LONGEST:  # nor NaN
+        raise InvalidSetting(
+            f"{what} must be a finite number of seconds, not {seconds} (at most {LONGEST})"
+        )
     if isinstance(duration, timedelta):
         return duration // timedelta(microseconds=1)
-    if isinstance(duration, bool) or not isinstance(duration, int | float):
-        raise InvalidSetting(f"{what} is seconds or a timedelta, not {type(duration).__name__}")
-    if duration != duration or duration in (float("inf"), float("-inf")):
-        raise InvalidSetting(f"{what} must be a finite number of seconds, not {duration}")
     return round(duration * MICRO)
 
 
@@ -48,9 +52,13 @@ class Backoff:
     per: Mapping[type[BaseException], Backoff | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.first < 0 or self.cap < 0 or self.factor < 1 or not 0 <= self.jitter <= 1:
+        if not (
+            self.first >= 0 and 0 <= self.cap <= LONGEST and self.factor >= 1
+            and 0 <= self.jitter <= 1
+        ):  # fmt: skip
             raise InvalidSetting(
-                "Backoff needs first >= 0, cap >= 0, factor >= 1 and jitter between 0 and 1"
+                f"Backoff needs first >= 0, cap from 0 to {LONGEST}, factor >= 1 and jitter "
+                "between 0 and 1"
             )
 
     def delay(self, failures: int, draw: Callable[[], float] = random.random) -> float:

@@ -40,6 +40,7 @@ _TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 POLICIES = {"fail": Policy.FAIL, "wait": Policy.WAIT, "run": Policy.RUN}
 MOST_PRIORITY = 2**31 - 1
+MOST_ATTEMPTS = 2**31 - 1
 
 
 class Desk(Protocol):
@@ -295,10 +296,14 @@ class Task(Generic[P, R_co]):
             )
         return self._desk
 
-    def join(self, desk: Desk, name: str) -> None:
-        """Become a task of an app, under its name there."""
+    def check_home(self, desk: Desk) -> None:
+        """Raise InvalidTask when the task is another app's."""
         if self._desk is not None and self._desk is not desk:
             raise InvalidTask(f"task {self.name} already belongs to another app")
+
+    def join(self, desk: Desk, name: str) -> None:
+        """Become a task of an app, under its name there."""
+        self.check_home(desk)
         self._desk = desk
         self.name = name
         self._signature = None
@@ -359,11 +364,14 @@ class Tasks:
         return decorate(*function) if function else decorate
 
     def _register(self, task: Task[..., Any], name: str) -> None:
+        self._refuse_twice(name)
+        self.registry[name] = task
+
+    def _refuse_twice(self, name: str) -> None:
         if name in self.registry:
             raise InvalidTask(
                 f"there is a task named {name} already; give one of them another name="
             )
-        self.registry[name] = task
 
 
 def instant(moment: datetime) -> int:
@@ -390,8 +398,12 @@ def check_priority(priority: object) -> None:
 
 def check_limits(max_attempts: object, timeout: Seconds | None) -> None:
     if max_attempts is not None and (
-        isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or max_attempts < 1
+        isinstance(max_attempts, bool)
+        or not isinstance(max_attempts, int)
+        or not 1 <= max_attempts <= MOST_ATTEMPTS
     ):
-        raise InvalidSetting(f"max_attempts is a whole number from 1, not {max_attempts!r}")
+        raise InvalidSetting(
+            f"max_attempts is a whole number from 1 to {MOST_ATTEMPTS}, not {max_attempts!r}"
+        )
     if timeout is not None and micros(timeout, "timeout") <= 0:
         raise InvalidSetting(f"timeout is a positive duration, not {timeout!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.conformance.conftest import Play
-from tests.kit import SECOND, Clock, claim, new, register
+from tests.kit import SECOND, Clock, claim, new, register, states
 from windlass.model import Outcome, State
 from windlass.operation import Steps
 from windlass.store import Store
@@ -78,8 +78,11 @@ def test_L2_one_renewal_extends_the_lease_of_all_that_a_worker_holds(
             assert renewed == Renewed(True, [], 0)
         assert [w.name for w in (yield from store.expired())] == ["w2"]
         assert (yield from store.sweep()) == 1
-        states = [(yield from store.one(id)).state for id in (1, 2, 3)]
-        assert states == [State.RUNNING, State.RUNNING, State.SCHEDULED]
+        assert (yield from states(store, 1, 2, 3)) == [
+            State.RUNNING,
+            State.RUNNING,
+            State.SCHEDULED,
+        ]
         (only,) = yield from store.workers()
         assert (only.name, only.seen_at, only.lease_until) == ("w1", clock(), clock() + LEASE)
 
@@ -89,7 +92,7 @@ def test_L2_one_renewal_extends_the_lease_of_all_that_a_worker_holds(
 def test_L3_a_renewal_says_what_was_lost_and_puts_back_what_nobody_knows_of(
     play: Play, store: Store, clock: Clock
 ) -> None:
-    """Lost: cancelled, completed from outside, taken over. Stray: runs in the worker's name only."""
+    """Lost: cancelled, completed from outside, taken over. Stray: it runs in its name only."""
 
     def mix() -> Steps[None]:
         worker = yield from register(store)
@@ -158,8 +161,11 @@ def test_L9_a_lease_is_taken_only_from_suspects_and_from_the_provably_gone(
         # A suspect that renewed in time is no longer expired, so it keeps what it has.
         yield from store.renew(first, "w1", LEASE, {(1, 1)})
         assert (yield from store.sweep(suspects=[first, third])) == 1
-        states = [(yield from store.one(id)).state for id in (1, 2, 3)]
-        assert states == [State.RUNNING, State.SCHEDULED, State.SCHEDULED]
+        assert (yield from states(store, 1, 2, 3)) == [
+            State.RUNNING,
+            State.SCHEDULED,
+            State.SCHEDULED,
+        ]
         assert (yield from names(store)) == ["w1"]
 
     play(sweep)

@@ -16,6 +16,12 @@ from windlass.task import Options
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
+@pytest.fixture
+def app(make_app: Callable[..., Windlass]) -> Windlass:
+    """An app that opens its database only when a test stores something."""
+    return make_app()
+
+
 def plain(a: int) -> int:
     """What it does."""
     return a + 1
@@ -52,7 +58,7 @@ def test_defaults(app: Windlass) -> None:
 
 def test_one_name_one_task(app: Windlass) -> None:
     app.task(plain)
-    with pytest.raises(InvalidTask, match="a task named plain already; give one .* another name="):
+    with pytest.raises(InvalidTask, match=r"a task named plain already; give one .* another name="):
         app.task(plain)
     assert app.task(name="other")(plain).name == "other"
 
@@ -84,7 +90,10 @@ def test_a_lambda_needs_a_name(app: Windlass) -> None:
         ({"max_attempts": 10**30}, "max_attempts is a whole number from 1 to 2147483647"),
         ({"timeout": 0}, "timeout is a positive duration, not 0"),
         ({"timeout": float("nan")}, "timeout must be a finite number of seconds"),
-        ({"timeout": timedelta.max}, "timeout is at most 1,000 years"),
+        (
+            {"timeout": timedelta.max},
+            "timeout must be a finite number of seconds, not .* .at most 10000000000",
+        ),
         ({"timeout": "5"}, "timeout is seconds or a timedelta, not str"),
         ({"run_in": "fork"}, 'run_in is "thread" or "process", not \'fork\''),
     ],
@@ -168,14 +177,20 @@ def test_a_prefix_makes_a_name_that_could_stand_alone(app: Windlass) -> None:
         ({"delay": -1}, "delay= cannot be negative"),
         ({"delay": float("inf")}, "delay must be a finite number of seconds, not inf"),
         ({"delay": "1"}, "delay is seconds or a timedelta, not str"),
-        ({"delay": 1e300}, "delay is at most 1,000 years"),
-        ({"delay": timedelta.max}, "delay is at most 1,000 years"),
+        ({"delay": 1e300}, "delay must be a finite number of seconds, not .* .at most 10000000000"),
+        (
+            {"delay": timedelta.max},
+            "delay must be a finite number of seconds, not .* .at most 10000000000",
+        ),
         ({"at": datetime(2030, 1, 1)}, "at= is a datetime with a time zone, such as"),  # noqa: DTZ001
         ({"at": "2030-01-01"}, "at= is a datetime with a time zone"),
         ({"key": "k", "scope": "all"}, 'scope is "open" or "any", not \'all\''),
         ({"key": "k", "window": 5}, 'window= is a positive duration and goes with scope="any"'),
         ({"key": "k", "scope": "any", "window": 0}, "window= is a positive duration"),
-        ({"key": "k", "scope": "any", "window": 1e300}, "window is at most 1,000 years"),
+        (
+            {"key": "k", "scope": "any", "window": 1e300},
+            "window must be a finite number of seconds, not .* .at most 10000000000",
+        ),
         ({"key": "k", "on_conflict": "skip"}, 'on_conflict is "return", "raise" or "replace"'),
         ({"on_blocker_failure": "skip"}, 'on_blocker_failure is "fail", "wait" or "run"'),
         ({"scope": "any"}, "scope=, window= and on_conflict= need a key="),
@@ -240,7 +255,7 @@ def test_a_continuation_takes_no_key_and_no_connection(app: Windlass) -> None:
 
 def test_options_are_checked_when_made() -> None:
     assert Options(trace=TRACE).trace == TRACE
-    assert Options(delay=timedelta(days=365_000)).delay == timedelta(days=365_000)
+    assert Options(delay=10**10).delay == 10**10
 
 
 # ---- settings of an app

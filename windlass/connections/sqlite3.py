@@ -111,7 +111,8 @@ class Sqlite3Connection:
         used by this thread only, so nobody sees it in between.
         """
         factory: Callable[[bytes], object] = self.raw.text_factory
-        self._cursor = self.raw.cursor(sqlite3.Cursor)
+        # Not self.raw.cursor: an application's subclass may have cursors of its own.
+        self._cursor = sqlite3.Connection.cursor(self.raw, sqlite3.Cursor)
         self._cursor.row_factory = None
         self.raw.text_factory = str
         try:
@@ -124,16 +125,16 @@ class Sqlite3Connection:
     def _atomic(self, op: Op[Any]) -> Iterator[None]:
         run = self._cursor.execute
         if self.raw.in_transaction:
-            if not self._look():
-                _no_tables()
             if op.reads:
+                if not self._look():
+                    _no_tables()
                 yield
                 return
             run("SAVEPOINT windlass")
             try:
-                # The writer lock before the first read: an upgrade in mid-operation would fail at
-                # once when somebody else has committed since.
-                run(self._sql.take_writer.qmark)
+                self._take_writer()
+                if not self._look():
+                    _no_tables()
                 yield
             except BaseException:
                 if self.raw.in_transaction:  # some errors roll everything back by themselves
@@ -158,6 +159,16 @@ class Sqlite3Connection:
                 if self.raw.in_transaction:
                     run("ROLLBACK")
                 raise
+
+    def _take_writer(self) -> None:
+        """Get the writer lock before the first read: SQLite then waits for it as long as the
+        caller has set, while an upgrade from reading to writing fails at once."""
+        try:
+            self._cursor.execute(self._sql.take_writer.qmark)
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                _no_tables()
+            raise
 
     def _autocommits(self) -> bool:
         """Whether this idle connection would have committed a plain INSERT at once."""

@@ -63,8 +63,10 @@ class SqliteEngine:
 
     def run(self, op: Op[T]) -> T:
         """Run an operation on a connection of ours, in a transaction of its own."""
+        op.accept()
         if not op.reads:
             return self._writer.run(op)
+        self.file.check_same()  # before opening, which would make a new file of a deleted one
         connection = self._reader()
         cursor = connection.cursor()
 
@@ -72,7 +74,6 @@ class SqliteEngine:
             return execute(cursor, statement)
 
         try:
-            self.file.check_same()
             cursor.execute("BEGIN")
             try:
                 return drive(op, run)
@@ -159,7 +160,8 @@ class SqliteEngine:
     def vacuum(self, pages: int) -> int:
         """Give free pages back to the file system, where the file allows it; return how many."""
         freed = 0
-
+        self.prepare()
+        self.file.check_same()
         connection = self.connect()
         try:
             (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()

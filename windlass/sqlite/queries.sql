@@ -1,14 +1,21 @@
 -- Every statement of the SQLite engine. The PostgreSQL brother of this file has the same names in the
 -- same order, so that a diff of the two is the document of the dialects. Order: write, worker, upkeep,
 -- read, control. A row of {live} is addressed by its whole key (state, queue, priority, job_id), which
--- is its clustered primary key: by job_id alone it would be a scan. All of it runs under the one writer
--- lock of the database (BEGIN IMMEDIATE), so nothing here locks rows.
+-- is its clustered primary key: by job_id alone it would be a scan. Its state is a literal or +:state: a
+-- bare parameter makes SQLite look whether the bound value fits a partial index, and prepare the whole
+-- statement again for every row (12 µs). All of it runs under the one writer lock of the database
+-- (BEGIN IMMEDIATE), so nothing here locks rows.
+--
+-- No plan may depend on statistics: the application may ANALYZE an empty database and then fill it, which
+-- makes every index look as good as the right one. Hence the fences. NOT INDEXED: by rowid only. `= +4`:
+-- no partial index. `4 + 0 * j.id`: a state that seems to depend on the job; by literals alone SQLite reads
+-- all of {live} into a Bloom filter before it looks up the first row.
 
 -- ---------------------------------------------------------------- write
 
 -- name: next_job_id
 -- The lowest id that was never given out and kept: above every stored job and every deleted one.
-SELECT max(coalesce((SELECT max(id) FROM {job}), 0),
+SELECT max(coalesce((SELECT max(id) FROM {job} NOT INDEXED), 0),
            coalesce((SELECT value FROM {mark} WHERE name = 'job_id'), 0)) + 1;
 
 -- name: chain_states
@@ -47,6 +54,26 @@ VALUES (:state, :queue, :priority, :job_id, :attempt, :open_blockers, :run_at);
 INSERT INTO {blocker} (chain_id, job_id, position, name, trace)
 VALUES (:chain_id, :job_id, :position, :name, :trace);
 
+-- name: find_circle
+-- Whether some of these chains, or what they wait for in turn, wait for :chain_id. Follows the last job of
+-- each chain while it is blocked, or, when :chain_id is opened again, while it may be blocked again;
+-- rides job_chain, the key of live and blocker_job.
+WITH RECURSIVE up(chain_id) AS (
+    SELECT value FROM json_each(:chains)
+    UNION
+    SELECT b.chain_id
+      FROM up
+     CROSS JOIN {job} AS j NOT INDEXED ON j.id = coalesce(
+           (SELECT k.id FROM {job} AS k INDEXED BY {prefix}job_chain
+             WHERE k.chain_id = up.chain_id AND k.position > 0 ORDER BY k.position DESC LIMIT 1),
+           up.chain_id)
+     CROSS JOIN {live} AS l ON l.state IN (0, 1, 2, 4 + 0 * j.id) AND l.queue = j.queue
+                           AND l.priority = j.priority AND l.job_id = j.id
+                           AND (l.state = 2 + 0 * j.id OR :reopened)
+     CROSS JOIN {blocker} AS b INDEXED BY {prefix}blocker_job ON b.job_id = j.id
+)
+SELECT count(*) FROM up WHERE chain_id = :chain_id;
+
 -- name: replace_arguments
 -- The one update of a job's row: on_conflict="replace" before the first start.
 UPDATE {job} SET arguments = :arguments WHERE id = :job_id;
@@ -54,7 +81,7 @@ UPDATE {job} SET arguments = :arguments WHERE id = :job_id;
 -- name: move_waiting
 -- A job that is not running changes its state or its time.
 UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blockers, parked_task = NULL
- WHERE state = :was AND queue = :queue AND priority = :priority AND job_id = :job_id;
+ WHERE state = +:was AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- ---------------------------------------------------------------- worker
 
@@ -71,7 +98,7 @@ SELECT r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.t
                           WHERE value NOT IN (SELECT name FROM {queue}))
          ORDER BY priority DESC, job_id
          LIMIT :room) AS r
- CROSS JOIN {job} AS j ON j.id = r.job_id;
+ CROSS JOIN {job} AS j NOT INDEXED ON j.id = r.job_id;
 
 -- name: claim_jobs
 -- pending → running; the attempt number is the fence and only ever grows.
@@ -95,15 +122,16 @@ ON CONFLICT (job_id, number) DO NOTHING;
 -- name: record_waiting_end
 -- A job that ends without a run: the next number, no start. Fenced by the state it was seen in.
 INSERT INTO {attempt} (job_id, number, outcome, final, started_at, ended_at, output, error, blocker,
-                       continued_by, ended_by)
-SELECT job_id, attempt + 1, :outcome, 1, NULL, :now, :output, :error, :blocker, :continued_by, :ended_by
+                       continued_by, ended_by, run_at)
+SELECT job_id, attempt + 1, :outcome, 1, NULL, :now, :output, :error, :blocker, :continued_by, :ended_by,
+       run_at
   FROM {live}
- WHERE state = :state AND queue = :queue AND priority = :priority AND job_id = :job_id;
+ WHERE state = +:state AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: delete_live
 -- The job is no longer open.
 DELETE FROM {live}
- WHERE state = :state AND queue = :queue AND priority = :priority AND job_id = :job_id;
+ WHERE state = +:state AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: put_back
 -- running → pending or scheduled. Fenced; the attempt number stays, so it is never given out again.
@@ -129,7 +157,7 @@ SELECT queue, priority, job_id
 
 -- name: unpark_jobs
 UPDATE {live} SET state = 0, parked_task = NULL
- WHERE state = 4 AND queue = :queue AND priority = :priority AND job_id = :job_id;
+ WHERE state = +4 AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: find_due
 -- Scheduled jobs whose time has come. Rides live_due.
@@ -141,7 +169,7 @@ SELECT queue, priority, job_id
 
 -- name: promote_jobs
 UPDATE {live} SET state = 0
- WHERE state = 1 AND queue = :queue AND priority = :priority AND job_id = :job_id;
+ WHERE state = +1 AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: next_due
 -- When the next scheduled job is due. Rides live_due.
@@ -166,7 +194,7 @@ UPDATE {key} SET ended_at = :now
 SELECT b.chain_id, b.job_id, j.chain_id, j.queue, j.priority, j.policy, j.task, j.key, b.name
   FROM json_each(:chains) AS x
  CROSS JOIN {blocker} AS b ON b.chain_id = x.value
- CROSS JOIN {job} AS j ON j.id = b.job_id;
+ CROSS JOIN {job} AS j NOT INDEXED ON j.id = b.job_id;
 
 -- name: unblock_jobs
 -- A job waits for open_blockers chains; each end subtracts its share. At zero it is due, or scheduled
@@ -224,7 +252,7 @@ SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task,
            AND coalesce(worker, 0) NOT IN (SELECT id FROM {worker}
                                             WHERE id NOT IN (SELECT value FROM json_each(:dead)))
          LIMIT :limit) AS l
- CROSS JOIN {job} AS j ON j.id = l.job_id
+ CROSS JOIN {job} AS j NOT INDEXED ON j.id = l.job_id
   LEFT JOIN {worker} AS w ON w.id = l.worker;
 
 -- name: remove_workers
@@ -242,7 +270,7 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: keep_job_id
 -- Remember the highest id ever used before its row goes: an id is not given out again.
-INSERT INTO {mark} (name, value) SELECT 'job_id', coalesce(max(id), 0) FROM {job} WHERE true
+INSERT INTO {mark} (name, value) SELECT 'job_id', coalesce(max(id), 0) FROM {job} NOT INDEXED WHERE true
 ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value);
 
 -- name: walk_old_chains
@@ -255,7 +283,7 @@ SELECT id, state, created_at, ended_at FROM {chain} WHERE id > :position ORDER B
 SELECT DISTINCT b.chain_id
   FROM json_each(:chains) AS x
  CROSS JOIN {blocker} AS b ON b.chain_id = x.value
- CROSS JOIN {job} AS j ON j.id = b.job_id
+ CROSS JOIN {job} AS j NOT INDEXED ON j.id = b.job_id
  CROSS JOIN {chain} AS c ON c.id = j.chain_id
  WHERE c.state <> 1 AND j.chain_id NOT IN (SELECT value FROM json_each(:chains));
 
@@ -264,7 +292,7 @@ SELECT DISTINCT b.chain_id
 SELECT j.queue, j.task, a.outcome, count(*)
   FROM json_each(:jobs) AS x
  CROSS JOIN {attempt} AS a ON a.job_id = x.value
- CROSS JOIN {job} AS j ON j.id = x.value
+ CROSS JOIN {job} AS j NOT INDEXED ON j.id = x.value
  WHERE a.final = 1
  GROUP BY 1, 2, 3;
 
@@ -275,18 +303,15 @@ DELETE FROM {attempt} WHERE job_id IN (SELECT value FROM json_each(:jobs));
 -- The whole keys of those of these jobs that are open: five probes each, never a scan.
 SELECT l.state, l.queue, l.priority, l.job_id
   FROM json_each(:jobs) AS x
- CROSS JOIN {job} AS j ON j.id = x.value
- CROSS JOIN {live} AS l ON l.state IN (0, 1, 2, 3, 4) AND l.queue = j.queue
+ CROSS JOIN {job} AS j NOT INDEXED ON j.id = x.value
+ CROSS JOIN {live} AS l ON l.state IN (0, 1, 2, 3, 4 + 0 * j.id) AND l.queue = j.queue
                        AND l.priority = j.priority AND l.job_id = j.id;
 
 -- name: delete_edges
 DELETE FROM {blocker} WHERE chain_id = :chain_id;
 
 -- name: delete_edges_of_jobs
-DELETE FROM {blocker}
- WHERE (chain_id, job_id) IN (SELECT b.chain_id, b.job_id
-                                FROM {blocker} AS b INDEXED BY {prefix}blocker_job
-                               WHERE b.job_id = :job_id);
+DELETE FROM {blocker} INDEXED BY {prefix}blocker_job WHERE job_id = :job_id;
 
 -- name: delete_keys
 DELETE FROM {key}
@@ -325,10 +350,10 @@ SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.max
        l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.claimed_at, l.progress,
        l.progress_text, w.name,
        a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_at, a.output, a.error,
-       a.progress, a.progress_text, a.blocker, a.continued_by, a.ended_by
+       a.progress, a.progress_text, a.blocker, a.continued_by, a.ended_by, a.run_at
   FROM json_each(:ids) AS x
- CROSS JOIN {job} AS j ON j.id = x.value
-  LEFT JOIN {live} AS l ON l.state IN (0, 1, 2, 3, 4) AND l.queue = j.queue
+ CROSS JOIN {job} AS j NOT INDEXED ON j.id = x.value
+  LEFT JOIN {live} AS l ON l.state IN (0, 1, 2, 3, 4 + 0 * j.id) AND l.queue = j.queue
                        AND l.priority = j.priority AND l.job_id = j.id
   LEFT JOIN {attempt} AS a ON a.job_id = j.id
                           AND a.number = (SELECT max(m.number) FROM {attempt} AS m WHERE m.job_id = j.id)
@@ -338,18 +363,18 @@ SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.max
 SELECT c.id, c.task, c.state, c.created_at, c.ended_at, c.trace, j.label, j.key
   FROM json_each(:ids) AS x
  CROSS JOIN {chain} AS c ON c.id = x.value
- CROSS JOIN {job} AS j ON j.id = c.id;
+ CROSS JOIN {job} AS j NOT INDEXED ON j.id = c.id;
 
 -- name: chain_tail
 -- The last job of a chain: the highest position, or the first job itself.
 SELECT coalesce((SELECT id FROM {job} INDEXED BY {prefix}job_chain
                   WHERE chain_id = :chain_id AND position > 0 ORDER BY position DESC LIMIT 1),
-                (SELECT id FROM {job} WHERE id = :chain_id));
+                (SELECT id FROM {job} NOT INDEXED WHERE id = :chain_id));
 
 -- name: chain_job_ids
 -- All jobs of these chains; the first has the chain's own id.
 SELECT j.id, j.chain_id, j.task, j.key
-  FROM json_each(:chains) AS x CROSS JOIN {job} AS j ON j.id = x.value
+  FROM json_each(:chains) AS x CROSS JOIN {job} AS j NOT INDEXED ON j.id = x.value
 UNION ALL
 SELECT j.id, j.chain_id, j.task, j.key
   FROM json_each(:chains) AS x
@@ -364,7 +389,8 @@ UNION ALL
 SELECT l.job_id, l.attempt, 0, NULL, w.name, l.claimed_at, NULL, NULL, NULL, l.progress,
        l.progress_text, NULL
   FROM {job} AS j
- CROSS JOIN {live} AS l ON l.state = 3 AND l.queue = j.queue AND l.priority = j.priority AND l.job_id = j.id
+ CROSS JOIN {live} AS l ON l.state = 3 + 0 * j.id AND l.queue = j.queue AND l.priority = j.priority
+                       AND l.job_id = j.id
   LEFT JOIN {worker} AS w ON w.id = l.worker
  WHERE j.id = :job_id
  ORDER BY 2;
@@ -375,7 +401,7 @@ SELECT b.job_id, b.position, b.name, b.chain_id, c.state, t.task, a.output, a.er
   FROM json_each(:jobs) AS x
  CROSS JOIN {blocker} AS b INDEXED BY {prefix}blocker_job ON b.job_id = x.value
  CROSS JOIN {chain} AS c ON c.id = b.chain_id
-  LEFT JOIN {job} AS t ON t.id = coalesce(
+  LEFT JOIN {job} AS t NOT INDEXED ON t.id = coalesce(
        (SELECT k.id FROM {job} AS k INDEXED BY {prefix}job_chain
          WHERE k.chain_id = c.id AND k.position > 0 ORDER BY k.position DESC LIMIT 1), c.id)
   LEFT JOIN {attempt} AS a ON a.job_id = t.id
@@ -392,16 +418,16 @@ SELECT name, paused_at, paused_by FROM {queue} ORDER BY name;
 -- name: live_lanes
 -- The (queue, priority) groups of one state, by probing from one to the next: cost grows with groups.
 WITH RECURSIVE q(queue) AS (
-    SELECT min(queue) FROM {live} WHERE state = :state
+    SELECT min(queue) FROM {live} WHERE state = +:state
     UNION ALL
-    SELECT (SELECT min(l.queue) FROM {live} AS l WHERE l.state = :state AND l.queue > q.queue)
+    SELECT (SELECT min(l.queue) FROM {live} AS l WHERE l.state = +:state AND l.queue > q.queue)
       FROM q WHERE q.queue IS NOT NULL
 ), p(queue, priority) AS (
-    SELECT q.queue, (SELECT max(l.priority) FROM {live} AS l WHERE l.state = :state AND l.queue = q.queue)
+    SELECT q.queue, (SELECT max(l.priority) FROM {live} AS l WHERE l.state = +:state AND l.queue = q.queue)
       FROM q WHERE q.queue IS NOT NULL
     UNION ALL
     SELECT p.queue, (SELECT max(l.priority) FROM {live} AS l
-                      WHERE l.state = :state AND l.queue = p.queue AND l.priority < p.priority)
+                      WHERE l.state = +:state AND l.queue = p.queue AND l.priority < p.priority)
       FROM p WHERE p.priority IS NOT NULL
 )
 SELECT queue, priority FROM p WHERE priority IS NOT NULL;
@@ -427,7 +453,7 @@ SELECT queue, task FROM t WHERE task IS NOT NULL;
 -- twice: _newest (descending) and _oldest (ascending).
 
 -- name: walk_jobs
-SELECT id FROM {job} WHERE id {past} :cursor ORDER BY id {direction} LIMIT :limit;
+SELECT id FROM {job} NOT INDEXED WHERE id {past} :cursor ORDER BY id {direction} LIMIT :limit;
 
 -- name: walk_lane
 SELECT id FROM {job} INDEXED BY {prefix}job_lane
@@ -435,7 +461,7 @@ SELECT id FROM {job} INDEXED BY {prefix}job_lane
 
 -- name: walk_live
 SELECT job_id FROM {live}
- WHERE state = :state AND queue = :queue AND priority = :priority AND job_id {past} :cursor
+ WHERE state = +:state AND queue = :queue AND priority = :priority AND job_id {past} :cursor
  ORDER BY job_id {direction} LIMIT :limit;
 
 -- name: walk_bad
@@ -457,7 +483,7 @@ SELECT id FROM {job} INDEXED BY {prefix}job_key
  WHERE key = :key AND id {past} :cursor ORDER BY id {direction} LIMIT :limit;
 
 -- name: walk_chain_jobs
-SELECT id FROM {job} WHERE id = :chain_id AND id {past} :cursor
+SELECT id FROM {job} NOT INDEXED WHERE id = :chain_id AND id {past} :cursor
 UNION ALL
 SELECT id FROM {job} INDEXED BY {prefix}job_chain
  WHERE chain_id = :chain_id AND position > 0 AND id {past} :cursor
@@ -477,18 +503,18 @@ SELECT count(*) FROM {live};
 -- name: open_chain_ids
 -- Chains of all open jobs; asked only when they are few.
 SELECT j.chain_id
-  FROM {live} AS l CROSS JOIN {job} AS j ON j.id = l.job_id;
+  FROM {live} AS l CROSS JOIN {job} AS j NOT INDEXED ON j.id = l.job_id;
 
 -- name: id_bounds
-SELECT coalesce((SELECT min(id) FROM {job}), 1), coalesce((SELECT max(id) FROM {job}), 0);
+SELECT coalesce((SELECT min(id) FROM {job} NOT INDEXED), 1), coalesce((SELECT max(id) FROM {job} NOT INDEXED), 0);
 
 -- name: created_near
 -- When the first job at or after an id was created, to find an id by time.
-SELECT id, created_at FROM {job} WHERE id >= :id ORDER BY id LIMIT 1;
+SELECT id, created_at FROM {job} NOT INDEXED WHERE id >= :id ORDER BY id LIMIT 1;
 
 -- name: count_lane
 -- Open jobs of a state and queue, counted up to a limit.
-SELECT count(*) FROM (SELECT 1 FROM {live} WHERE state = :state AND queue = :queue LIMIT :limit);
+SELECT count(*) FROM (SELECT 1 FROM {live} WHERE state = +:state AND queue = :queue LIMIT :limit);
 
 -- name: sum_rollups
 SELECT queue, outcome, sum(ended - removed) FROM {rollup} GROUP BY queue, outcome;
@@ -525,8 +551,8 @@ SELECT DISTINCT b.chain_id
 SELECT DISTINCT b.chain_id, b.job_id
   FROM json_each(:chains) AS x
  CROSS JOIN {blocker} AS b ON b.chain_id = x.value
- CROSS JOIN {job} AS j ON j.id = b.job_id
- CROSS JOIN {live} AS l ON l.state IN (0, 1, 2, 3, 4) AND l.queue = j.queue
+ CROSS JOIN {job} AS j NOT INDEXED ON j.id = b.job_id
+ CROSS JOIN {live} AS l ON l.state IN (0, 1, 2, 3, 4 + 0 * j.id) AND l.queue = j.queue
                        AND l.priority = j.priority AND l.job_id = j.id
  WHERE j.chain_id NOT IN (SELECT value FROM json_each(:chains))
  ORDER BY b.job_id;

@@ -53,6 +53,7 @@ CREATE INDEX {prefix}live_due ON {live} (run_at) WHERE state = 1;
 CREATE INDEX {prefix}live_parked ON {live} (parked_task, job_id) WHERE state = 4;
 
 -- One row per ended attempt, inserted once. The one that ended the job is final; retry clears that.
+-- run_at: the time a job was meant for that ended while it waited, should it be revived.
 -- outcome: 1 completed, 2 continued, 3 failed, 4 timeout, 5 snoozed, 6 cancelled, 7 lost, 8 released
 CREATE TABLE {attempt} (
     job_id INTEGER NOT NULL,
@@ -69,6 +70,7 @@ CREATE TABLE {attempt} (
     blocker INTEGER,
     continued_by INTEGER,
     ended_by TEXT,
+    run_at INTEGER,
     PRIMARY KEY (job_id, number)
 ) WITHOUT ROWID;
 -- Lists of failed and cancelled jobs.

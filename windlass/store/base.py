@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from ..operation import Steps
 from ..sql import Queries
 
+T = TypeVar("T")
 Clock = Callable[[], int]
 FOREVER = 2**62  # later than any time in microseconds
+CHUNK = 1000  # rows per statement
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make one each time
 
 
 def host_clock() -> int:
@@ -31,9 +36,16 @@ class Base:
         yield  # a generator, so that an engine may ask its database instead
 
 
+def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """As many rows at a time as one statement may have."""
+    if len(rows) <= CHUNK:
+        return iter([rows] if rows else [])
+    return (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
+
+
 def as_json(values: Iterable[object]) -> str:
     """One parameter for many values."""
-    return json.dumps(list(values), separators=(",", ":"))
+    return _encode(list(values))
 
 
 def int_of(value: object) -> int:

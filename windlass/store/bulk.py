@@ -31,12 +31,18 @@ class Bulk(Retention):
         number = 0
         for record in found.records:
             if action == "cancel" and record.state.open:
-                if not preview:
-                    yield from self.cancel(record.id, None, by)
-                number += 1
+                number += preview or (yield from self._cancelled(record, by))
             elif action == "retry" and record.state in (State.FAILED, State.CANCELLED):
                 number += preview or (yield from self._retried(record))
         return Touched(number, found.cursor)
+
+    def _cancelled(self, record: JobRecord, by: str | None) -> Steps[bool]:
+        """Cancel a job; one that the cancelling of another has just ended is passed over."""
+        try:
+            yield from self.cancel(record.id, None, by)
+        except InvalidState:
+            return False
+        return True
 
     def _retried(self, record: JobRecord) -> Steps[bool]:
         """Retry a job; one that cannot be, because of its blocker or its key, is passed over."""

@@ -25,7 +25,7 @@ from ..model import (
 )
 from ..operation import Steps
 from ..sql import Row
-from .base import Base, as_json
+from .base import Base, as_json, chunks
 
 MINUTE = 60_000_000
 BUCKETS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
@@ -69,20 +69,20 @@ class Cascade(Base):
         """Close chains and settle all that waited for them; return how many jobs it freed."""
         freed = 0
         while ended:
-            yield self.sql.end_chains.many(
-                ("state", "now", "id"), [(CHAIN_CODE[c.state], now, c.id) for c in ended]
-            )
+            over: list[Row] = [(CHAIN_CODE[c.state], now, c.id) for c in ended]
+            for chunk in chunks(over):
+                yield self.sql.end_chains.many(("state", "now", "id"), chunk)
             keyed: list[Row] = [(now, c.id, c.key, c.id) for c in ended if c.key is not None]
-            if keyed:
-                yield self.sql.end_keys.many(("now", "chain_id", "key", "chain_id"), keyed)
+            for chunk in chunks(keyed):
+                yield self.sql.end_keys.many(("now", "chain_id", "key", "chain_id"), chunk)
             states = {chain.id: chain.state for chain in ended}
-            rows = yield self.sql.find_dependents(chains=as_json(states))
-            if not rows:
+            dependents = yield from self._behind(states)
+            if not dependents:
                 break
             free: dict[int, DependentRecord] = {}
             shares: dict[int, int] = {}
             doomed: dict[int, DependentRecord] = {}
-            for dependent in map(DependentRecord._make, rows):
+            for dependent in dependents:
                 done = states[dependent.chain_id] is ChainState.COMPLETED
                 if done or dependent.policy == Policy.RUN:
                     free[dependent.job_id] = dependent
@@ -94,21 +94,26 @@ class Cascade(Base):
                 for id, d in sorted(free.items())
                 if id not in doomed
             ]
-            if unblock:
-                yield self.sql.unblock_jobs.many(UNBLOCK, unblock)
-                freed += len(unblock)
+            for chunk in chunks(unblock):
+                yield self.sql.unblock_jobs.many(UNBLOCK, chunk)
+            freed += len(unblock)
             ended = yield from self._fail_jobs(doomed, states, now)
         return freed
 
-    def fail_behind(self, failed: Mapping[int, ChainState], now: int) -> Steps[int]:
-        """Fail the blocked jobs behind chains that had failed before the jobs were stored."""
-        rows = yield self.sql.find_dependents(chains=as_json(failed))
-        doomed: dict[int, DependentRecord] = {}
-        for dependent in map(DependentRecord._make, rows):
-            if dependent.policy == Policy.FAIL:
-                doomed.setdefault(dependent.job_id, dependent)
+    def fail_new(
+        self, doomed: Mapping[int, DependentRecord], failed: Mapping[int, ChainState], now: int
+    ) -> Steps[int]:
+        """Fail jobs just stored behind chains that had failed before, and what waits for them."""
         ended = yield from self._fail_jobs(doomed, failed, now)
         return (yield from self.end_chains(ended, now))
+
+    def _behind(self, chain_ids: Iterable[int]) -> Steps[list[DependentRecord]]:
+        """The jobs that wait, or waited, for these chains."""
+        found: list[DependentRecord] = []
+        for chunk in chunks(list(chain_ids)):
+            rows = yield self.sql.find_dependents(chains=as_json(chunk))
+            found += map(DependentRecord._make, rows)
+        return found
 
     def _fail_jobs(
         self, doomed: Mapping[int, DependentRecord], states: Mapping[int, ChainState], now: int
@@ -125,11 +130,13 @@ class Cascade(Base):
                 code, now, None, error, d.chain_id, None, None,
                 int(Live.BLOCKED), d.queue, d.priority, id,
             ))  # fmt: skip
-        counts = yield self.sql.record_waiting_end.counted(WAITING_END, rows)
+        counts: list[Row] = []
+        for chunk in chunks(rows):
+            counts += yield self.sql.record_waiting_end.counted(WAITING_END, chunk)
         gone = [doomed[id] for id, (n,) in zip(sorted(doomed), counts, strict=True) if n]
-        yield self.sql.delete_live.many(
-            DELETE_LIVE, [(int(Live.BLOCKED), d.queue, d.priority, d.job_id) for d in gone]
-        )
+        keys: list[Row] = [(int(Live.BLOCKED), d.queue, d.priority, d.job_id) for d in gone]
+        for chunk in chunks(keys):
+            yield self.sql.delete_live.many(DELETE_LIVE, chunk)
         yield from self.count_ended([EndedJob(d.queue, d.task, code, None) for d in gone], now)
         return [EndedChain(d.own_chain_id, ChainState.FAILED, d.key) for d in gone]
 

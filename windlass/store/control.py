@@ -24,7 +24,7 @@ from ..model import (
     State,
 )
 from ..operation import Steps, operation
-from .base import FOREVER, int_of
+from .base import FOREVER, as_json, int_of
 from .cascade import DELETE_LIVE, WAITING_END, EndedChain, EndedJob
 from .enqueue import LIVE, TAKE_KEY
 from .finish import RECORD, successor_of
@@ -187,11 +187,21 @@ class Control(Work):
     def _revive(
         self, record: JobRecord, blockers: Sequence[BlockerRecord], now: int
     ) -> Steps[None]:
-        """Open an ended job and its chain again, then what its failure had failed, and so on."""
+        """Open an ended job and its chain again, then what its failure had failed, and so on.
+
+        A dependent that cannot come back stays as it ended: its key belongs to a newer chain,
+        another chain it waited for was deleted, or now waits for it.
+        """
+        asked = record
         todo = [(record, blockers)]
         while todo:
             record, blockers = todo.pop()
-            yield from self._reopen(record, blockers, now)
+            try:
+                yield from self._reopen(record, blockers, now)
+            except (DuplicateKey, InvalidState):
+                if record is asked:
+                    raise
+                continue
             rows = yield self.sql.find_blocked_by(chain_id=record.chain_id)
             if not rows:
                 continue
@@ -200,25 +210,37 @@ class Control(Work):
             for dependent in (yield from self.records(ids)):
                 others = waiting[dependent.id]
                 if dependent.live_state is not None:
-                    yield from self._block_again(dependent)
-                elif dependent.last_blocker is not None and not any(
-                    other.state in BAD for other in others
+                    yield from self._block_again(dependent, others)
+                elif (
+                    dependent.last_blocker is not None
+                    and len(others) == dependent.blockers
+                    and not any(other.state in BAD for other in others)
                 ):
                     todo.append((dependent, others))
 
     def _reopen(
         self, record: JobRecord, blockers: Sequence[BlockerRecord], now: int
     ) -> Steps[None]:
-        waits = sum(
-            b.state is ChainState.OPEN or (b.state in BAD and record.policy == Policy.WAIT)
-            for b in blockers
-        )
+        waits = _unmet(record, blockers)
+        if waits:
+            chains = as_json(blocker.chain_id for blocker in blockers)
+            ((circle,),) = yield self.sql.find_circle(
+                chains=chains, reopened=1, chain_id=record.chain_id
+            )
+            if circle:
+                raise InvalidState(
+                    f"job {record.id} cannot run again: what it waits for now waits for its own "
+                    "chain; enqueue it anew"
+                )
         if record.key is not None:
             yield from self._take_key_back(record, now)
         yield self.sql.clear_final(job_id=record.id, number=record.last_number)
-        state = Live.BLOCKED if waits else Live.PENDING
+        # What waits again keeps its time; what does not is wanted now.
+        state, run_at = Live.PENDING, now
+        if waits:
+            state, run_at = Live.BLOCKED, record.last_run_at or now
         yield self.sql.insert_live.many(LIVE, [(
-            int(state), record.queue, record.priority, record.id, record.last_number, waits, now,
+            int(state), record.queue, record.priority, record.id, record.last_number, waits, run_at,
         )])  # fmt: skip
         yield self.sql.reopen_chain(id=record.chain_id)
         yield from self.count_ended(
@@ -239,15 +261,21 @@ class Control(Work):
                 int_of(holder),
             )
 
-    def _block_again(self, dependent: JobRecord) -> Steps[None]:
-        """A blocker that had ended is open again: whoever has not started waits for it again.
-
-        Under policy "wait" its failure was never subtracted, so nothing is added.
-        """
-        if dependent.live_state == Live.RUNNING or dependent.policy == Policy.WAIT:
+    def _block_again(self, dependent: JobRecord, blockers: Sequence[BlockerRecord]) -> Steps[None]:
+        """A blocker that had ended is open again: whoever does not run just now waits for it again,
+        and for any other that was opened again while it ran."""
+        if dependent.live_state == Live.RUNNING:
             return
         yield self.sql.move_waiting(
             state=int(Live.BLOCKED), run_at=dependent.run_at,
-            open_blockers=(dependent.open_blockers or 0) + 1, was=dependent.live_state,
+            open_blockers=_unmet(dependent, blockers), was=dependent.live_state,
             queue=dependent.queue, priority=dependent.priority, job_id=dependent.id,
         )  # fmt: skip
+
+
+def _unmet(record: JobRecord, blockers: Sequence[BlockerRecord]) -> int:
+    """How many blockers a job waits for; under policy "wait" also those that failed."""
+    return sum(
+        b.state is ChainState.OPEN or (b.state in BAD and record.policy == Policy.WAIT)
+        for b in blockers
+    )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from ..errors import BlockerError, DuplicateKey
 from ..model import (
     CHAIN_STATES,
     ChainState,
+    DependentRecord,
     Enqueued,
     JobRecord,
     Live,
@@ -19,12 +19,8 @@ from ..model import (
 )
 from ..operation import Steps, operation
 from ..sql import Row
-from .base import FOREVER, as_json, int_of
+from .base import FOREVER, as_json, chunks, int_of
 from .cascade import Cascade
-
-T = TypeVar("T")
-
-CHUNK = 1000  # rows per statement
 
 CHAIN = ("id", "task", "created_at", "trace")
 JOB = (
@@ -101,8 +97,10 @@ class Enqueue(Cascade):
 
     def records(self, ids: Sequence[int]) -> Steps[list[JobRecord]]:
         """Jobs as they stand, in the order of the ids; unknown ones are left out."""
-        rows = yield self.sql.job_records(ids=as_json(ids))
-        found = {record.id: record for record in map(JobRecord._make, rows)}
+        found: dict[int, JobRecord] = {}
+        for chunk in chunks(ids):
+            rows = yield self.sql.job_records(ids=as_json(chunk))
+            found.update((record.id, record) for record in map(JobRecord._make, rows))
         return [found[id] for id in ids if id in found]
 
     def insert(self, placed: Sequence[Placed], now: int) -> Steps[list[JobRecord]]:
@@ -110,46 +108,40 @@ class Enqueue(Cascade):
         come is scheduled, any other is pending at once. One behind a failure follows its policy.
         """
         states = yield from self._blocker_states(placed)
-        chains: list[Row] = []
-        jobs: list[Row] = []
-        lives: list[Row] = []
-        edges: list[Row] = []
         records: list[JobRecord] = []
         failed: dict[int, ChainState] = {}
-        for place in placed:
-            job = place.job
-            waits = 0
-            for position, blocker in enumerate(place.blockers):
-                chain = int_of(blocker.chain_id)
-                edges.append((chain, place.id, position, blocker.name, blocker.trace))
-                ended = states.get(chain, ChainState.OPEN)
-                if ended in (ChainState.FAILED, ChainState.CANCELLED):
-                    failed[chain] = ended
-                    waits += job.policy is not Policy.RUN
-                else:
-                    waits += ended is ChainState.OPEN
-            run_at = _run_at(job, now)
-            state = Live.BLOCKED if waits else Live.SCHEDULED if run_at > now else Live.PENDING
-            if place.position == 0:
-                chains.append((place.id, job.task, now, job.trace))
-            row = (
-                place.id, place.chain_id, place.position, job.task, job.label, job.queue,
-                job.priority, job.max_attempts, job.timeout, job.key, len(place.blockers),
-                int(job.policy), job.arguments, job.trace, now,
-            )  # fmt: skip
-            jobs.append(row)
-            lives.append((int(state), job.queue, job.priority, place.id, 0, waits, run_at))
-            records.append(JobRecord(*row, int(state), 0, 0, 0, waits, run_at, *_NOTHING_YET))
-        for chunk in _chunks(chains):
-            yield self.sql.insert_chains.many(CHAIN, chunk)
-        for chunk in _chunks(jobs):
-            yield self.sql.insert_jobs.many(JOB, chunk)
-        for chunk in _chunks(lives):
-            yield self.sql.insert_live.many(LIVE, chunk)
-        for chunk in _chunks(edges):
-            yield self.sql.insert_blockers.many(BLOCKER, chunk)
-        if failed:
-            yield from self.fail_behind(failed, now)
+        doomed: dict[int, DependentRecord] = {}
+        for part in chunks(placed):  # rows of one part at a time: a large batch stays small
+            chains: list[Row] = []
+            jobs: list[Row] = []
+            lives: list[Row] = []
+            edges: list[Row] = []
+            for place in part:
+                job = place.job
+                waits = _waits(place, states, edges, failed, doomed) if place.blockers else 0
+                run_at = _run_at(job, now)
+                state = _BLOCKED if waits else _SCHEDULED if run_at > now else _PENDING
+                if place.position == 0:
+                    chains.append((place.id, job.task, now, job.trace))
+                row = (
+                    place.id, place.chain_id, place.position, job.task, job.label, job.queue,
+                    job.priority, job.max_attempts, job.timeout, job.key, len(place.blockers),
+                    int(job.policy), job.arguments, job.trace, now,
+                )  # fmt: skip
+                jobs.append(row)
+                lives.append((state, job.queue, job.priority, place.id, 0, waits, run_at))
+                records.append(
+                    JobRecord._make((*row, state, 0, 0, 0, waits, run_at, *_NOTHING_YET))
+                )
+            if chains:
+                yield self.sql.insert_chains.many(CHAIN, chains)
+            yield self.sql.insert_jobs.many(JOB, jobs)
+            yield self.sql.insert_live.many(LIVE, lives)
+            for chunk in chunks(edges):
+                yield self.sql.insert_blockers.many(BLOCKER, chunk)
+        yield from self._refuse_circles(placed)
+        if doomed:
+            yield from self.fail_new(doomed, failed, now)
             records = yield from self.records([record.id for record in records])
         return records
 
@@ -159,7 +151,7 @@ class Enqueue(Cascade):
         wanted = {int_of(b.chain_id) for place in placed for b in place.blockers}
         states: dict[int, ChainState] = {}
         born: dict[int, int] = {}
-        for chunk in _chunks(sorted(wanted - new)):
+        for chunk in chunks(sorted(wanted - new)):
             rows = yield self.sql.chain_states(chains=as_json(chunk))
             states.update((int_of(id), CHAIN_STATES[int_of(state)]) for id, state, _ in rows)
             born.update((int_of(id), int_of(created_at)) for id, _, created_at in rows)
@@ -175,6 +167,19 @@ class Enqueue(Cascade):
                         "it was never stored, rolled back, deleted or pruned"
                     )
         return states
+
+    def _refuse_circles(self, placed: Sequence[Placed]) -> Steps[None]:
+        """Only a continuation can close a circle with stored jobs: its chain has dependents."""
+        for place in placed:
+            if place.position and place.blockers:
+                chains = as_json(blocker.chain_id for blocker in place.blockers)
+                ((found,),) = yield self.sql.find_circle(
+                    chains=chains, reopened=0, chain_id=place.chain_id
+                )
+                if found:
+                    raise BlockerError(
+                        f"job {place.job.task} cannot wait for what waits for its own chain"
+                    )
 
     def _take_key(
         self, job: NewJob, chain_id: int, now: int, twin: Placed | None
@@ -221,23 +226,49 @@ class Enqueue(Cascade):
 
 
 _NOTHING_YET = (None,) * (len(JobRecord._fields) - 21)  # a new job has no claim and no attempt
+_PENDING, _SCHEDULED, _BLOCKED = int(Live.PENDING), int(Live.SCHEDULED), int(Live.BLOCKED)
+
+
+def _waits(
+    place: Placed,
+    states: Mapping[int, ChainState],
+    edges: list[Row],
+    failed: dict[int, ChainState],
+    doomed: dict[int, DependentRecord],
+) -> int:
+    """Add the edges of one job; return how many chains it waits for. Failed ones are noted, and
+    the job with them when its policy is to fail."""
+    job = place.job
+    waits = 0
+    for position, blocker in enumerate(place.blockers):
+        chain = int_of(blocker.chain_id)
+        edges.append((chain, place.id, position, blocker.name, blocker.trace))
+        ended = states.get(chain, ChainState.OPEN)
+        if ended in (ChainState.FAILED, ChainState.CANCELLED):
+            failed[chain] = ended
+            waits += job.policy is not Policy.RUN
+            if job.policy is Policy.FAIL:
+                doomed.setdefault(place.id, DependentRecord(
+                    chain, place.id, place.chain_id, job.queue, job.priority,
+                    int(job.policy), job.task, job.key, blocker.name,
+                ))  # fmt: skip
+        else:
+            waits += ended is ChainState.OPEN
+    return waits
 
 
 def _run_at(job: NewJob, now: int) -> int:
     if job.at is not None:
         return max(job.at, now)
-    return now + max(job.delay or 0, 0)
-
-
-def _chunks(rows: Sequence[T]) -> Iterator[list[T]]:
-    for start in range(0, len(rows), CHUNK):
-        yield list(rows[start : start + CHUNK])
+    return now + job.delay if job.delay and job.delay > 0 else now
 
 
 def _resolve(
     job: NewJob, placed: Mapping[int, Placed], taken: Mapping[int, int]
-) -> list[NewBlocker]:
+) -> Sequence[NewBlocker]:
     """Put chain ids in place of indexes into the batch; the same chain twice is refused."""
+    if not job.blockers:
+        return ()
     resolved: dict[int, NewBlocker] = {}
     for blocker in job.blockers:
         if blocker.index is None:

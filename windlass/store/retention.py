@@ -15,7 +15,9 @@ PRUNE_BATCH = 500
 HOUR = 60  # in minutes, as the roll-ups count
 KEEP_MINUTES = 2 * 24 * HOUR
 KEEP_HOURS = 90 * 24 * HOUR
+KEEP_DAYS = 400 * 24 * HOUR
 DAY = 24 * HOUR
+AGE = 2**40  # longer than any history: all that is older becomes one row
 
 
 @dataclass(slots=True, frozen=True)
@@ -101,10 +103,13 @@ class Retention(Listing):
             age = ages.of(int_of(state))
             if state and age is not None and int_of(ended_at) <= now - age:
                 old.append(position)
-        if old:
+        while old:
+            # What stays needs its blockers, so leaving one out may make another needed.
             needed = yield from self._needed(old)
+            if not needed:
+                yield from self._remove(old)
+                break
             old = [id for id in old if id not in needed]
-            yield from self._remove(old)
         yield self.sql.set_mark(name="prune", value=0 if done else position)
         if done:
             yield from self._fold(now)
@@ -151,7 +156,7 @@ class Retention(Listing):
     def _fold(self, now: int) -> Steps[None]:
         """Make old roll-ups coarser, so that counting does not grow with history."""
         minute = now // MINUTE
-        for keep, unit in ((KEEP_MINUTES, HOUR), (KEEP_HOURS, DAY)):
+        for keep, unit in ((KEEP_MINUTES, HOUR), (KEEP_HOURS, DAY), (KEEP_DAYS, AGE)):
             before = (minute - keep) // DAY * DAY
             yield self.sql.fold_rollups(before=before, unit=unit)
             yield self.sql.drop_folded_rollups(before=before, unit=unit)

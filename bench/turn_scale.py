@@ -1,0 +1,212 @@
+"""Does a turn cost the same whatever else the database holds?
+
+A turn finishes k jobs and claims k others in one transaction. It is run on a database with a thousand
+jobs of each kind (pending, scheduled for later and blocked with a higher priority, parked, finished) and
+on one with a million of each, in alternating rounds, before and after ANALYZE. The best and the median
+round per job are shown, wall and CPU time, then the steps of SQLite's virtual machine and the pages read
+past its cache, which are counts and know no noise.
+
+    python -m bench.turn_scale               # about five minutes, most of it filling 2 × 2.3 GB
+    python -m bench.turn_scale --quick       # 100,000 instead of a million; under a minute
+    python -m bench.turn_scale --keep DIR    # fill databases once, in DIR, and use them again
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import shutil
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.seed import OUTPUT, Numbers, new_job, queue_names, seed
+from windlass import Windlass
+from windlass.model import Claimed, Ending, Outcome
+from windlass.operation import Op
+from windlass.store.work import Turn
+
+TARGET = 1.3
+SMALL = 1_000
+SIZES = (1, 10, 100)
+JOBS = {1: 60, 10: 300, 100: 500}  # jobs of one timed round, for each size of turn
+
+
+@dataclass
+class Cost:
+    """Microseconds per job of each round."""
+
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+
+class Lane:
+    """One database under test: its claimed jobs, and as many new ones as were finished."""
+
+    def __init__(self, path: Path, queues: int, *, durable: bool) -> None:
+        self.path = path
+        self.queues = queues
+        self.names = queue_names(queues)
+        self.app = Windlass(f"sqlite:///{path}", durable=durable)
+        self.held: list[Claimed] = []
+        self.number = 0
+
+    def turn(self, room: int) -> Op[Turn]:
+        endings = [Ending(held, Outcome.COMPLETED, output=OUTPUT) for held in self.held]
+        return self.app.store.turn(1, "bench", self.names, room, endings)
+
+    def round(self, size: int, cost: Cost | None = None) -> None:
+        """Top up, then run turns of one size; the turns alone are timed."""
+        turns = JOBS[size] // size
+        self.held = self.app.run(self.turn(size)).claimed
+        gc.collect()
+        cpu, wall = time.process_time(), time.perf_counter()
+        for _ in range(turns):
+            self.held = self.app.run(self.turn(size)).claimed
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        assert len(self.held) == size
+        self.app.run(self.turn(0))
+        self.held = []
+        self.refill((turns + 1) * size)
+        if cost is not None:
+            cost.wall.append(wall / turns / size * 1e6)
+            cost.cpu.append(cpu / turns / size * 1e6)
+
+    def refill(self, jobs: int) -> None:
+        batch = [new_job(self.number + n, self.queues) for n in range(jobs)]
+        self.number += jobs
+        self.app.run(self.app.store.enqueue(batch))
+
+    def steps(self, size: int) -> float:
+        """Steps of the virtual machine per job of one turn, counted on a connection of its own."""
+        counted = 0
+
+        def count() -> None:
+            nonlocal counted
+            counted += 1
+
+        connection = sqlite3.connect(self.path, isolation_level=None)
+        try:
+            self.held = self.app.run(self.turn(size), on=connection).claimed
+            connection.set_progress_handler(count, 1)
+            self.held = self.app.run(self.turn(size), on=connection).claimed
+            connection.set_progress_handler(None, 0)
+            self.app.run(self.turn(0), on=connection)
+        finally:
+            connection.close()
+        self.held = []
+        self.refill(2 * size)
+        return counted / size
+
+
+def compare(small: Path, large: Path, queues: int, rounds: int, *, durable: bool) -> list[list[str]]:
+    """Both databases in alternating rounds; a row of the table for each size of turn."""
+    lanes = [Lane(path, queues, durable=durable) for path in (small, large)]
+    costs = {(size, n): Cost() for size in SIZES for n in range(len(lanes))}
+    for lane in lanes:
+        for size in SIZES:
+            lane.round(size)
+    for number in range(rounds):
+        for size in SIZES:
+            for n in (0, 1) if number % 2 else (1, 0):
+                lanes[n].round(size, costs[size, n])
+    rows = []
+    for size in SIZES:
+        a, b = costs[size, 0], costs[size, 1]
+        steps = [lane.steps(size) for lane in lanes]
+        ratios = [
+            measure(b_times) / measure(a_times)
+            for a_times, b_times in ((a.wall, b.wall), (a.cpu, b.cpu))
+            for measure in (min, median)
+        ]
+        rows.append([
+            str(size),
+            f"{min(a.wall):.1f} / {median(a.wall):.1f}",
+            f"{min(b.wall):.1f} / {median(b.wall):.1f}",
+            f"**{ratios[0]:.2f}** / {ratios[1]:.2f}",
+            f"{min(a.cpu):.1f} → {min(b.cpu):.1f}",
+            f"**{ratios[2]:.2f}** / {ratios[3]:.2f}",
+            f"{steps[0]:.1f} → {steps[1]:.1f}",
+        ])  # fmt: skip
+    for lane in lanes:
+        lane.app.close()
+    return rows
+
+
+def analyze(path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute("ANALYZE")
+    finally:
+        connection.close()
+
+
+@contextmanager
+def folder(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+    else:
+        with tempfile.TemporaryDirectory(prefix="windlass-") as name:
+            yield Path(name)
+
+
+def prepared(place: Path, each: int, queues: int, say: Callable[[str], None]) -> Path:
+    """A copy of a seeded database, so that what is kept stays as it was filled."""
+    kept = place / f"seed-{each}-{queues}.db"
+    if not kept.exists():
+        begin = time.perf_counter()
+        seed(kept, Numbers.each(each, queues))
+        say(f"filled {5 * each:,} jobs, {queues} queue(s): {time.perf_counter() - begin:.0f} s")
+    used = place / f"run-{each}-{queues}.db"
+    for old in place.glob(f"{used.name}*"):
+        old.unlink()
+    shutil.copyfile(kept, used)
+    return used
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The cost of a turn beside a million rows.")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--each", type=int, help="jobs of each kind in the large database")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--keep", type=Path, metavar="DIR")
+    options = parser.parse_args()
+    each = options.each or (100_000 if options.quick else 1_000_000)
+    rounds = options.rounds or (5 if options.quick else 15)
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    print(f"Turns with {SMALL:,} → {each:,} jobs of each kind; µs per job, best / median of {rounds}.")
+    print(f"Target: ratio of the best at most {TARGET}. SQLite {sqlite3.sqlite_version}.\n")
+    print(
+        "| queues | synchronous | statistics | k | small, wall | large, wall | ratio wall "
+        "| CPU, best | ratio CPU | VM steps |"
+    )
+    print("|" + "---|" * 10)
+    with folder(options.keep) as place:
+        for queues in (1, 5):
+            paths = [prepared(place, number, queues, say) for number in (SMALL, each)]
+            for statistics in ("none", "ANALYZE"):
+                if statistics == "ANALYZE":
+                    for path in paths:
+                        analyze(path)
+                for durable in (False, True):
+                    level = "FULL" if durable else "NORMAL"
+                    for row in compare(*paths, queues, rounds, durable=durable):
+                        print(f"| {queues} | {level} | {statistics} | {' | '.join(row)} |", flush=True)
+            for path in paths:
+                path.unlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,420 @@
+"""Storing jobs: order, all or nothing, what comes back, keys after an unknown outcome, traces."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+
+from tests.conformance.conftest import Play
+from tests.kit import Clock, claim, completed, continued, failed, new, register
+from windlass import State, Windlass
+from windlass.errors import BlockerError, DuplicateKey
+from windlass.model import Enqueued, JobRecord, NewBlocker, NewJob
+from windlass.operation import Op, Steps, compose
+from windlass.store import Store
+from windlass.task import Task
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
+
+
+# ---- E4: many at once
+
+
+def test_E4_answers_come_in_the_order_given(play: Play, store: Store) -> None:
+    """Also where storing needs another order: a job may be named by one before it."""
+
+    def store_all() -> Steps[list[Enqueued]]:
+        first = new("first", blockers=[NewBlocker(index=2)])
+        return (
+            yield from store.enqueue(
+                [first, new("second", key="k"), new("third"), new("b", key="k")]
+            )
+        )
+
+    answers = play(store_all)
+    assert [(record.task, created) for record, created in answers] == [
+        ("first", True),
+        ("second", True),
+        ("third", True),
+        ("b", True),
+    ]
+    assert [record.state for record, _ in answers] == ["blocked", "pending", "pending", "pending"]
+    assert sorted(record.id for record, _ in answers) == [1, 2, 3, 4]
+    assert all(record.id == record.chain_id for record, _ in answers)
+
+
+def test_E4_an_answer_is_what_a_reader_then_sees(play: Play, store: Store, clock: Clock) -> None:
+    jobs = [
+        new(label="l", queue="q", priority=-3, max_attempts=2, timeout=5, delay=7, key="k"),
+        new(at=clock.time - 1, trace=TRACE, arguments='{"a":1}'),
+        new(blockers=[NewBlocker(index=0)]),
+    ]
+    answers = play(lambda: store.enqueue(jobs).__iter__())
+    seen = play(lambda: store.records([record.id for record, _ in answers]))
+    assert [record for record, _ in answers] == seen
+
+
+def test_E4_nothing_asked_nothing_stored(play: Play, app: Windlass, store: Store) -> None:
+    assert play(lambda: iter(store.enqueue([]))) == []
+    assert len(app.jobs()) == 0
+
+
+@pytest.mark.parametrize(
+    ("last", "error"),
+    [
+        (new(after=[404]), BlockerError),
+        (new(blockers=[NewBlocker(index=0), NewBlocker(index=0)]), BlockerError),
+        (new(key="k", on_conflict="raise"), DuplicateKey),
+    ],
+    ids=["missing blocker", "same blocker twice", "key taken"],
+)
+def test_E4_one_impossible_job_and_none_is_stored(
+    play: Play, app: Windlass, store: Store, last: NewJob, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        play(lambda: iter(store.enqueue([new(key="k"), new(), last])))
+    assert len(app.jobs()) == len(app.chains()) == 0
+    ((record, created),) = play(lambda: iter(store.enqueue([new(key="k")])))
+    assert (record.id, created) == (1, True)
+
+
+HUNDRED_THOUSAND = """
+import json, os, resource, sys
+from windlass import Windlass
+from tests.conformance.test_enqueue import watched
+
+path = sys.argv[1]
+app = Windlass(f"sqlite:///{path}")
+widest = []
+
+@app.task
+def add(a: int, b: int) -> int:
+    return a + b
+
+def memory():
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+run = app.run
+app.run = lambda op, on=None: run(watched(op, widest), on)
+add.enqueue(0, 0)
+memory_before, size_before = memory(), os.path.getsize(path)
+jobs = app.enqueue_many([add.call(n, n) for n in range(100_000)])
+grown = memory() - memory_before
+app.close()
+print(json.dumps({
+    "memory": grown / 100_000,
+    "file": (os.path.getsize(path) - size_before) / 100_000,
+    "widest": max(widest),
+    "in order": all(job.id == n for n, job in enumerate(jobs, 2)),
+    "last": jobs[-1].arguments,
+    "pending": app.counts()["default"]["pending"],
+}))
+app.close()
+"""
+
+
+def watched(op: Op[Any], widest: list[int]) -> Op[Any]:
+    """The same operation, noting how many rows each of its statements is given."""
+
+    def steps() -> Steps[Any]:
+        inner = iter(op)
+        statement = next(inner)
+        while True:
+            lists = [json.loads(str(p)) for p in statement.params if str(p).startswith("[")]
+            widest.append(max(map(len, [*lists, statement.rows or ()])))
+            answer = yield statement
+            try:
+                statement = inner.send(answer)
+            except StopIteration as stop:
+                return stop.value
+
+    return compose(op.name, steps, reads=op.reads, durable=op.durable)
+
+
+def test_E4_a_hundred_thousand_jobs_in_one_call(database: Path) -> None:
+    """At most 2 KB of growth per job, in memory and on disk, and no wide statement."""
+    child = subprocess.run(
+        [sys.executable, "-W", "error", "-c", HUNDRED_THOUSAND, str(database)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert child.stderr == ""
+    found = json.loads(child.stdout)
+    assert found["memory"] < 2048
+    assert found["file"] < 2048
+    assert found["widest"] == 1000
+    assert found["in order"]
+    assert found["last"] == '{"a":99999,"b":99999}'
+    assert str(found["pending"]).rstrip("+") in ("100000", "100001")
+
+
+def test_E4_no_statement_is_wide_whatever_the_jobs_are(app: Windlass, store: Store) -> None:
+    """Keyed, blocked, behind chains that have failed: 2,500 of each."""
+    many = 2500
+    widest: list[int] = []
+
+    def run(*jobs: NewJob) -> list[Enqueued]:
+        answers: list[Enqueued] = app.run(watched(store.enqueue(jobs), widest))
+        return answers
+
+    blockers = [record.id for record, _ in run(*(new() for _ in range(many)))]
+    run(*(new("b", after=[id]) for id in blockers))
+
+    def fail_all() -> Steps[None]:
+        yield from register(store)
+        yield from store.finish([failed(held) for held in (yield from claim(store, many))])
+
+    app.run(compose("fail_all", fail_all))
+    answers = run(*(new("c", after=[id], key=str(id)) for id in blockers))
+    assert [record.state for record, _ in answers] == ["failed"] * many
+    assert [record.id for record, _ in answers] == [record.id for record, _ in sorted(answers)]
+    assert max(widest) == 1000
+
+
+# ---- E5, E6: what is stored comes back
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass
+class Point:
+    x: int
+    tags: list[str]
+
+
+class Shape(msgspec.Struct):
+    corners: list[Point]
+
+
+class Model(pydantic.BaseModel):
+    name: str
+    at: dt.datetime
+
+
+class Record(TypedDict):
+    n: int | None
+
+
+PLAIN: list[Any] = [
+    None, True, False, 0, -1, 2**63, -(2**64) - 1, 2**200, 0.1, -0.0, 1.7e308, 5e-324,
+    "", "null", "[1]", '{"a": 1}', "ä ß 漢 🜁 \U0010ffff \x00 \x1f \u2028 \\ \" '",
+    "%s %(a)s ? :a $1 {job}",
+    [], [[]], [None, [True, [0.5, "x"]]], {}, {"": {}}, {"a b": [{"ключ": None}]}, "x" * 100_000,
+]  # fmt: skip
+TYPED = [
+    (Point, Point(1, ["a", ""])),
+    (Shape, Shape([Point(2, [])])),
+    (Model, Model(name="n", at=dt.datetime(2026, 1, 2, tzinfo=dt.UTC))),
+    (Record, {"n": None}),
+    (dt.datetime, dt.datetime(2026, 3, 29, 1, 2, 3, 456789, dt.timezone(dt.timedelta(hours=5)))),
+    (dt.date, dt.date(2024, 2, 29)),
+    (dt.timedelta, dt.timedelta(days=-1, microseconds=1)),
+    (uuid.UUID, uuid.UUID(int=2**127)),
+    (Decimal, Decimal("1.10")),
+    (Colour, Colour.RED),
+    (bytes, bytes(range(256))),
+    (Path, Path("/a/ä b")),
+    (set[int], {3, 1}),
+    (tuple[int, str], (1, "a")),
+    (list[Point | None], [Point(0, ["\x00"]), None]),
+]
+
+
+def carrier(number: int, annotation: Any) -> Task[[Any], Any]:
+    """A task that takes and gives one value of a type."""
+
+    def carry(value: Any) -> Any:
+        return value
+
+    carry.__annotations__ = {"value": annotation, "return": annotation}
+    return Task(carry, name=f"carry {number}")
+
+
+def perform(task: Task[[Any], Any], arguments: str) -> Any:
+    args, kwargs = task.signature.decode(arguments)
+    return task.function(*args, **kwargs)
+
+
+def test_E5_E6_arguments_and_results_come_back_the_same(play: Play, store: Store) -> None:
+    values = [(Any, value) for value in PLAIN] + TYPED
+    tasks = [carrier(number, annotation) for number, (annotation, _) in enumerate(values)]
+    texts = [
+        task.signature.encode((value,), {}, limit=2**20)
+        for task, (_, value) in zip(tasks, values, strict=True)
+    ]
+
+    def through() -> Steps[list[tuple[Any, Any]]]:
+        worker = yield from register(store)
+        yield from store.enqueue(
+            [new(task.name, arguments=text) for task, text in zip(tasks, texts, strict=True)]
+        )
+        held = yield from claim(store, len(values), worker)
+        given = [perform(task, job.arguments) for task, job in zip(tasks, held, strict=True)]
+        endings = [
+            completed(job, task.signature.encode_output(value, limit=2**20))
+            for task, job, value in zip(tasks, held, given, strict=True)
+        ]
+        yield from store.finish(endings)
+        records = yield from store.records([job.job_id for job in held])
+        outputs = [
+            task.signature.decode_output(record.last_output)
+            for task, record in zip(tasks, records, strict=True)
+        ]
+        return list(zip(given, outputs, strict=True))
+
+    for (_, value), (argument, output) in zip(values, play(through), strict=True):
+        assert (type(argument), argument) == (type(value), value)
+        assert (type(output), output) == (type(value), value)
+        if value == 0:
+            assert str(argument) == str(output) == str(value)  # -0.0 keeps its sign
+
+
+# ---- E9, E10: keys
+
+
+def keyed(store: Store, **fields: Any) -> Callable[[], Steps[Enqueued]]:
+    def steps() -> Steps[Enqueued]:
+        (answer,) = yield from store.enqueue([new(key="k", **fields)])
+        return answer
+
+    return steps
+
+
+def work(store: Store, ending: Callable[[Any], Any]) -> Callable[[], Steps[None]]:
+    """A worker comes by, takes one job and ends it so."""
+
+    def steps() -> Steps[None]:
+        worker = yield from register(store)
+        (held,) = yield from claim(store, worker=worker)
+        yield from store.finish([ending(held)])
+
+    return steps
+
+
+def test_E10_a_deduplicated_answer_is_the_chain_as_it_stands(play: Play, store: Store) -> None:
+    again = keyed(store, scope="any")
+    first, created = play(again)
+    assert created
+
+    same, created = play(again)
+    assert (same, created) == (first, False)
+
+    play(work(store, lambda held: continued(held, new("next"))))
+    tail, created = play(again)
+    assert (tail.id, tail.chain_id, tail.position, created) == (first.id + 1, first.id, 1, False)
+    assert (tail.task, tail.state) == ("next", State.PENDING)
+
+    play(work(store, lambda held: completed(held, '"done"')))
+    ended, created = play(again)
+    assert (ended.id, ended.state, ended.last_output, created) == (
+        tail.id, State.COMPLETED, '"done"', False,
+    )  # fmt: skip
+
+    other, created = play(keyed(store))
+    assert (other.chain_id, created) == (tail.id + 1, True), "scope open: the chain has ended"
+
+
+def test_E10_a_duplicate_in_one_batch_shows_the_job_stored_with_it(
+    play: Play, store: Store
+) -> None:
+    def twice() -> Steps[list[Enqueued]]:
+        return (yield from store.enqueue([new(key="k", delay=5), new(key="k")]))
+
+    first, second = play(twice)
+    assert (first.created, second.created) == (True, False)
+    assert first.record == second.record
+    assert second.record.state is State.SCHEDULED
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_E9_after_an_unknown_outcome_the_same_key_gives_the_one_chain(
+    app: Windlass, store: Store, database: Path, moment: str
+) -> None:
+    """The process dies right before or right after the commit; nobody knows which."""
+    script = (
+        "import os, sqlite3, sys\n"
+        "from windlass import Windlass\n"
+        "app = Windlass(f'sqlite:///{sys.argv[1]}')\n"
+        "@app.task\n"
+        "def a() -> None: ...\n"
+        "connection = sqlite3.connect(sys.argv[1])\n"
+        "a.using(key='k', scope='any', on=connection).enqueue()\n"
+        "if sys.argv[2] == 'after':\n"
+        "    connection.commit()\n"
+        "os._exit(9)\n"
+    )
+    child = subprocess.run([sys.executable, "-c", script, str(database), moment], check=False)
+    assert child.returncode == 9
+    (record, created), (twin, created_again) = (
+        app.run(compose("again", keyed(store, scope="any"))) for _ in range(2)
+    )
+    assert (record.id, created) == (1, moment == "before")
+    assert (twin.id, created_again) == (1, False)
+    assert [chain.id for chain in app.chains()] == [1]
+
+
+# ---- E12: ids
+
+
+def test_E12_the_id_of_a_deleted_job_is_not_given_out_again(play: Play, store: Store) -> None:
+    def once(*deleted: int) -> Steps[JobRecord]:
+        if deleted:
+            yield from store.delete(deleted)
+        ((record, _),) = yield from store.enqueue([new()])
+        return record
+
+    assert play(once).id == 1
+    assert play(once).id == 2
+    assert play(lambda: once(2)).id == 3
+    assert play(lambda: once(1, 3)).id == 4
+
+
+# ---- T1: traces
+
+
+def test_T1_a_trace_is_kept_on_chain_job_and_edge_and_goes_on(play: Play, store: Store) -> None:
+    def through() -> Steps[None]:
+        worker = yield from register(store)
+        ((first, _),) = yield from store.enqueue([new(trace=TRACE)])
+        edge = NewBlocker(first.id, trace=TRACE)
+        ((second, _),) = yield from store.enqueue([new("b", blockers=[edge], trace=OTHER)])
+        chain, _ = yield from store.chain(first.id)
+        assert (chain.trace, first.trace) == (TRACE, TRACE)
+        ((blocker,),) = (yield from store.blockers([second.id])).values()
+        assert (blocker.trace, second.trace) == (TRACE, OTHER)
+
+        (held,) = yield from claim(store, worker=worker)
+        assert held.trace == TRACE
+        yield from store.finish([continued(held, new("inherits"))])
+        (held,) = yield from claim(store, worker=worker)
+        assert (held.task, held.trace) == ("inherits", TRACE)
+        yield from store.finish([continued(held, new("own", trace=OTHER))])
+        (held,) = yield from claim(store, worker=worker)
+        assert (held.task, held.trace) == ("own", OTHER)
+        yield from store.finish([completed(held)])
+        chain, tail = yield from store.chain(first.id)
+        assert (chain.trace, tail.trace) == (TRACE, OTHER)
+
+        outside = yield from store.complete(second.id, None, new("from outside"))
+        successor = yield from store.one(outside.continued_by or 0)
+        assert (successor.task, successor.trace) == ("from outside", OTHER)
+
+    play(through)

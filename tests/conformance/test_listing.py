@@ -1,0 +1,428 @@
+"""Lists, cursors and counts. Every kind of connection."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.conftest import Play
+from tests.kit import HOUR, Clock, claim, completed, continued, failed, new, register, rows
+from windlass import Windlass
+from windlass.errors import InvalidSetting, StillNeeded
+from windlass.job import AtLeast
+from windlass.model import ChainState, Ending, Outcome, Policy, State
+from windlass.operation import Steps, compose
+from windlass.store import Store
+from windlass.store.listing import ChainFilter, JobFilter
+from windlass.store.retention import Ages
+
+Filter = JobFilter | ChainFilter
+
+
+def listed(
+    store: Store, filter: Filter, limit: int = 1000, newest: bool = True
+) -> Steps[list[int]]:
+    """The ids of every page, one after the other."""
+    found: list[int] = []
+    cursor: int | None = None
+    while True:
+        if isinstance(filter, JobFilter):
+            page = yield from store.jobs(filter, limit, cursor, newest)
+        else:
+            page = yield from store.chains(filter, limit, cursor, newest)
+        assert len(page.records) <= limit
+        found += [record.id for record in page.records]
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+def every_kind_of_job(store: Store, clock: Clock) -> Steps[None]:
+    """Jobs 1 to 12 in every state, in three lanes, with keys and labels, at three times."""
+    yield from register(store)
+    yield from store.enqueue([
+        new("a", priority=9, label="night"),  # 1 running
+        new("b", after=[1], queue="mail"),  # 2 blocked
+        new("a", delay=99 * HOUR, queue="mail", priority=1),  # 3 scheduled
+        new("b", key="k1"),  # 4 pending
+    ])  # fmt: skip
+    clock.advance(2 * 3600)
+    yield from store.enqueue([
+        new("a", priority=8, label="night", key="k2"),  # 5 completed
+        new("b", priority=8, queue="mail"),  # 6 failed
+        new("a", priority=8),  # 7 cancelled
+        new("a", priority=8, key="k3", label="day"),  # 8 completed, continued by 11
+    ])  # fmt: skip
+    clock.advance(2 * 3600)
+    yield from store.enqueue([
+        new("b", priority=8),  # 9 scheduled again after a time-out
+        new("c", priority=8, queue="mail", label="night"),  # 10 parked, seen as pending
+    ])  # fmt: skip
+    held = {job.job_id: job for job in (yield from claim(store, 7, queues=["default", "mail"]))}
+    assert sorted(held) == [1, 5, 6, 7, 8, 9, 10]
+    yield from store.finish([
+        completed(held[5]), failed(held[6]), Ending(held[7], Outcome.CANCELLED),
+        continued(held[8], new("c", queue="slow", label="later")),  # 11 pending
+        Ending(held[9], Outcome.TIMEOUT, delay=HOUR),
+    ])  # fmt: skip
+    yield from store.park([held[10]])
+    yield from store.enqueue([new("a", key="k2", queue="slow")])  # 12 pending, the key anew
+
+
+JOBS: dict[str, tuple[JobFilter, list[int]]] = {
+    "all": (JobFilter(), list(range(1, 13))),
+    "running": (JobFilter(state=State.RUNNING), [1]),
+    "blocked": (JobFilter(state=State.BLOCKED), [2]),
+    "scheduled": (JobFilter(state=State.SCHEDULED), [3, 9]),
+    "pending": (JobFilter(state=State.PENDING), [4, 10, 11, 12]),
+    "completed": (JobFilter(state=State.COMPLETED), [5, 8]),
+    "failed": (JobFilter(state=State.FAILED), [6]),
+    "cancelled": (JobFilter(state=State.CANCELLED), [7]),
+    "outcome completed": (JobFilter(outcome=Outcome.COMPLETED), [5]),
+    "outcome continued": (JobFilter(outcome=Outcome.CONTINUED), [8]),
+    "outcome timeout": (JobFilter(outcome=Outcome.TIMEOUT), [9]),
+    "task": (JobFilter(task="a"), [1, 3, 5, 7, 8, 12]),
+    "queue": (JobFilter(queue="mail"), [2, 3, 6, 10]),
+    "chain": (JobFilter(chain=8), [8, 11]),
+    "key": (JobFilter(key="k2"), [5, 12]),
+    "key of a chain": (JobFilter(key="k3"), [8, 11]),
+    "label": (JobFilter(label="night"), [1, 5, 10]),
+    "task and queue": (JobFilter(task="a", queue="mail"), [3]),
+    "state and queue": (JobFilter(state=State.PENDING, queue="slow"), [11, 12]),
+    "state and task": (JobFilter(state=State.SCHEDULED, task="b"), [9]),
+    "failed and task": (JobFilter(state=State.FAILED, task="a"), []),
+    "label and task": (JobFilter(label="night", task="a"), [1, 5]),
+    "key and state": (JobFilter(key="k2", state=State.PENDING), [12]),
+    "chain and state": (JobFilter(chain=8, state=State.COMPLETED), [8]),
+    "state and outcome": (JobFilter(state=State.SCHEDULED, outcome=Outcome.TIMEOUT), [9]),
+    "completed and queue": (JobFilter(state=State.COMPLETED, queue="default"), [5, 8]),
+    "unknown": (JobFilter(task="nobody"), []),
+}
+CHAINS: dict[str, tuple[ChainFilter, list[int]]] = {
+    "all": (ChainFilter(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12]),
+    "open": (ChainFilter(state=ChainState.OPEN), [1, 2, 3, 4, 8, 9, 10, 12]),
+    "completed": (ChainFilter(state=ChainState.COMPLETED), [5]),
+    "failed": (ChainFilter(state=ChainState.FAILED), [6]),
+    "cancelled": (ChainFilter(state=ChainState.CANCELLED), [7]),
+    "task of the first job": (ChainFilter(task="a"), [1, 3, 5, 7, 8, 12]),
+    "not of a later one": (ChainFilter(task="c"), [10]),
+    "key": (ChainFilter(key="k3"), [8]),
+    "label of the first job": (ChainFilter(label="day"), [8]),
+    "not of a later job": (ChainFilter(label="later"), []),
+    "state and task": (ChainFilter(state=ChainState.OPEN, task="b"), [2, 4, 9]),
+    "key and state": (ChainFilter(key="k2", state=ChainState.OPEN), [12]),
+}
+
+
+def test_R1_each_filter_alone_and_together_finds_the_same_in_both_directions_and_any_pages(
+    play: Play, store: Store, clock: Clock
+) -> None:
+    play(lambda: every_kind_of_job(store, clock))
+
+    def look() -> Steps[None]:
+        for table in (JOBS, CHAINS):
+            for name, (filter, expected) in table.items():
+                for limit in (1000, 1, 2):
+                    found = yield from listed(store, filter, limit, newest=False)
+                    assert found == expected, name
+                    found = yield from listed(store, filter, limit)
+                    assert found == expected[::-1], name
+
+    play(look)
+
+
+def test_R1_times_are_from_inclusive_to_exclusive_and_go_with_other_filters(
+    play: Play, store: Store, clock: Clock
+) -> None:
+    began = clock()
+    play(lambda: every_kind_of_job(store, clock))
+    second, third = began + 2 * HOUR, began + 4 * HOUR
+    spans: list[tuple[int | None, int | None, list[int]]] = [
+        (None, None, list(range(1, 13))),
+        (second, None, list(range(5, 13))),
+        (second + 1, None, [9, 10, 11, 12]),
+        (None, second, [1, 2, 3, 4]),
+        (None, second + 1, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (second, third, [5, 6, 7, 8]),
+        (third + 1, None, []),
+        (None, began, []),
+        (third, second, []),
+    ]
+
+    def look() -> Steps[None]:
+        for since, until, expected in spans:
+            for limit in (1000, 3):
+                span = JobFilter(since=since, until=until)
+                assert (yield from listed(store, span, limit)) == expected[::-1], (since, until)
+                assert (yield from listed(store, span, limit, newest=False)) == expected
+                later = replace(span, task="a")
+                assert (yield from listed(store, later, limit, newest=False)) == [
+                    id for id in expected if id in (1, 3, 5, 7, 8, 12)
+                ]
+                chains = ChainFilter(since=since, until=until)
+                assert (yield from listed(store, chains, limit)) == [
+                    id for id in expected[::-1] if id != 11
+                ]
+
+    play(look)
+
+
+def grow(store: Store, number: int) -> Steps[None]:
+    jobs = [new("a", queue=f"q{i % 3}", priority=i % 2) for i in range(number)]
+    yield from store.enqueue(jobs)
+
+
+def test_R1_cursors_lose_and_repeat_nothing_when_rows_are_added_between_pages(
+    play: Play, store: Store
+) -> None:
+    """All rows share one time stamp. What came later is seen oldest first, not newest first."""
+
+    def page(
+        filter: Filter, cursor: int | None, newest: bool
+    ) -> Steps[tuple[list[int], int | None]]:
+        read: Callable[..., Any] = store.jobs if isinstance(filter, JobFilter) else store.chains
+        found = yield from read(filter, 4, cursor, newest)
+        return [record.id for record in found.records], found.cursor
+
+    def walk(filter: Filter, newest: bool) -> Steps[None]:
+        before = yield from listed(store, filter, newest=False)
+        seen, cursor = yield from page(filter, None, newest)
+        while cursor is not None and (newest or seen[-1] <= before[-1]):
+            yield from grow(store, 2)
+            ids, cursor = yield from page(filter, cursor, newest)
+            seen += ids
+        assert seen == sorted(set(seen), reverse=newest)
+        assert [id for id in sorted(seen) if id <= before[-1]] == before
+        assert (max(seen) > before[-1]) is not newest
+
+    def script() -> Steps[None]:
+        yield from grow(store, 9)
+        for filter in (
+            JobFilter(), JobFilter(state=State.PENDING), JobFilter(task="a"), ChainFilter(),
+        ):  # fmt: skip
+            yield from walk(filter, newest=True)
+            yield from walk(filter, newest=False)
+
+    play(script)
+
+
+def test_R1_a_page_that_examined_enough_comes_back_short_with_a_cursor(
+    play: Play, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.store.listing.EXAMINED", 20)
+
+    def pages(filter: JobFilter) -> Steps[list[list[int]]]:
+        found: list[list[int]] = []
+        cursor: int | None = None
+        while True:
+            page = yield from store.jobs(filter, 10, cursor)
+            found.append([job.id for job in page.records])
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+    def script() -> Steps[None]:
+        yield from store.enqueue([new("b" if id == 55 else "a", label="l") for id in range(1, 101)])
+        yield from store.cancel(7)
+        # A filter with an index of its own finds at once; beside another it is tested row by row.
+        assert (yield from pages(JobFilter(state=State.CANCELLED, task="a"))) == [[7]]
+        hidden = JobFilter(task="b", state=State.PENDING)  # 99 pending jobs, 20 looked at per page
+        assert (yield from pages(hidden)) == [[], [], [55], [], []]
+        hidden = JobFilter(label="l", task="b")  # 100, so that the end shows on a sixth page
+        assert (yield from pages(hidden)) == [[], [], [55], [], [], []]
+        # More open chains than may be looked at: the walk goes through all chains instead.
+        assert len((yield from listed(store, ChainFilter(state=ChainState.OPEN), 7))) == 99
+
+    play(script)
+
+
+def test_R1_the_public_pages_say_the_same_in_words(app: Windlass, clock: Clock) -> None:
+    app.run(app.store.enqueue([new("a", label="l"), new("b"), new("a"), new("a")]))
+    app.cancel(3)
+    page = app.jobs(task="a", limit=2)
+    assert ([job.id for job in page], len(page), page[0].id) == ([4, 3], 2, 4)
+    assert page.cursor is not None
+    rest = app.jobs(task="a", limit=2, cursor=page.cursor)
+    assert ([job.id for job in rest], rest.cursor) == ([1], None)
+    assert [job.id for job in app.jobs(state="cancelled", outcome="cancelled")] == [3]
+    now = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=clock())
+    assert len(app.jobs(since=now, until=now + timedelta(seconds=1))) == 4
+    assert [chain.id for chain in app.chains(state="open", label="l")] == [1]
+    wrong: list[dict[str, Any]] = [
+        {"limit": 0}, {"limit": 10_001}, {"cursor": "x"}, {"state": "odd"}, {"outcome": "odd"},
+    ]  # fmt: skip
+    for where in wrong:
+        with pytest.raises(InvalidSetting):
+            app.jobs(**where)
+    with pytest.raises(InvalidSetting, match="time zone"):
+        app.jobs(since=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+def recount(database: Path) -> dict[str, dict[State, int]]:
+    """Jobs by queue and state, from the rows themselves."""
+    found: dict[str, dict[State, int]] = {}
+    for queue, state, number in rows(
+        database, "SELECT queue, state, count(*) FROM windlass_jobs GROUP BY 1, 2"
+    ):
+        found.setdefault(queue, {})[State(state)] = number
+    return found
+
+
+def told(store: Store) -> Steps[dict[str, dict[State, int]]]:
+    """The counts, without zeros; every number must be exact."""
+    found = yield from store.counts()
+    assert not any(more for by_state in found.values() for _, more in by_state.values())
+    return {
+        queue: counts
+        for queue, by_state in found.items()
+        if (counts := {state: number for state, (number, _) in by_state.items() if number})
+    }
+
+
+def random_act(store: Store, chance: random.Random, clock: Clock) -> Steps[str]:
+    """One thing that may happen to some jobs."""
+    stored = (yield from store.jobs(JobFilter(), 1000)).records
+    act = chance.choice(
+        [
+            "enqueue",
+            "enqueue",
+            "work",
+            "work",
+            "work",
+            "cancel",
+            "retry",
+            "delete",
+            "prune",
+            "outside",
+        ]
+    )
+    some = chance.choice(stored) if stored else None
+    if act == "enqueue" or some is None:
+        chains = sorted({job.chain_id for job in stored})
+        after = chance.sample(chains, min(len(chains), chance.randrange(3)))
+        policy = chance.choice(list(Policy))
+        jobs = [new(chance.choice("ab"), queue=chance.choice("xy"), max_attempts=2)]
+        jobs.append(new("d", queue="x", after=after, policy=policy))
+        yield from store.enqueue(jobs)
+        return "enqueue"
+    if act == "work":
+        yield from store.promote()
+        for held in (yield from claim(store, 3, queues=["x", "y"])):
+            ending = chance.choice([
+                completed(held), failed(held), failed(held, delay=0),
+                continued(held, new("c", queue="y")), Ending(held, Outcome.CANCELLED),
+                Ending(held, Outcome.SNOOZED, delay=0), Ending(held, Outcome.LOST, delay=0),
+                Ending(held, Outcome.RELEASED),
+            ])  # fmt: skip
+            yield from store.finish([ending], "w", slot=chance.randrange(3))
+    elif act == "cancel" and some.state.open:
+        yield from store.cancel(some.id)
+    elif act == "outside" and some.state.open:
+        match chance.randrange(3):
+            case 0:
+                yield from store.complete(some.id, "1")
+            case 1:
+                yield from store.complete(some.id, None, new("c", queue="x"))
+            case _:
+                yield from store.fail(some.id, "no")
+    elif act == "retry":
+        yield from store.bulk("retry", JobFilter(), False, None, 5)
+    elif act == "delete":
+        try:
+            yield from store.delete([some.chain_id], cascade=chance.random() < 0.5)
+        except StillNeeded:
+            pass
+    else:
+        clock.advance(chance.choice([1, 30, 3600]))
+        yield from store.prune(Ages(HOUR, 2 * HOUR, 2 * HOUR), limit=4)
+    return act
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_R2_counts_equal_a_recount_after_a_random_history(
+    app: Windlass, store: Store, clock: Clock, database: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    for _ in range(60):
+        act = app.run(compose("act", lambda: random_act(store, chance, clock)))
+        counted = app.run(compose("told", lambda: told(store)))
+        assert counted == recount(database), act
+
+
+def test_R2_counts_are_the_same_on_every_kind_after_every_kind_of_end(
+    play: Play, store: Store, clock: Clock, database: Path
+) -> None:
+    play(lambda: every_kind_of_job(store, clock))
+
+    def go_on() -> Steps[None]:
+        yield from store.retry(6)
+        yield from store.delete([5])
+        yield from store.cancel(1)
+
+    assert play(lambda: told(store)) == recount(database)
+    play(go_on)
+    assert play(lambda: told(store)) == recount(database) == {
+        "default": {
+            State.PENDING: 1, State.SCHEDULED: 1, State.COMPLETED: 1, State.CANCELLED: 2,
+        },
+        "mail": {State.PENDING: 2, State.SCHEDULED: 1, State.FAILED: 1},
+        "slow": {State.PENDING: 2},
+    }  # fmt: skip
+
+
+def test_R2_open_jobs_beyond_the_limit_are_at_least_that_many(
+    play: Play, store: Store, app: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.store.listing.COUNTED", 3)
+
+    def fill() -> Steps[None]:
+        yield from store.enqueue([new(queue="three") for _ in range(3)])
+        yield from store.enqueue([new(queue="four", priority=i) for i in range(4)])
+        yield from store.enqueue([new(queue="done") for _ in range(5)])
+        held = yield from claim(store, 9, queues=["done"])
+        yield from store.finish([completed(job) for job in held])
+        counts = yield from store.counts()
+        assert counts == {
+            "three": {State.PENDING: (3, False)},
+            "four": {State.PENDING: (3, True)},
+            "done": {State.COMPLETED: (5, False)},
+        }
+
+    play(fill)
+    counts = app.counts()
+    assert isinstance(counts["four"][State.PENDING], AtLeast)
+    assert (counts["four"][State.PENDING], str(counts["four"][State.PENDING])) == (3, "3+")
+    assert not isinstance(counts["three"][State.PENDING], AtLeast)
+    assert counts["done"] == {State.COMPLETED: 5}
+
+
+def test_R7_a_job_carries_its_label_and_its_task_its_docstring(
+    app: Windlass, database: Path
+) -> None:
+    @app.task
+    def tidy(room: int) -> int:
+        """Tidy a room.
+
+        Twice a week.
+        """
+        return room
+
+    @app.task
+    def plain() -> None: ...
+
+    job = tidy.using(label="Ann's room: 1 % <é>").enqueue(1)
+    unlabelled = tidy.enqueue(2)
+    assert (job.label, app.job(job.id).label) == ("Ann's room: 1 % <é>",) * 2
+    assert (unlabelled.label, app.chain(job.chain_id).label) == (None, job.label)
+    assert rows(database, "SELECT label FROM windlass_jobs ORDER BY id") == [
+        (job.label,), (None,),
+    ]  # fmt: skip
+    assert app.registry[job.task].signature.doc == "Tidy a room.\n\nTwice a week."
+    assert (tidy.__doc__ or "").startswith("Tidy a room.")
+    assert plain.signature.doc is None

@@ -1,0 +1,318 @@
+"""One thread of the storm: does at random everything an application, a worker and a person do.
+
+An error that the operation cannot have is a finding.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tests.races.auditor import OWN
+from tests.races.crew import QUEUES, SECOND, TASKS, Crew, Log
+from windlass import Windlass
+from windlass.errors import (
+    BlockerError,
+    DuplicateKey,
+    InvalidState,
+    NotFound,
+    StillNeeded,
+    WindlassError,
+)
+from windlass.job import Job
+from windlass.model import Outcome
+from windlass.operation import Op, Steps, compose
+from windlass.sql import Query
+from windlass.store.base import int_of
+from windlass.store.listing import JobFilter
+from windlass.store.retention import Ages
+from windlass.task import Call
+
+KEYS = ("k1", "k2", "k3")
+CHAIN_IDS = Query("chain_ids", "SELECT id FROM windlass_chain")
+STATES = ("pending", "scheduled", "blocked", "running", "completed", "failed", "cancelled", None)
+
+
+class RolledBack(WindlassError):
+    """The caller has changed its mind."""
+
+
+# How often each operation is drawn, and the errors it may answer with.
+Errors = tuple[type[WindlassError], ...]
+MENU: dict[str, tuple[float, Errors]] = {
+    "enqueue one": (12, (BlockerError, DuplicateKey)),
+    "enqueue many": (4, (BlockerError, DuplicateKey)),
+    "enqueue graph": (4, (BlockerError, DuplicateKey)),
+    "enqueue on the caller's": (9, (BlockerError, DuplicateKey, RolledBack)),
+    "turn": (45, (BlockerError,)),
+    "renew": (12, ()),
+    "die": (0.3, ()),
+    "finish stale": (3, ()),
+    "progress": (3, ()),
+    "sweep": (3, ()),
+    "park": (2, ()),
+    "unpark": (3, ()),
+    "promote": (3, ()),
+    "cancel": (4, (NotFound, InvalidState)),
+    "retry": (8, (NotFound, InvalidState, DuplicateKey)),
+    "run now": (3, (NotFound, InvalidState)),
+    "complete": (4, (NotFound, InvalidState, BlockerError)),
+    "fail": (3, (NotFound, InvalidState)),
+    "pause": (1, ()),
+    "resume": (3, ()),
+    "delete": (3, (NotFound, StillNeeded)),
+    "prune": (1, ()),
+    "bulk": (1, ()),
+    "read": (8, (NotFound,)),
+}
+
+
+def add_tasks(app: Windlass) -> None:
+    """The tasks of the storm; nobody runs them, endings are drawn."""
+
+    def note(text: str) -> str:
+        return text
+
+    for name in TASKS:
+        app.task(name=name, queue=QUEUES[TASKS.index(name)])(note)
+
+
+class Actor(Crew):
+    """Draws operations until its time is up."""
+
+    def __init__(self, app: Windlass, log: Log, name: str, seed: str) -> None:
+        super().__init__(app, log, name, seed)
+        path = app.engine.file.path
+        self.default = sqlite3.connect(path, timeout=30)
+        self.autocommit = sqlite3.connect(path, timeout=30, isolation_level=None)
+        for connection in (self.default, self.autocommit):
+            # An automatic checkpoint of older SQLite can race a writer and spoil the file.
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+
+    def run(self, deadline: float) -> None:
+        weights = [weight for weight, _ in MENU.values()]
+        while time.monotonic() < deadline:
+            (name,) = self.rng.choices(list(MENU), weights)
+            self.do(name)
+        self.default.close()
+        self.autocommit.close()
+
+    def do(self, name: str) -> None:
+        """One operation of the menu; what it raises must be on the menu, too."""
+        method: Callable[[], None] = getattr(self, name.replace(" ", "_").replace("'", ""))
+        answer = "ok"
+        try:
+            method()
+        except MENU[name][1] as error:
+            answer = type(error).__name__
+        except Exception as error:
+            answer = type(error).__name__
+            text = f"{name} raised {traceback.format_exc(limit=-6)}"
+            self.log("finding", kind="error", text=text)
+        self.log("op", op=name, answer=answer)
+
+    # ---- enqueue
+
+    def some_call(self, token: str, after: Sequence[Any] = ()) -> Call[Any]:
+        options: dict[str, Any] = {
+            "label": token,
+            "after": after,
+            "on_blocker_failure": self.rng.choice(("fail", "wait", "run", "run")),
+            "delay": self.some_delay(),
+            "priority": self.rng.choice((None, 0, 1, 5)),
+            "max_attempts": self.rng.choice((1, 2, 5)),
+        }
+        if self.chance(0.35):
+            scope = self.rng.choice(("open", "open", "any"))
+            options |= {
+                "key": self.rng.choice(KEYS),
+                "scope": scope,
+                "on_conflict": self.rng.choice(("return", "raise", "replace")),
+            }
+            if scope == "any":
+                options["window"] = self.rng.choice((0.05, 0.5, 2))
+        task = self.app.registry[self.rng.choice(TASKS)]
+        return task.using(**options).call(token)
+
+    def store_calls(
+        self, calls: Sequence[Call[Any]], run: Callable[[], Iterable[Job[Any]]]
+    ) -> list[Job[Any]]:
+        """Enqueue, with a word before and after; duplicates are not stored."""
+        tokens = [str(call.options.label) for call in calls]
+        self.log("maybe", tokens=tokens)
+        try:
+            jobs = list(run())
+        except BaseException:
+            self.log("none", tokens=tokens)
+            raise
+        new = [
+            (t, job.id, job.chain_id) for t, job in zip(tokens, jobs, strict=True) if job.created
+        ]
+        self.log("new", jobs=new)
+        self.log("none", tokens=sorted({*tokens} - {token for token, *_ in new}))
+        self.look(jobs)
+        return jobs
+
+    def enqueue_one(self) -> None:
+        call = self.some_call(self.token(), self.some_chains() if self.chance(0.5) else ())
+        self.store_calls([call], lambda: self.app.enqueue_many([call]))
+
+    def enqueue_many(self) -> None:
+        calls = [self.some_call(self.token()) for _ in range(self.rng.randint(2, 12))]
+        self.store_calls(calls, lambda: self.app.enqueue_many(calls))
+
+    def enqueue_graph(self) -> None:
+        """Each call behind earlier ones of the batch and stored chains; handed in shuffled."""
+        calls: list[Call[Any]] = []
+        for _ in range(self.rng.randint(2, 8)):
+            earlier = self.rng.sample(calls, min(len(calls), self.rng.randint(0, 3)))
+            stored = self.some_chains() if self.chance(0.2) else []
+            calls.append(self.some_call(self.token(), [*earlier, *stored]))
+        self.rng.shuffle(calls)
+        self.store_calls(calls, lambda: self.app.enqueue_many(calls))
+
+    def enqueue_on_the_callers(self) -> None:
+        """On the application's connection, together with a row of its own, or rolled back."""
+        if self.chance(0.2):
+            call = self.some_call(self.token())
+            self.store_calls([call], lambda: self.app.enqueue_many([call], on=self.autocommit))
+            return
+        calls = [self.some_call(OWN + self.token()) for _ in range(self.rng.randint(1, 3))]
+        self.store_calls(calls, lambda: self.in_transaction(calls))
+
+    def in_transaction(self, calls: Sequence[Call[Any]]) -> list[Job[Any]]:
+        connection = self.default
+        try:
+            if self.chance(0.5):
+                connection.execute("BEGIN IMMEDIATE")
+            if in_savepoint := connection.in_transaction and self.chance(0.5):
+                connection.execute("SAVEPOINT caller")
+            jobs = self.app.enqueue_many(calls, on=connection)
+            connection.executemany(
+                "INSERT INTO mine (token, chain_id) VALUES (?, ?)",
+                [(c.options.label, j.id) for c, j in zip(calls, jobs, strict=True) if j.created],
+            )
+            kept = self.chance(0.6)
+            if in_savepoint:
+                connection.execute("RELEASE caller" if kept else "ROLLBACK TO caller")
+                connection.commit()
+            elif kept:
+                connection.commit()
+        finally:
+            connection.rollback()  # what was not committed
+        if not kept:
+            raise RolledBack
+        return jobs
+
+    # ---- control
+
+    def from_outside(
+        self, outcome: Outcome, run: Callable[[str, object], Job[Any]], next: str | None = None
+    ) -> None:
+        """End a job without being its worker; sometimes in a transaction that is rolled back."""
+        token = self.token()
+        if next is not None:
+            self.log("maybe", tokens=[next])
+        self.log("ending", token=token, outcome=outcome, next=next)
+        on = self.default if self.chance(0.3) else None
+        kept = on is None or self.chance(0.5)
+        job = None
+        try:
+            job = run(token, on)
+            if on is not None and kept:
+                on.commit()
+        finally:
+            if on is not None:
+                on.rollback()
+            if job is None or not kept:
+                self.log("refused", tokens=[token])
+                self.log("none", tokens=[next])
+        if kept and job is not None:
+            self.log("ending", token=token, outcome=outcome, next=next, job=job.id)
+            self.log("ended", tokens=[token])
+
+    def cancel(self) -> None:
+        id = self.some_job()
+        self.from_outside(Outcome.CANCELLED, lambda by, on: self.app.cancel(id, by=by, on=on))
+
+    def fail(self) -> None:
+        id = self.some_job()
+        self.from_outside(Outcome.FAILED, lambda by, on: self.app.fail(id, "no", by=by, on=on))
+
+    def complete(self) -> None:
+        id = self.some_job()
+        if self.chance(0.6):
+            self.from_outside(
+                Outcome.COMPLETED, lambda by, on: self.app.complete(id, "done", by=by, on=on)
+            )
+            return
+        following = self.some_continuation()
+
+        def run(by: str, on: object) -> Job[Any]:
+            return Job(self.app, self.app.run(self.store.complete(id, None, following, by), on))
+
+        self.from_outside(Outcome.CONTINUED, run, following.label)
+
+    def retry(self) -> None:
+        """Mostly something that can be: a job that failed, or one that was cancelled."""
+        page = self.app.jobs(state=self.rng.choice(("failed", "cancelled")), limit=30)
+        jobs = [job.id for job in page] if self.chance(0.8) else []
+        self.app.retry(self.rng.choice(jobs) if jobs else self.some_job())
+
+    def run_now(self) -> None:
+        self.app.run_now(self.some_job())
+
+    def pause(self) -> None:
+        self.app.pause(self.rng.choice(QUEUES), by=self.name)
+
+    def resume(self) -> None:
+        for queue in QUEUES:
+            self.app.resume(queue)
+
+    def bulk(self) -> None:
+        """A page of cancels or retries by filter."""
+        key = self.rng.choice(KEYS)
+        if self.chance(0.5):
+            self.app.run(self.store.bulk("retry", JobFilter(key=key), False, None, 20))
+            return
+        token = self.token()
+        self.log("ending", token=token, outcome=Outcome.CANCELLED, many=True)
+        self.app.run(self.store.bulk("cancel", JobFilter(key=key), False, None, 5, token))
+
+    # ---- deleting and reading
+
+    def leave(self, op: Op[Any]) -> None:
+        """Delete, with a word inside the transaction and after it: which chains go."""
+
+        def steps() -> Steps[list[int]]:
+            before = yield CHAIN_IDS()
+            yield from op
+            after = yield CHAIN_IDS()
+            gone = sorted({int_of(id) for (id,) in before} - {int_of(id) for (id,) in after})
+            self.log("leaving", chains=gone)
+            return gone
+
+        self.log("left", chains=self.app.run(compose(op.name, steps)))
+
+    def delete(self) -> None:
+        newest = self.seen[-1] if self.seen and self.chance(0.3) else self.some_job()
+        self.leave(self.store.delete([newest], self.chance(0.3)))
+
+    def prune(self) -> None:
+        ages = [round(self.rng.uniform(0.5, 6) * SECOND) for _ in range(3)]
+        self.leave(self.store.prune(Ages(*ages), self.rng.choice((20, 500))))
+
+    def read(self) -> None:
+        """Lists and counts; they also show what others have stored."""
+        page = self.app.jobs(state=self.rng.choice(STATES), limit=self.rng.choice((5, 20)))
+        self.look(page)
+        if self.chance(0.3):
+            self.app.counts()
+        if self.chance(0.3):
+            self.chains += [chain.id for chain in self.app.chains(limit=10)]
+        if self.chance(0.3):
+            self.app.attempts(self.some_job())
+            self.app.chain(self.some_job())

@@ -1,0 +1,410 @@
+"""An auditor: compares the tables with each other, and with what the processes wrote down.
+
+Two sources that share no fate. `Tables` asks the database by plain SQL, past the library; every
+check holds in every snapshot, so it may run in the middle of a storm. `Logs` reads the files to
+which each process appended one line per event, before and after each call; they survive a kill.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+OWN = "own:"  # begins the tokens of jobs stored together with a row of the caller's
+CONTINUED, LOST = 2, 7
+OUTCOMES = {
+    "completed": 1, "continued": 2, "failed": 3, "timeout": 4,
+    "snoozed": 5, "cancelled": 6, "lost": 7, "released": 8,
+}  # fmt: skip
+
+
+class Finding(NamedTuple):
+    """Something that must not be: lost, twice, stuck, early, key, integrity, row, chain, …"""
+
+    kind: str
+    text: str
+
+
+class Check(NamedTuple):
+    """Rows of this statement are findings; the text says what one means."""
+
+    kind: str
+    text: str
+    sql: str
+
+
+UNFINISHED = """
+    (SELECT count(*) FROM windlass_blocker AS b JOIN windlass_chain AS c ON c.id = b.chain_id
+      WHERE b.job_id = j.id AND (c.state = 0 OR c.state IN (2, 3) AND j.policy = 1))"""
+LAST_NUMBER = (
+    "coalesce((SELECT max(number) FROM windlass_attempt AS a WHERE a.job_id = l.job_id), 0)"
+)
+
+CHECKS = (
+    # ---- a job has exactly one live row or exactly one final attempt
+    Check("twice", "job {} has {} live rows",
+          "SELECT job_id, count(*) FROM windlass_live GROUP BY job_id HAVING count(*) > 1"),
+    Check("twice", "job {} has {} final attempts",
+          """SELECT job_id, count(*) FROM windlass_attempt WHERE final = 1
+              GROUP BY job_id HAVING count(*) > 1"""),
+    Check("twice", "job {} is live and has ended at once",
+          """SELECT DISTINCT job_id FROM windlass_live
+              WHERE job_id IN (SELECT job_id FROM windlass_attempt WHERE final = 1)"""),
+    Check("lost", "job {} has neither a live row nor a final attempt",
+          """SELECT id FROM windlass_job WHERE id NOT IN (SELECT job_id FROM windlass_live)
+                AND id NOT IN (SELECT job_id FROM windlass_attempt WHERE final = 1)"""),
+    # ---- rows fit each other
+    Check("row", "the live row of job {} has no job, or another queue or priority",
+          """SELECT l.job_id FROM windlass_live AS l LEFT JOIN windlass_job AS j
+                ON j.id = l.job_id AND j.queue = l.queue AND j.priority = l.priority
+              WHERE j.id IS NULL"""),
+    Check("row", "attempt {1} belongs to job {0}, which does not exist",
+          """SELECT job_id, number FROM windlass_attempt
+              WHERE job_id NOT IN (SELECT id FROM windlass_job)"""),
+    Check("row", "the final attempt {1} of job {0} is not its last",
+          """SELECT a.job_id, a.number FROM windlass_attempt AS a WHERE a.final = 1 AND EXISTS
+             (SELECT 1 FROM windlass_attempt AS m WHERE m.job_id = a.job_id AND m.number > a.number)
+          """),
+    Check("twice", "job {} is at attempt {}, but attempt {} has ended already",
+          f"""SELECT l.job_id, l.attempt, {LAST_NUMBER} FROM windlass_live AS l
+               WHERE l.attempt < {LAST_NUMBER} OR l.state = 3 AND l.attempt = {LAST_NUMBER}"""),
+    Check("row", "the live row of job {} does not fit its state {}",
+          """SELECT l.job_id, l.state FROM windlass_live AS l JOIN windlass_job AS j
+                 ON j.id = l.job_id
+              WHERE l.state = 1 AND l.run_at IS NULL
+                 OR (l.state = 3) <> (l.worker IS NOT NULL AND l.claimed_at IS NOT NULL)
+                 OR (l.state = 4) <> (l.parked_task IS j.task)
+                 OR (l.state = 2) <> (l.open_blockers > 0)"""),
+    Check("row", "job {} is open after {} of {} attempts and {} lost ones",
+          """SELECT j.id, l.used, j.max_attempts, l.lost FROM windlass_live AS l
+               JOIN windlass_job AS j ON j.id = l.job_id
+              WHERE l.used >= j.max_attempts OR l.lost >= 3"""),
+    # ---- chains
+    Check("chain", "job {} belongs to chain {}, which does not exist",
+          """SELECT id, chain_id FROM windlass_job
+              WHERE chain_id NOT IN (SELECT id FROM windlass_chain)"""),
+    Check("chain", "chain {} has no first job of its id and task",
+          """SELECT c.id FROM windlass_chain AS c LEFT JOIN windlass_job AS j ON j.id = c.id
+                AND j.chain_id = c.id AND j.position = 0 AND j.task = c.task
+              WHERE j.id IS NULL"""),
+    Check("chain", "the positions of chain {} are {} from {} to {}",
+          """SELECT chain_id, count(*), min(position), max(position) FROM windlass_job
+              GROUP BY chain_id
+             HAVING min(position) <> 0 OR max(position) + 1 <> count(*)
+                 OR count(DISTINCT position) <> count(*)"""),
+    Check("chain", "chain {} has state {}, its last job {} says {}",
+          """WITH last AS (
+                 SELECT chain_id, max(position) AS position FROM windlass_job GROUP BY chain_id
+             ), tail AS (
+                 SELECT j.chain_id, j.id,
+                        CASE WHEN l.job_id IS NOT NULL THEN 0 WHEN a.outcome = 1 THEN 1
+                             WHEN a.outcome = 6 THEN 3 WHEN a.outcome IN (3, 4, 7) THEN 2
+                             ELSE -1 END AS state
+                   FROM windlass_job AS j
+                   JOIN last ON last.chain_id = j.chain_id AND last.position = j.position
+                   LEFT JOIN windlass_live AS l ON l.job_id = j.id
+                   LEFT JOIN windlass_attempt AS a ON a.job_id = j.id AND a.final = 1)
+             SELECT c.id, c.state, t.id, t.state FROM windlass_chain AS c
+               JOIN tail AS t ON t.chain_id = c.id WHERE c.state <> t.state"""),
+    Check("chain", "chain {} has state {} and ended at {}",
+          """SELECT id, state, ended_at FROM windlass_chain
+              WHERE (state = 0) <> (ended_at IS NULL)"""),
+    Check("chain", "job {} says it was continued by {}; its successor is {}",
+          """SELECT j.id, a.continued_by, s.id FROM windlass_job AS j
+               LEFT JOIN windlass_job AS s
+                 ON s.chain_id = j.chain_id AND s.position = j.position + 1 AND s.position > 0
+               LEFT JOIN windlass_attempt AS a ON a.job_id = j.id AND a.final = 1
+              WHERE s.id IS NOT a.continued_by OR (s.id IS NOT NULL) <> (a.outcome IS 2)"""),
+    Check("chain", "attempt {1} of job {0} continued, but did not end it",
+          """SELECT job_id, number FROM windlass_attempt
+              WHERE final IS NULL AND (outcome = 2 OR continued_by IS NOT NULL)"""),
+    # ---- blockers
+    Check("stuck", "job {} is blocked by {} chains, but {} of its blockers are unfinished",
+          f"""SELECT j.id, l.open_blockers, {UNFINISHED} FROM windlass_live AS l
+                JOIN windlass_job AS j ON j.id = l.job_id
+               WHERE l.state = 2 AND l.open_blockers <> {UNFINISHED}"""),
+    Check("stuck", "job {} is blocked, but all its blockers have ended",
+          f"""SELECT j.id FROM windlass_live AS l JOIN windlass_job AS j ON j.id = l.job_id
+               WHERE l.state = 2 AND {UNFINISHED} = 0"""),
+    Check("stuck", "job {} is blocked behind chain {}, whose end should have failed it",
+          """SELECT j.id, c.id FROM windlass_live AS l JOIN windlass_job AS j ON j.id = l.job_id
+               JOIN windlass_blocker AS b ON b.job_id = j.id
+               JOIN windlass_chain AS c ON c.id = b.chain_id
+              WHERE l.state = 2 AND j.policy = 0 AND c.state IN (2, 3)"""),
+    # Under policy "run" a job may have been running when its failed blocker was retried.
+    Check("early", "job {} may run or runs, but chain {} that it waits for is not completed",
+          """SELECT j.id, c.id FROM windlass_live AS l JOIN windlass_job AS j ON j.id = l.job_id
+               JOIN windlass_blocker AS b ON b.job_id = j.id
+               JOIN windlass_chain AS c ON c.id = b.chain_id
+              WHERE l.state <> 2 AND j.policy <> 2 AND c.state <> 1"""),
+    Check("edge", "open job {} was given {} blockers and has {}",
+          """SELECT j.id, j.blockers, count(b.job_id) FROM windlass_live AS l
+               JOIN windlass_job AS j ON j.id = l.job_id
+               LEFT JOIN windlass_blocker AS b ON b.job_id = j.id
+              GROUP BY l.job_id HAVING count(b.job_id) <> j.blockers"""),
+    Check("edge", "an edge from chain {} to job {}: one of them does not exist",
+          """SELECT chain_id, job_id FROM windlass_blocker
+              WHERE chain_id NOT IN (SELECT id FROM windlass_chain)
+                 OR job_id NOT IN (SELECT id FROM windlass_job)"""),
+    # ---- keys
+    Check("key", "{} open chains of task {} have the key {}",
+          """SELECT count(*), c.task, j.key FROM windlass_chain AS c
+               JOIN windlass_job AS j ON j.id = c.id
+              WHERE c.state = 0 AND j.key IS NOT NULL GROUP BY c.task, j.key HAVING count(*) > 1
+          """),
+    Check("key", "open chain {} does not hold its key {}",
+          """SELECT c.id, j.key FROM windlass_chain AS c JOIN windlass_job AS j ON j.id = c.id
+               LEFT JOIN windlass_key AS k
+                 ON k.task = c.task AND k.key = j.key AND k.chain_id = c.id
+              WHERE c.state = 0 AND j.key IS NOT NULL AND k.key IS NULL"""),
+    Check("key", "key {} of task {} is held by chain {}, which has another end or does not exist",
+          """SELECT k.key, k.task, k.chain_id FROM windlass_key AS k
+               LEFT JOIN windlass_chain AS c ON c.id = k.chain_id AND c.task = k.task
+               LEFT JOIN windlass_job AS j ON j.id = c.id AND j.key = k.key
+              WHERE j.id IS NULL OR c.ended_at IS NOT k.ended_at"""),
+    Check("key", "job {} of chain {} has lost the chain's key",
+          """SELECT j.id, j.chain_id FROM windlass_job AS j
+               JOIN windlass_job AS f ON f.id = j.chain_id WHERE j.key IS NOT f.key"""),
+    # ---- roll-ups
+    Check("rollup", "{} jobs of queue {}, task {} are counted with outcome {}; there are {}",
+          """SELECT sum(number), queue, task, outcome, sum(found) FROM (
+                 SELECT queue, task, outcome, ended - removed AS number, 0 AS found
+                   FROM windlass_rollup
+                 UNION ALL
+                 SELECT j.queue, j.task, a.outcome, 0, 1 FROM windlass_attempt AS a
+                   JOIN windlass_job AS j ON j.id = a.job_id WHERE a.final = 1)
+              GROUP BY 2, 3, 4 HAVING sum(number) <> sum(found)"""),
+)  # fmt: skip
+
+# What may remain open when clean workers have nothing left to do: jobs that wait, by policy, for
+# a failure to be retried, and whatever waits for those.
+REMAINING = """
+WITH RECURSIVE excused(id) AS (
+    SELECT j.id FROM windlass_live AS l JOIN windlass_job AS j ON j.id = l.job_id
+      JOIN windlass_blocker AS b ON b.job_id = j.id JOIN windlass_chain AS c ON c.id = b.chain_id
+     WHERE l.state = 2 AND j.policy = 1 AND c.state IN (2, 3)
+    UNION
+    SELECT l.job_id FROM excused AS e JOIN windlass_job AS j ON j.id = e.id
+      JOIN windlass_blocker AS b ON b.chain_id = j.chain_id
+      JOIN windlass_live AS l ON l.job_id = b.job_id AND l.state = 2)
+SELECT job_id, state FROM windlass_live WHERE job_id NOT IN (SELECT id FROM excused)"""
+
+
+def audit_tables(connection: sqlite3.Connection, *, healed: bool = False) -> list[Finding]:
+    """Compare the tables with each other in one snapshot; `healed`: nothing may be left to do."""
+    connection.execute("BEGIN")
+    try:
+        found = [
+            Finding(check.kind, check.text.format(*row))
+            for check in CHECKS
+            for row in connection.execute(check.sql)
+        ]
+        if healed:
+            found += [
+                Finding("stuck", f"job {id} is left over in live state {state}")
+                for id, state in connection.execute(REMAINING)
+            ]
+            found += [
+                Finding("integrity", str(text))
+                for (text,) in connection.execute("PRAGMA integrity_check")
+                if text != "ok"
+            ]
+    finally:
+        connection.execute("COMMIT")
+    return found
+
+
+Event = dict[str, Any]
+
+
+def read_logs(folder: Path) -> Iterator[Event]:
+    """Every event of every process; the torn last line of a killed one is passed over."""
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_bytes().splitlines(keepends=True):
+            if line.endswith(b"\n"):
+                yield json.loads(line)
+
+
+@dataclass
+class Logs:
+    """What the processes say they did. A token names one stored job, or one ending of an attempt.
+
+    new       token stored, with the id it was given      none      token certainly not stored
+    maybe     token may have been stored                  claim     job and attempt handed out
+    ending    about to end a job so                       ended     that ending was accepted
+    refused   it was not                                  leaving   chains about to be deleted
+    left      chains deleted                              lease     a worker's lease, at least
+    finding   the process itself saw something wrong      op        one operation and its answer
+    """
+
+    new: list[tuple[str, int, int]] = field(default_factory=list)
+    none: set[str] = field(default_factory=set)
+    maybe: set[str] = field(default_factory=set)
+    claims: list[tuple[int, int, int, str]] = field(default_factory=list)
+    endings: dict[str, Event] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+    leaving: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
+    leases: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    killed: set[str] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
+    ops: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Logs:
+        logs = cls()
+        for event in events:
+            logs.add(event)
+        return logs
+
+    def add(self, event: Event) -> None:
+        match event["e"]:
+            case "maybe":
+                self.maybe.update(event["tokens"])
+            case "new":
+                self.new += [(token, id, chain) for token, id, chain in event["jobs"]]
+            case "none":
+                self.none.update(event["tokens"])
+            case "claim":
+                self.claims += [(id, n, at, event["by"]) for id, n, at in event["jobs"]]
+            case "ending":
+                self.endings[event["token"]] = event
+            case "ended":
+                self.ended.update(event["tokens"])
+            case "refused":
+                self.refused.update(event["tokens"])
+            case "leaving":
+                self.leaving.update(event["chains"])
+            case "left":
+                self.left.update(event["chains"])
+            case "lease":
+                lease = event["since"], event["until"]
+                self.leases.setdefault(event["worker"], []).append(lease)
+            case "killed":
+                self.killed.add(event["process"])
+            case "finding":
+                self.findings.append(Finding(event["kind"], event["text"]))
+            case "op":
+                self.ops[event["op"], event["answer"]] += 1
+            case unknown:
+                raise ValueError(f"a log has an event of kind {unknown!r}")
+
+    def process(self, name: str) -> str:
+        """The process of a worker: names are process-thread."""
+        return name.split("-")[0]
+
+
+def audit_logs(connection: sqlite3.Connection, logs: Logs) -> list[Finding]:
+    """Compare what the processes wrote down with the tables; run after everything has stopped."""
+    found = list(logs.findings)
+    found += _audit_new(connection, logs)
+    found += _audit_claims(connection, logs)
+    found += _audit_endings(connection, logs)
+    return found
+
+
+def _audit_new(connection: sqlite3.Connection, logs: Logs) -> Iterator[Finding]:
+    """Every acknowledged job is there or was deleted; nothing else is; nothing is there twice."""
+    stored: dict[str, tuple[int, int]] = {}
+    for token, id, chain in connection.execute("SELECT label, id, chain_id FROM windlass_job"):
+        if token in stored:
+            yield Finding("twice", f"{token} is stored as jobs {stored[token][0]} and {id}")
+        stored[token] = (id, chain)
+    ids: dict[int, str] = {}
+    gone = logs.left | logs.leaving
+    for token, id, chain in logs.new:
+        if ids.setdefault(id, token) != token:
+            yield Finding("twice", f"id {id} was given to {ids[id]} and to {token}")
+        if token not in stored:
+            if chain not in gone:
+                yield Finding("lost", f"{token} was acknowledged as job {id} and is gone")
+        elif stored[token] != (id, chain):
+            yield Finding("row", f"{token} is job {stored[token][0]}, not {id} as was said")
+    for token in stored:
+        if token in logs.none:
+            yield Finding("row", f"{token} was rolled back or refused, and is stored")
+        elif token not in logs.maybe:
+            yield Finding("row", f"{token} is stored, and nobody ever wanted to")
+    chains = {id for (id,) in connection.execute("SELECT id FROM windlass_chain")}
+    for chain in sorted(chains & logs.left):
+        yield Finding("row", f"chain {chain} was deleted and is still there")
+    # The application's own row stands or falls with the job it was written with.
+    mine = dict(connection.execute("SELECT token, chain_id FROM mine"))
+    for token in sorted(mine.keys() - stored.keys()):
+        if mine[token] not in gone:
+            yield Finding("lost", f"{token} committed with the caller's row, and is gone")
+    for token in sorted(t for t in stored.keys() - mine.keys() if t.startswith(OWN)):
+        yield Finding("row", f"{token} is stored without the caller's row")
+
+
+def _audit_claims(connection: sqlite3.Connection, logs: Logs) -> Iterator[Finding]:
+    """An attempt number is handed out once, later claims get higher ones, leases are respected."""
+    seen: dict[tuple[int, int], str] = {}
+    for id, number, _, by in logs.claims:
+        if (id, number) in seen:
+            yield Finding("twice", f"attempt {number} of job {id}: {seen[id, number]} and {by}")
+        seen[id, number] = by
+    last: dict[int, tuple[int, int]] = {}
+    for id, number, at, _ in sorted(logs.claims):
+        before, earlier = last.get(id, (0, 0))
+        if at < earlier:
+            yield Finding("twice", f"attempt {number} of job {id} was claimed before {before}")
+        last[id] = (number, at)
+    rows = connection.execute(
+        """SELECT a.job_id, a.number, a.started_at, a.ended_at, m.started_at
+             FROM windlass_attempt AS a JOIN windlass_attempt AS m
+               ON m.job_id = a.job_id AND m.number > a.number AND m.started_at < a.ended_at"""
+    )
+    for id, number, *_ in rows:
+        yield Finding("early", f"job {id} was started again before attempt {number} had ended")
+    for id, number, worker, at in connection.execute(
+        """SELECT job_id, number, worker, ended_at FROM windlass_attempt
+            WHERE outcome = 7 AND error LIKE 'worker % died or lost its lease%'"""
+    ):
+        if worker is None or logs.process(worker) in logs.killed:
+            continue
+        if any(since < at < until for since, until in logs.leases.get(worker, ())):
+            yield Finding("fence", f"attempt {number} of job {id} was taken from living {worker}")
+
+
+def _audit_endings(connection: sqlite3.Connection, logs: Logs) -> Iterator[Finding]:
+    """Every ended attempt is one that somebody asked for, and every accepted one is there."""
+    labels = dict(connection.execute("SELECT id, label FROM windlass_job"))
+    found: dict[str, int] = {}
+    for row in connection.execute(
+        """SELECT job_id, number, outcome, continued_by, coalesce(ended_by, output, error), blocker
+             FROM windlass_attempt ORDER BY job_id, number"""
+    ):
+        id, number, outcome, continued_by, text, blocker = row
+        name = f"attempt {number} of job {id}"
+        if blocker is not None or outcome == LOST:
+            continue
+        token = json.loads(text) if str(text).startswith('"') else text
+        ending = logs.endings.get(token)
+        if ending is None:
+            yield Finding("fence", f"{name} ended with {text!r}, which nobody asked for")
+            continue
+        if ending.get("many"):
+            continue
+        if token in found:
+            yield Finding("twice", f"{token} ended an attempt of job {found[token]} and {name}")
+        found[token] = id
+        asked = (
+            ending.get("job", id), ending.get("attempt", number), OUTCOMES[ending["outcome"]],
+        )  # fmt: skip
+        if asked != (id, number, outcome):
+            yield Finding("fence", f"{name} has outcome {outcome}, but {token} asked for {asked}")
+        if token in logs.refused:
+            yield Finding("fence", f"{name} was ended by {token}, which was told it was refused")
+        if outcome == CONTINUED and labels.get(continued_by) != ending.get("next"):
+            yield Finding("chain", f"{name} was continued by another job than {token} asked for")
+    for token in logs.ended - found.keys():
+        ending = logs.endings[token]
+        if ending.get("job") in labels and not ending.get("many") and ending.get("started", True):
+            yield Finding("lost", f"{token} was told that it ended job {ending['job']}: no row")

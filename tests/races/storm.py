@@ -1,0 +1,315 @@
+"""The race storm: many processes do everything at once on one file, some are killed; then an audit.
+
+    python -m tests.races.storm --seconds 60 --processes 8 --seed 1
+
+Again and again one process is killed with -9 and replaced. While it blows, the tables are compared
+in one snapshot after the other. Then clean workers run until nothing is left to do, and the tables
+are compared with what the processes wrote down. Exit code 1 on any finding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from tests.races.actor import Actor, add_tasks
+from tests.races.auditor import Finding, Logs, audit_logs, audit_tables, read_logs
+from tests.races.crew import LEASE, QUEUES, TASKS, Log
+from windlass import Windlass
+from windlass.model import Claimed, Ending, Outcome
+
+ROOT = Path(__file__).resolve().parents[2]
+KILL_EVERY = 1.5
+PATIENCE = 30.0  # for a process to end by itself
+COUNTED = ("lost", "twice", "stuck", "early", "fence", "key", "integrity")
+
+
+class Clock:
+    """One time for all processes: the monotonic clock, set to today; healing moves it on."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+    def __call__(self) -> int:
+        return time.monotonic_ns() // 1000 + self.offset
+
+    @classmethod
+    def today(cls) -> Clock:
+        return cls((time.time_ns() - time.monotonic_ns()) // 1000)
+
+
+@dataclass
+class Storm:
+    """What one storm did and what the auditor found."""
+
+    findings: list[Finding] = field(default_factory=list)
+    ops: Counter[tuple[str, str]] = field(default_factory=Counter)
+    rows: dict[str, int] = field(default_factory=dict)
+    kills: int = 0
+    snapshots: int = 0
+    healed: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Child:
+    """A process of the storm."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    stderr: Path
+
+
+def storm(
+    folder: Path, *, seconds: float, processes: int, threads: int = 2, seed: int = 0
+) -> Storm:
+    """Let it blow, heal, audit; the folder keeps the database and the logs."""
+    began = time.monotonic()
+    result = Storm()
+    clock = Clock.today()
+    database = folder / "storm.db"
+    logs = folder / "logs"
+    logs.mkdir()
+    app = Windlass(f"sqlite:///{database}", clock=clock)
+    app.migrate()
+    log = Log(logs / "parent.jsonl")
+    reader = sqlite3.connect(database, isolation_level=None)
+    reader.execute("PRAGMA wal_autocheckpoint = 0")
+    reader.execute("CREATE TABLE mine (token TEXT PRIMARY KEY, chain_id INTEGER NOT NULL)")
+    rng = random.Random(seed)
+    deadline = time.monotonic() + seconds
+    number = 0
+
+    def start() -> Child:
+        nonlocal number
+        number += 1
+        return _start(folder, f"p{number}", f"{seed}.{number}", threads, deadline, clock.offset)
+
+    everyone = [start() for _ in range(processes)]
+    children = list(everyone)
+    kill_at = time.monotonic() + KILL_EVERY
+    try:
+        while (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, 0.3))
+            result.findings += audit_tables(reader)
+            result.snapshots += 1
+            if kill_at < time.monotonic() < deadline - KILL_EVERY:
+                kill_at += KILL_EVERY
+                victim = children.pop(rng.randrange(len(children)))
+                log("killed", process=victim.name)
+                victim.process.send_signal(signal.SIGKILL)
+                victim.process.wait()
+                result.kills += 1
+                everyone.append(start())
+                children.append(everyone[-1])
+        result.findings += _wait(children)
+    finally:
+        for child in everyone:
+            if child.process.poll() is None:
+                child.process.kill()
+                child.process.wait()
+    result.findings += audit_tables(reader)
+    result.healed = heal(app, clock, log)
+    result.findings += audit_tables(reader, healed=True)
+    result.findings += [
+        Finding("error", f"{child.name} wrote to stderr: {text[-2000:]}")
+        for child in everyone
+        if (text := child.stderr.read_text())
+    ]
+    book = Logs.of(read_logs(logs))
+    result.findings += audit_logs(reader, book)
+    result.findings += _audit_counts(app, reader)
+    result.findings = list(dict.fromkeys(result.findings))  # a snapshot may repeat another
+    result.ops = book.ops
+    for name in ("job", "chain", "attempt", "blocker", "key", "live"):
+        ((result.rows[name],),) = reader.execute(f"SELECT count(*) FROM windlass_{name}")
+    result.rows["acknowledged"] = len(book.new)
+    result.rows["claims"] = len(book.claims)
+    result.rows["deleted chains"] = len(book.left)
+    reader.close()
+    app.close()
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def heal(app: Windlass, clock: Clock, log: Log) -> int:
+    """Clean workers run until nothing is left to do; time passes as fast as they can work."""
+    store = app.store
+    clock.offset += 3 * LEASE
+    for queue in QUEUES:
+        app.resume(queue)
+    workers = [
+        app.run(store.register(
+            name, host="here", pid=os.getpid(), birth=None, version="0", queues=QUEUES,
+            concurrency=100, lease=10**12,
+        ))
+        for name in ("heal-1", "heal-2")
+    ]  # fmt: skip
+    done = 0
+    held: dict[int, list[Claimed]] = {worker: [] for worker in workers}
+    while True:
+        app.run(store.sweep())
+        app.run(store.unpark(TASKS))
+        busy = False
+        for name, worker in zip(("heal-1", "heal-2"), workers, strict=True):
+            endings = []
+            for job in held[worker]:
+                done += 1
+                token = f"heal.{done}"
+                log("ending", token=token, job=job.job_id, attempt=job.attempt, outcome="completed")
+                endings.append(Ending(job, Outcome.COMPLETED, output=f'"{token}"'))
+            turn = app.run(store.turn(worker, name, QUEUES, 100, endings))
+            log("ended", tokens=[f"heal.{done - n}" for n in range(len(endings))])
+            if turn.finished.refused:
+                log("finding", kind="fence", text=f"{name} lost {turn.finished.refused}")
+            claims = [(job.job_id, job.attempt, job.claimed_at) for job in turn.claimed]
+            log("claim", by=name, jobs=claims)
+            held[worker] = turn.claimed
+            busy = busy or bool(turn.claimed or endings)
+        if busy:
+            continue
+        due = app.run(store.next_due())
+        if due is None:
+            break
+        clock.offset += max(0, due - clock()) + 1
+    for worker in workers:
+        app.run(store.unregister(worker))
+    return done
+
+
+def _start(folder: Path, name: str, seed: str, threads: int, deadline: float, offset: int) -> Child:
+    stderr = folder / f"{name}.stderr"
+    command = [
+        sys.executable, "-W", "error", "-m", "tests.races.storm", "--child", name, "--seed", seed,
+        "--folder", str(folder), "--threads", str(threads), "--until", str(deadline),
+        "--offset", str(offset),
+    ]  # fmt: skip
+    with stderr.open("wb") as file:
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=file)
+    return Child(name, process, stderr)
+
+
+def _wait(children: Sequence[Child]) -> list[Finding]:
+    found = []
+    for child in children:
+        try:
+            code = child.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            found.append(Finding("stuck", f"process {child.name} does not end"))
+        else:
+            if code:
+                found.append(Finding("error", f"process {child.name} ended with {code}"))
+    return found
+
+
+def _audit_counts(app: Windlass, reader: sqlite3.Connection) -> list[Finding]:
+    """What the library counts is what the view for people shows."""
+    shown: dict[str, dict[str, int]] = {}
+    for queue, state, number in reader.execute(
+        "SELECT queue, state, count(*) FROM windlass_jobs GROUP BY queue, state"
+    ):
+        shown.setdefault(queue, {})[state] = number
+    counted = {
+        queue: {str(state): number for state, number in states.items() if number}
+        for queue, states in app.counts().items()
+    }
+    if shown == counted:
+        return []
+    return [Finding("rollup", f"counts() says {counted}, the rows say {shown}")]
+
+
+def play_child(folder: Path, name: str, seed: str, threads: int, until: float, offset: int) -> None:
+    """Some threads on one app until the time is up; one that hangs shows where."""
+    faulthandler.dump_traceback_later(max(until - time.monotonic(), 0) + PATIENCE / 2)
+    durable = random.Random(seed).random() < 0.5  # others' commits, others' moments to be killed
+    url = f"sqlite:///{folder / 'storm.db'}"
+    app = Windlass(url, clock=Clock(offset), durable=durable)
+    add_tasks(app)
+    log = Log(folder / "logs" / f"{name}.jsonl")
+
+    def act(thread: int) -> None:
+        Actor(app, log, f"{name}-{thread}", f"{seed}.{thread}").run(until)
+
+    crew = [threading.Thread(target=act, args=(n,)) for n in range(threads)]
+    for thread in crew:
+        thread.start()
+    for thread in crew:
+        thread.join()
+    app.close()
+    faulthandler.cancel_dump_traceback_later()
+
+
+def report(result: Storm, file: TextIO) -> None:
+    """The summary table, and every finding."""
+    answers: dict[str, Counter[str]] = {}
+    for (op, answer), number in sorted(result.ops.items()):
+        answers.setdefault(op, Counter())[answer] += number
+    for op, counts in answers.items():
+        refused = ", ".join(f"{n} {a}" for a, n in sorted(counts.items()) if a != "ok")
+        print(f"  {op:26}{counts['ok']:>8}  {refused}", file=file)
+    print(f"  {'operations':26}{sum(result.ops.values()):>8}", file=file)
+    for name, number in result.rows.items():
+        print(f"  {name:26}{number:>8}", file=file)
+    print(f"  {'processes killed':26}{result.kills:>8}", file=file)
+    print(f"  {'snapshots audited':26}{result.snapshots:>8}", file=file)
+    print(f"  {'jobs run by healing':26}{result.healed:>8}", file=file)
+    kinds = Counter(finding.kind for finding in result.findings)
+    words = {"key": "duplicate open keys"}
+    for kind in COUNTED:
+        value = str(kinds[kind]) if kind != "integrity" else "broken" if kinds[kind] else "ok"
+        print(f"  {words.get(kind, kind):26}{value:>8}", file=file)
+    others = sum(number for kind, number in kinds.items() if kind not in COUNTED)
+    print(f"  {'other findings':26}{others:>8}", file=file)
+    for finding in result.findings[:50]:
+        print(f"{finding.kind}: {finding.text}", file=file)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=2, help="in each process")
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("--folder", type=Path, help="keep database and logs here")
+    for hidden in ("--child", "--until", "--offset"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.child:
+        play_child(
+            chosen.folder, chosen.child, chosen.seed, chosen.threads, float(chosen.until),
+            int(chosen.offset),
+        )  # fmt: skip
+        return 0
+    folder = chosen.folder or Path(tempfile.mkdtemp(prefix="storm-"))
+    folder.mkdir(exist_ok=True)
+    result = storm(
+        folder, seconds=chosen.seconds, processes=chosen.processes, threads=chosen.threads,
+        seed=int(chosen.seed),
+    )  # fmt: skip
+    shape = f"{chosen.processes} processes of {chosen.threads} threads"
+    print(f"race storm: {chosen.seconds:g} s, {shape}, seed {chosen.seed}")
+    report(result, sys.stdout)
+    if not result.findings and chosen.folder is None:
+        shutil.rmtree(folder)
+    elif result.findings:
+        print(f"kept: {folder}")
+    return 1 if result.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""B2, B4: blockers that end in overlapping transactions, from many workers, in any order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from tests.kit import completed, continued, new, rows
+from tests.races.together import Run, in_processes, in_threads, with_app, work_off
+from windlass import Windlass
+from windlass.model import Claimed, Ending, NewBlocker, NewJob
+
+JOBS = 100
+STEPS = 3  # of a blocker that continues
+
+
+def graph() -> list[NewJob]:
+    """Jobs with three blockers each, shuffled by construction: one continues, one is shared."""
+    batch = [new("shared") for _ in range(10)]
+    for n in range(JOBS):
+        first = len(batch)
+        batch += [new("plain"), new("walk", arguments=str(STEPS))]
+        blockers = [NewBlocker(index=index) for index in (first, n % 10, first + 1)]
+        batch.append(new("dependent", blockers=blockers))
+    return batch
+
+
+def decide(held: Claimed) -> Ending:
+    if held.task == "walk" and (left := int(held.arguments)) > 1:
+        return continued(held, new("walk", arguments=str(left - 1)))
+    return completed(held, f'"{held.task} {held.arguments}"')
+
+
+def drain(url: str, index: int) -> list[Run]:
+    return with_app(url, lambda app: work_off(app, f"w{index}", decide))
+
+
+def begin(url: str) -> None:
+    with_app(url, lambda app: app.run(app.store.enqueue(graph())))
+
+
+def check(database: Path, per_worker: list[list[Run]]) -> None:
+    runs = [run for some in per_worker for run in some]
+    assert Counter(run.task for run in runs) == {
+        "shared": 10,
+        "plain": JOBS,
+        "walk": JOBS * STEPS,
+        "dependent": JOBS,
+    }
+    # Exactly once: no attempt was handed out twice, and none was a second one.
+    assert len({run.job_id for run in runs}) == len(runs)
+    assert {run.attempt for run in runs} == {1}
+    # Never early: at the moment of the claim each blocker's last job had ended.
+    expected = ('"plain {}"', '"shared {}"', '"walk 1"')
+    for run in runs:
+        if run.task == "dependent":
+            assert run.states == ("completed",) * 3
+            assert run.outputs == expected
+    # Never stuck: nothing is open.
+    assert rows(database, "SELECT * FROM windlass_live") == []
+    assert rows(database, "SELECT DISTINCT state FROM windlass_chain") == [(1,)]
+    # The race took place: more than one worker ran dependents.
+    assert sum(any(run.task == "dependent" for run in some) for some in per_worker) > 1
+
+
+def test_B2_threads_end_blockers_together_and_each_dependent_runs_once(
+    url: str, database: Path
+) -> None:
+    begin(url)
+    check(database, in_threads(6, lambda index: drain(url, index)))
+
+
+def test_B2_processes_end_blockers_together_and_each_dependent_runs_once(
+    url: str, database: Path, tmp_path: Path
+) -> None:
+    begin(url)
+    check(database, in_processes(3, tmp_path / "gate", drain, url))
+
+
+def test_B2_one_job_behind_many_blockers_that_all_end_at_once(url: str, database: Path) -> None:
+    """The last decrement, and only the last, frees it: 20 jobs, each behind 60 chains."""
+    batch = [new("blocker") for _ in range(60)]
+    batch += [
+        new("dependent", blockers=[NewBlocker(index=index) for index in range(60)])
+        for _ in range(20)
+    ]
+
+    def hold(app: Windlass) -> list[Claimed]:
+        app.run(app.store.enqueue(batch))
+        return app.run(app.store.claim(1, ["default"], 60))
+
+    held = with_app(url, hold)
+
+    def finish(app: Windlass, index: int) -> int:
+        """Turns that subtract; together they free every dependent once for each blocker."""
+        return sum(app.run(app.store.finish([completed(one)])).freed for one in held[index::6])
+
+    freed = in_threads(6, lambda index: with_app(url, lambda app: finish(app, index)))
+    assert sum(freed) == 60 * 20
+    live = rows(database, "SELECT state, open_blockers, count(*) FROM windlass_live GROUP BY 1, 2")
+    assert live == [(0, 0, 20)]
+
+
+def test_B4_a_blocker_that_continues_blocks_until_its_last_job_ends_whoever_looks(
+    url: str, database: Path
+) -> None:
+    """Workers walk chains of many steps while others keep putting jobs behind them."""
+    chains = 20
+    steps = 15
+    with_app(
+        url,
+        lambda app: app.run(
+            app.store.enqueue([new("walk", arguments=str(steps))] * chains),
+        ),
+    )
+
+    def either(app: Windlass, index: int) -> list[Run]:
+        if index % 2:
+            for chain in range(1, chains + 1):
+                for _ in range(5):
+                    app.run(app.store.enqueue([new("dependent", after=[chain])]))
+        return work_off(app, f"w{index}", decide)
+
+    per_thread = in_threads(6, lambda index: with_app(url, lambda app: either(app, index)))
+    runs = [run for some in per_thread for run in some]
+    tasks = Counter(run.task for run in runs)
+    assert tasks == {"walk": chains * steps, "dependent": 3 * 5 * chains}
+    assert {run.attempt for run in runs} == {1}
+    assert {run.outputs for run in runs if run.task == "dependent"} == {('"walk 1"',)}
+    assert rows(database, "SELECT * FROM windlass_live") == []

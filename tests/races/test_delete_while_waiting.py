@@ -1,0 +1,76 @@
+"""Chains are deleted while others enqueue behind them and finish them: no edge dangles, none waits
+for ever."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+from tests.kit import claim, completed, continued, new, rows
+from tests.races.crowd import audit, crowd, open_quick
+from windlass import Windlass
+from windlass.errors import BlockerError, NotFound, StillNeeded
+from windlass.model import Policy
+from windlass.operation import compose
+
+ROUNDS = 150
+
+
+def meddle(app: Windlass, number: int) -> Counter[str]:
+    """Enqueue behind whatever there is, delete it, run it; count what happened."""
+    chance = random.Random(number)
+    store = app.store
+    done: Counter[str] = Counter()
+    for _ in range(ROUNDS):
+        chains = [chain.id for chain in app.chains(limit=12)]
+        try:
+            match chance.randrange(4):
+                case 0:
+                    app.run(store.enqueue([new(), new()]))
+                case 1:
+                    after = chance.sample(chains, min(len(chains), chance.randrange(1, 4)))
+                    policy = chance.choice([Policy.FAIL, Policy.RUN])
+                    app.run(store.enqueue([new("behind", after=after, policy=policy)]))
+                    done["behind"] += 1
+                case 2 if chains:
+                    cascade = chance.random() < 0.7
+                    app.run(store.delete([chance.choice(chains)], cascade=cascade))
+                    done["deleted"] += 1
+                case _:
+                    for held in app.run(compose("claim", lambda: claim(store, 3))):
+                        # A continuation that waits: a cascade must follow its blockers, too.
+                        after = chance.sample(chains, min(len(chains), 1))
+                        following = new("next", after=after)
+                        ending = continued(held, following)
+                        if chance.random() < 0.7 or held.chain_id in after:
+                            ending = completed(held)
+                        try:
+                            app.run(store.finish([ending]))
+                        except BlockerError:
+                            app.run(store.finish([completed(held)]))
+        except (BlockerError, NotFound, StillNeeded) as refused:
+            done[type(refused).__name__] += 1
+    return done
+
+
+def test_R3_deleting_races_enqueueing_behind_and_nothing_dangles_or_waits_for_ever(
+    url: str, database: Path
+) -> None:
+    app = open_quick(url)
+    app.run(app.store.enqueue([new() for _ in range(6)]))
+    done = sum(crowd(meddle, url), Counter[str]())
+    # All of it has to have happened, or the race was none.
+    done["too late"] = done["NotFound"] + done["BlockerError"]
+    assert min(done[what] for what in ("behind", "deleted", "StillNeeded", "too late")) > 0, done
+    audit(database)
+    # Run what is left: whatever still waits then would wait for ever.
+    for job in app.jobs(state="running", limit=1000):
+        app.complete(job.id)
+    while held := app.run(compose("claim", lambda: claim(app.store, 100))):
+        app.run(app.store.finish([completed(job) for job in held]))
+    assert [job for job in app.jobs(limit=10_000) if job.state.open] == []
+    audit(database)
+    recounted = rows(database, "SELECT state, count(*) FROM windlass_jobs GROUP BY 1")
+    assert {s: n for s, n in app.counts()["default"].items() if n} == dict(recounted)
+    app.close()

@@ -1,0 +1,153 @@
+"""Other processes: one that follows orders, or a whole crew that starts at the same moment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from windlass.operation import Op, Steps, compose
+from windlass.sql import Query
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parents[2]
+FAR = 30.0
+
+OPEN = """
+import json, os, sqlite3, sys, time
+from windlass import Windlass
+from windlass.operation import compose
+
+def open_app(**settings):
+    app = Windlass("sqlite:///" + sys.argv[1], **settings)
+    app.add = app.task(add)
+    return app
+
+def add(number: int) -> int:
+    return number
+
+def say(*words):
+    print(*words, flush=True)
+"""
+
+# Each child is forked from an interpreter that has read its modules but opened nothing yet.
+CREW = """
+gate = os.pipe()
+for number in range(int(sys.argv[2])):
+    if os.fork() == 0:
+        os.close(gate[1])
+        os.read(gate[0], 1)
+        try:
+            answer = work(number)
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        os.write(1, (json.dumps(answer) + "\\n").encode())
+        os._exit(0)
+os.close(gate[1])
+"""
+
+
+class Other:
+    """Another process; each line it is sent is an order, each line it prints an answer."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.pid = process.pid
+
+    def hear(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline().strip()
+
+    def do(self, order: str) -> str:
+        assert self.process.stdin
+        self.process.stdin.write(order + "\n")
+        self.process.stdin.flush()
+        return self.hear()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def start(script: str, database: Path, *arguments: object) -> Iterator[Other]:
+    """Run a script beside us; it is gone at the end."""
+    command = [sys.executable, "-c", OPEN + script, str(database), *map(str, arguments)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            yield Other(process)
+        finally:
+            process.kill()
+
+
+def run(script: str, database: Path, *arguments: object) -> str:
+    """Run a script to its end and return what it printed."""
+    command = [sys.executable, "-W", "error", "-c", OPEN + script, str(database)]
+    done = subprocess.run(
+        [*command, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.strip()
+
+
+def crew(number: int, script: str, database: Path) -> list[Any]:
+    """Call the script's `work(n)` in so many processes at the same moment; give their answers."""
+    lines = run(script + CREW, database, number).splitlines()
+    assert len(lines) == number
+    return [json.loads(line) for line in lines]
+
+
+class Held(Generic[T]):
+    """A call in a thread of its own, that may be waiting; `result` joins it."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self._answer: list[T] = []
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._answer.append(self._call())
+        except BaseException as error:
+            self.error = error
+
+    def result(self) -> T:
+        self.thread.join(FAR)
+        assert not self.thread.is_alive()
+        if self.error is not None:
+            raise self.error
+        (answer,) = self._answer
+        return answer
+
+
+class Pause:
+    """An operation that stops in mid-transaction until it is let go."""
+
+    def __init__(self, name: str = "slow", *, durable: bool = True) -> None:
+        self.inside = threading.Event()
+        self.go = threading.Event()
+        self.op: Op[str] = compose(name, self._steps, durable=durable)
+
+    def _steps(self) -> Steps[str]:
+        yield Query("one", "SELECT 1")()
+        self.inside.set()
+        assert self.go.wait(FAR)
+        return "went"
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Look until it is so; give up long after it should have been."""
+    limit = time.monotonic() + FAR
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.001)

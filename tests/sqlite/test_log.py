@@ -1,0 +1,287 @@
+"""Q7 and Q9: the write-ahead log stays short, safely, and nobody waits to read."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit import new, rows
+from tests.sqlite.conftest import Trace
+from tests.sqlite.crew import Held, Pause
+from windlass import Windlass
+from windlass.errors import ReadOnlyDatabase
+from windlass.model import State
+from windlass.operation import Steps, compose
+from windlass.sqlite import checkpoint, engine
+from windlass.sqlite.checkpoint import FRAME, Checkpoint
+from windlass.task import Task
+
+PAGES = 100
+LIMIT = PAGES * FRAME
+KEPT = 20 * FRAME
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs count as long from few pages on. Ask for it before `app`."""
+    monkeypatch.setattr(Checkpoint.__init__, "__defaults__", (PAGES,))
+    monkeypatch.setattr(engine, "KEPT", KEPT)
+
+
+@pytest.fixture
+def reader(database: Path) -> Iterator[sqlite3.Connection]:
+    """A connection outside Windlass that can hold a snapshot."""
+    connection = sqlite3.connect(database, isolation_level=None)
+    yield connection
+    connection.close()
+
+
+def look(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM windlass_job").fetchall()
+
+
+def log(database: Path) -> int:
+    return Path(f"{database}-wal").stat().st_size
+
+
+def done(app: Windlass) -> int:
+    """How many checkpoints copied all of the log."""
+    return app.engine._writer._checkpoint.done
+
+
+def enqueue(app: Windlass, times: int) -> None:
+    for _ in range(times):
+        app.run(app.store.enqueue([new()]))
+
+
+def test_Q9_no_connection_of_ours_checkpoints_by_itself(
+    short: None, trace: Trace, app: Windlass, task: Task[[int], int], database: Path
+) -> None:
+    task.enqueue(1)
+    app.counts()
+    Held(app.counts).result()
+    enqueue(app, 100)
+    assert done(app) > 0  # so that its second connection is there too
+    ours = [connection for connection, _ in trace.connections if is_open(connection)]
+    assert len(ours) == 4  # the writer, its second one, and the readers of two threads
+    assert [c.execute("PRAGMA wal_autocheckpoint").fetchone() for c in ours] == [(0,)] * 4
+
+
+def is_open(connection: sqlite3.Connection) -> bool:
+    try:
+        return bool(connection.execute("SELECT 1").fetchone())
+    except sqlite3.ProgrammingError:
+        return False
+
+
+def test_Q7_the_log_stays_bounded_when_only_enqueuers_run(
+    short: None, app: Windlass, database: Path
+) -> None:
+    sizes = []
+    for _ in range(100):
+        enqueue(app, 5)
+        sizes.append(log(database))
+    # One commit goes past the limit, and the next one starts the log anew and cuts it.
+    assert max(sizes) < LIMIT + 40 * FRAME
+    assert min(sizes[50:]) <= KEPT
+    assert done(app) >= 5
+    assert rows(database, "SELECT count(*) FROM windlass_job") == [(500,)]
+    assert rows(database, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_Q7_one_large_commit_does_not_leave_a_large_log(
+    short: None, app: Windlass, database: Path
+) -> None:
+    app.run(app.store.enqueue([new() for _ in range(3000)]))
+    assert log(database) > LIMIT
+    assert done(app) == 1
+    enqueue(app, 1)
+    assert log(database) <= KEPT
+
+
+def test_Q9_the_writer_is_held_while_the_log_is_copied(
+    short: None,
+    app: Windlass,
+    database: Path,
+    reader: sqlite3.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody can start the log anew meanwhile, Windlass or not."""
+    real = Checkpoint.run
+    shut: list[bool] = []
+
+    class Watched:
+        """The connection that copies; looks around before it does."""
+
+        def __init__(self, connection: sqlite3.Connection) -> None:
+            self.connection = connection
+
+        def execute(self, text: str) -> sqlite3.Cursor:
+            assert text == "PRAGMA wal_checkpoint(PASSIVE)"
+            reader.execute("PRAGMA busy_timeout = 0")
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                reader.execute("BEGIN IMMEDIATE")
+            shut.append(True)
+            return self.connection.execute(text)
+
+    def run(self: Checkpoint, guard: sqlite3.Connection, worker: sqlite3.Connection) -> None:
+        assert guard is not worker
+        watched: Any = Watched(worker)
+        real(self, guard, watched)
+        assert not guard.in_transaction
+
+    monkeypatch.setattr(Checkpoint, "run", run)
+    enqueue(app, 100)
+    assert len(shut) == done(app) > 0
+    reader.execute("BEGIN IMMEDIATE")  # and free again
+    reader.execute("ROLLBACK")
+
+
+def test_Q9_only_passive_checkpoints_run_and_each_inside_the_guard(
+    short: None, trace: Trace, app: Windlass
+) -> None:
+    enqueue(app, 100)
+    told = [text for text in trace.statements if "checkpoint" in text]
+    passive = "PRAGMA wal_checkpoint(PASSIVE)"
+    assert set(told) == {"PRAGMA wal_autocheckpoint = 0", passive}
+    assert told.count(passive) == done(app)
+
+
+def test_Q7_a_long_reader_only_puts_the_checkpoint_off(
+    short: None,
+    app: Windlass,
+    database: Path,
+    reader: sqlite3.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
+    look(reader)
+    enqueue(app, 100)
+    assert done(app) == 0
+    assert log(database) > LIMIT
+    assert reader.execute("SELECT count(*) FROM windlass_job").fetchone() == (0,)
+    reader.execute("COMMIT")
+    enqueue(app, 2)
+    assert done(app) == 1
+    assert log(database) <= KEPT
+    assert rows(database, "SELECT count(*) FROM windlass_job") == [(102,)]
+
+
+def test_Q7_while_a_reader_pins_the_log_it_is_not_tried_at_every_commit(
+    short: None, trace: Trace, app: Windlass, database: Path, reader: sqlite3.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(checkpoint, "PATIENCE", 1000.0)
+    look(reader)
+    enqueue(app, 100)
+    assert trace.count("PRAGMA wal_checkpoint(PASSIVE)") == 1
+    assert done(app) == 0
+
+
+def test_Q9_a_checkpoint_that_cannot_run_fails_no_operation(
+    short: None, app: Windlass, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(Checkpoint, "run", fail)
+    enqueue(app, 100)
+    monkeypatch.undo()
+    assert rows(database, "SELECT count(*) FROM windlass_job") == [(100,)]
+    enqueue(app, 1)
+    assert done(app) == 1
+
+
+def test_Q9_a_second_connection_that_cannot_be_opened_fails_no_operation(
+    short: None, app: Windlass, database: Path
+) -> None:
+    subject = app.engine._writer
+
+    def refuse() -> sqlite3.Connection:
+        raise ReadOnlyDatabase("too many open files")
+
+    enqueue(app, 1)
+    subject._connect = refuse
+    enqueue(app, 100)
+    assert done(app) == 0
+    subject._connect = app.engine.connect
+    enqueue(app, 1)
+    assert done(app) == 1
+    assert rows(database, "SELECT count(*) FROM windlass_job") == [(102,)]
+
+
+def test_Q7_readers_are_not_blocked_by_an_open_write_transaction(
+    app: Windlass, task: Task[[int], int], reader: sqlite3.Connection
+) -> None:
+    job = task.enqueue(1)
+    reader.execute("BEGIN IMMEDIATE")
+    reader.execute("DELETE FROM windlass_job")
+    assert job.refresh().state == "pending"
+    assert [each.id for each in app.jobs()] == [job.id]
+    assert app.counts()["default"][State.PENDING] == 1
+    reader.execute("ROLLBACK")
+
+
+def test_Q7_readers_see_what_was_there_while_ours_writes(
+    app: Windlass, make_app: Callable[..., Windlass], task: Task[[int], int]
+) -> None:
+    task.enqueue(1)
+    pause = Pause()
+
+    def write() -> Steps[str]:
+        yield from app.store.enqueue([new()])
+        return (yield from pause.op)
+
+    slow = Held(lambda: app.run(compose("write", write)))
+    assert pause.inside.wait(30)
+    other = make_app()
+    assert [len(app.jobs()), len(other.jobs())] == [1, 1]
+    pause.go.set()
+    slow.result()
+    assert [len(app.jobs()), len(other.jobs())] == [2, 2]
+
+
+def test_Q7_a_read_inside_an_operation_cannot_deadlock(
+    app: Windlass, task: Task[[int], int]
+) -> None:
+    """It has a connection of its own and sees what is committed, also on another thread."""
+    job = task.enqueue(1)
+    seen: list[int] = []
+
+    def write() -> Steps[None]:
+        yield from app.store.enqueue([new()])
+        seen.append(len(app.jobs()))
+        seen.append(len(Held(app.jobs).result()))
+        seen.append(job.refresh().id)
+
+    app.run(compose("write", write))
+    assert seen == [1, 1, job.id]
+    assert len(app.jobs()) == 2
+
+
+def test_Q7_reading_leaves_no_snapshot_behind(
+    short: None, app: Windlass, task: Task[[int], int], database: Path
+) -> None:
+    """Every thread's reader stays open; none of them pins the log."""
+    stop = threading.Event()
+    ready = threading.Barrier(4)
+
+    def stay() -> None:
+        app.jobs()
+        ready.wait(30)
+        stop.wait(30)
+
+    readers = [Held(stay) for _ in range(3)]
+    ready.wait(30)
+    enqueue(app, 100)
+    assert done(app) > 0
+    assert log(database) <= LIMIT + 40 * FRAME
+    stop.set()
+    for held in readers:
+        held.result()

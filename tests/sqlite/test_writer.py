@@ -1,0 +1,327 @@
+"""One writer per process: group commit, and what happens to the others of a group."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit import completed, new, register, rows
+from tests.sqlite.conftest import Trace
+from tests.sqlite.crew import Held, Pause, until
+from windlass import Windlass
+from windlass.errors import BlockerError, DiskFull, WriterBusy
+from windlass.model import Enqueued
+from windlass.operation import Op, Steps, compose
+from windlass.sqlite.writer import GROUP, Writer
+from windlass.task import Task
+
+STORED = "SELECT task FROM windlass_job ORDER BY id"
+
+
+class Line:
+    """Operations that queue up behind one that does not end until it is let go."""
+
+    def __init__(self, app: Windlass) -> None:
+        self.app = app
+        self.pause = Pause()
+        self.leader = Held(lambda: app.run(self.pause.op))
+        assert self.pause.inside.wait(30)
+
+    def add(self, op: Op[Any]) -> Held[Any]:
+        """Enter the line; operations stand in it in the order they were added."""
+        length = len(waiting(self.app))
+        held: Held[Any] = Held(lambda: self.app.run(op))
+        until(lambda: len(waiting(self.app)) == length + 1)
+        return held
+
+    def store(self, task: str) -> Held[list[Enqueued]]:
+        return self.add(self.app.store.enqueue([new(task)]))
+
+    def go(self) -> None:
+        self.pause.go.set()
+        assert self.leader.result() == "went"
+
+
+def writer(app: Windlass) -> Writer:
+    return app.engine._writer
+
+
+def waiting(app: Windlass) -> list[Any]:
+    return list(writer(app)._waiting)
+
+
+@pytest.fixture
+def line(trace: Trace, app: Windlass) -> Line:
+    return Line(app)
+
+
+def test_Q1_operations_that_wait_for_the_writer_share_one_commit(
+    trace: Trace, app: Windlass, line: Line, database: Path
+) -> None:
+    calls = [line.store(f"t{number}") for number in range(20)]
+    trace.clear()
+    line.go()
+    stored = [call.result()[0].record.id for call in calls]
+    assert stored == list(range(1, 21))
+    assert rows(database, STORED) == [(f"t{number}",) for number in range(20)]
+    assert trace.count("COMMIT") == 2  # the one they waited for, and theirs
+
+
+def test_Q1_a_group_is_bounded(trace: Trace, app: Windlass, line: Line, database: Path) -> None:
+    calls = [line.store("a") for _ in range(GROUP + 1)]
+    trace.clear()
+    line.go()
+    for call in calls:
+        call.result()
+    assert trace.count("COMMIT") == 3
+    assert len(rows(database, STORED)) == GROUP + 1
+
+
+def test_Q1_many_threads_lose_nothing(
+    trace: Trace, app: Windlass, task: Task[[int], int], database: Path
+) -> None:
+    def enqueue(start: int) -> list[int]:
+        return [task.enqueue(number).id for number in range(start, start + 50)]
+
+    task.call(0)  # the signature is read here, not by twelve threads
+    trace.clear()
+    calls = [Held(partial(enqueue, number * 50)) for number in range(12)]
+    ids = [id for call in calls for id in call.result()]
+    assert sorted(ids) == list(range(1, 601))
+    arguments = rows(database, "SELECT arguments FROM windlass_job")
+    assert len(set(arguments)) == 600
+    assert trace.count("COMMIT") < 600
+
+
+def test_one_failing_operation_of_a_group_takes_no_other_with_it(
+    trace: Trace, line: Line, database: Path
+) -> None:
+    before = line.store("before")
+
+    def half() -> Steps[None]:
+        yield from line.app.store.enqueue([new("half")])
+        raise ZeroDivisionError("in the middle")
+
+    raising = line.add(compose("half", half))
+    refused = line.add(line.app.store.enqueue([new("refused", after=[999])]))
+    after = line.store("after")
+    trace.clear()
+    line.go()
+    assert before.result()[0].created
+    assert after.result()[0].created
+    with pytest.raises(ZeroDivisionError, match="in the middle"):
+        raising.result()
+    with pytest.raises(BlockerError, match="999"):
+        refused.result()
+    assert rows(database, STORED) == [("before",), ("after",)]
+    assert trace.count("COMMIT") == 2
+
+
+def test_Q6_a_disk_that_fills_up_in_a_group_is_said_to_all_of_it(
+    app: Windlass, line: Line, database: Path
+) -> None:
+    small = line.store("small")
+    large = line.add(app.store.enqueue([new("large", arguments=f'"{"x" * 100_000}"')]))
+    late = line.store("late")
+    connection = writer(app)._connection
+    assert connection is not None
+    limit_pages(connection, 1)
+    line.go()
+    for call in (small, large, late):
+        with pytest.raises(DiskFull, match="nothing was stored"):
+            call.result()
+    assert rows(database, STORED) == []
+    limit_pages(connection, 10_000)
+    assert app.run(app.store.enqueue([new("again")]))[0].created
+
+
+def limit_pages(connection: Any, more: int) -> None:
+    """Let the file grow by so many pages, as a full disk would."""
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages + more}").fetchone()
+
+
+class Interrupt(BaseException):
+    """As Ctrl-C would: no error of the operation."""
+
+
+def test_an_interrupted_leader_gives_the_operations_of_others_back(
+    trace: Trace, line: Line, database: Path
+) -> None:
+    interrupted = threading.Event()
+
+    def stop() -> Steps[None]:
+        yield from line.app.store.enqueue([new("stopped")])
+        interrupted.set()
+        raise Interrupt
+
+    # The first in line leads next and takes the others along.
+    leader = line.add(compose("stop", stop))
+    others = [line.store(f"t{number}") for number in range(3)]
+    line.go()
+    with pytest.raises(Interrupt):
+        leader.result()
+    assert interrupted.is_set()
+    assert [call.result()[0].record.task for call in others] == ["t0", "t1", "t2"]
+    assert rows(database, STORED) == [("t0",), ("t1",), ("t2",)]
+    assert waiting(line.app) == []
+
+
+@pytest.mark.parametrize("moment", ["commit", "checkpoint", "release"])
+def test_an_interrupt_after_the_commit_runs_nothing_twice(
+    line: Line, database: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The leader's caller does not learn the outcome; the others do, and theirs is stored once."""
+    calls = [line.store(f"t{number}") for number in range(3)]
+    subject = writer(line.app)
+
+    def once(target: Any, name: str, *, after: bool) -> None:
+        """Raise the first time it is called by the group."""
+        real = getattr(target, name)
+
+        def interrupt(*args: Any) -> Any:
+            if threading.current_thread() is line.leader.thread:
+                return real(*args)
+            monkeypatch.setattr(target, name, real)
+            if after:
+                real(*args)
+            raise Interrupt
+
+        monkeypatch.setattr(target, name, interrupt)
+
+    if moment == "commit":
+        assert subject._cursor is not None
+        cursor: Any = Commits(subject._cursor, line.leader.thread)
+        subject._cursor = cursor
+    elif moment == "checkpoint":
+        once(subject._checkpoint, "due", after=False)
+    else:
+        once(subject._lock, "release", after=True)
+    line.go()
+    with pytest.raises(Interrupt):
+        calls[0].result()
+    assert [call.result()[0].record.task for call in calls[1:]] == ["t1", "t2"]
+    assert rows(database, STORED) == [("t0",), ("t1",), ("t2",)]
+    assert line.app.run(line.app.store.enqueue([new("next")]))[0].created
+
+
+class Commits:
+    """A cursor that is interrupted right after its second COMMIT has come through."""
+
+    def __init__(self, cursor: Any, first: threading.Thread) -> None:
+        self._cursor = cursor
+        self._first = first
+        self._armed = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def execute(self, text: str, *params: Any) -> Any:
+        answer = self._cursor.execute(text, *params)
+        if text == "COMMIT" and self._armed and threading.current_thread() is not self._first:
+            self._armed = False
+            raise Interrupt
+        return answer
+
+
+def test_a_waiter_that_is_interrupted_leaves_the_line_and_stops_nobody(
+    app: Windlass, line: Line, database: Path
+) -> None:
+    """Ctrl-C reaches the main thread while its operation waits for the writer of another."""
+    behind: list[Held[list[Enqueued]]] = []
+
+    def interrupt() -> None:
+        until(lambda: len(waiting(app)) == 1)
+        behind.append(line.store("behind"))
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    helper = Held(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        app.run(app.store.enqueue([new("interrupted")]))
+    helper.result()
+    assert len(waiting(app)) == 1
+    line.go()
+    assert behind[0].result()[0].created
+    assert app.run(app.store.enqueue([new("next")]))[0].created
+    assert rows(database, STORED) == [("behind",), ("next",)]
+
+
+def test_Q2_the_deadline_passes_in_the_line_and_leaves_nothing_queued(
+    make_app: Callable[..., Windlass], app: Windlass, database: Path
+) -> None:
+    hasty = make_app(lock_timeout=0.05)
+    hasty.migrate()
+    line = Line(hasty)
+    with pytest.raises(WriterBusy, match=r"enqueue waited 0.05 s.*operation 'slow'"):
+        hasty.run(hasty.store.enqueue([new("late")]))
+    assert waiting(hasty) == []
+    line.go()
+    assert rows(database, STORED) == []
+    assert hasty.run(hasty.store.enqueue([new("next")]))[0].record.id == 1
+
+
+def test_Q2_an_operation_inside_an_operation_ends_at_the_deadline(
+    make_app: Callable[..., Windlass],
+) -> None:
+    app = make_app(lock_timeout=0.05)
+
+    def nested() -> Steps[None]:
+        app.run(app.store.enqueue([new("inner")]))
+        yield from app.store.enqueue([new("outer")])
+
+    with pytest.raises(WriterBusy, match="pass on=connection"):
+        app.run(compose("outer", nested))
+    assert len(app.jobs()) == 0
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_must_survive_a_power_cut_is_written_at_FULL(
+    trace: Trace, make_app: Callable[..., Windlass], durable: bool
+) -> None:
+    app = make_app(durable=durable)
+    app.migrate()
+    levels: list[int] = []
+
+    def level() -> int:
+        connection = writer(app)._connection
+        assert connection is not None
+        return int(connection.execute("PRAGMA synchronous").fetchone()[0])
+
+    worker = app.run(compose("register", lambda: register(app.store, "w"), durable=False))
+    levels.append(level())
+    app.run(app.store.enqueue([new()]))
+    levels.append(level())
+    turn = app.run(app.store.turn(worker, "w", ["default"], 1))
+    levels.append(level())
+    app.run(app.store.turn(worker, "w", ["default"], 1, [completed(turn.claimed[0])]))
+    levels.append(level())
+    assert levels == ([1, 2, 1, 2] if durable else [1, 1, 1, 1])
+
+
+def test_at_NORMAL_a_leader_never_carries_what_must_be_durable(
+    trace: Trace, app: Windlass, line: Line, database: Path
+) -> None:
+    claims = line.add(app.store.promote())
+    calls = [line.store("a"), line.store("b")]
+    trace.clear()
+    line.go()
+    assert claims.result() == 0
+    for call in calls:
+        call.result()
+    at_normal = False
+    commits: list[int] = []
+    for statement in trace.statements:
+        if statement.startswith("PRAGMA synchronous ="):
+            at_normal = statement.endswith("1")
+        elif statement.startswith("INSERT INTO windlass_job"):
+            assert not at_normal
+        elif statement == "COMMIT":
+            commits.append(1 if at_normal else 2)
+    assert commits == [2, 1, 2]
+    assert len(rows(database, STORED)) == 2
