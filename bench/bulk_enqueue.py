@@ -4,10 +4,10 @@ Bulk: `app.enqueue_many` of N calls against `executemany` of the very same rows 
 tables, in one transaction, on a database of the same schema. The rows of the bare inserts are made
 beforehand; building the calls (checking and encoding the arguments) is shown apart.
 
-Single: `task.enqueue` against a transaction of the same three inserts and against one that commits one
-row of a plain table, at the same synchronous level.
+Single: `task.enqueue` against a transaction of the same three inserts and against one that commits
+one row of a plain table, at the same synchronous level.
 
-Together: eight threads that enqueue one by one at FULL, where they share commits, against one thread.
+Together: eight threads that enqueue one by one at FULL, sharing commits, against one thread.
 
     python -m bench.bulk_enqueue             # about a minute and a half
     python -m bench.bulk_enqueue --quick     # fewer rounds, 20 seconds
@@ -30,9 +30,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from windlass import Windlass
-from windlass.sql import Row
+from windlass.sql import Queries, Row
 from windlass.sqlite.engine import PACKAGE
-from windlass.sql import Queries
 from windlass.task import Call, Task
 
 SQL = Queries(PACKAGE, "windlass_")
@@ -195,7 +194,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Enqueueing against the bare inserts.")
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    print("µs per job, wall best / median (CPU best). A share is the part of the bare rate we reach.\n")
+    print("µs per job, wall best / median (CPU best). A share is the part of the bare rate.\n")
 
     def fresh(measure: Callable[[Path], str]) -> None:
         with tempfile.TemporaryDirectory(prefix="windlass-") as name:
@@ -207,12 +206,12 @@ def main() -> None:
         fresh(lambda place, n=number, r=rounds: bulk(place, n, r))  # type: ignore[misc]
     print("\nSingle\n")
     print(
-        "| synchronous | one-row commit | three inserts | enqueue | share of three | share of one |\n|"
+        "| synchronous | one row | three inserts | enqueue | share of three | share of one |\n|"
         + "---|" * 6
     )
     for durable in (False, True):
         fresh(lambda place, d=durable: single(place, d, 200, 4 if quick else 15))  # type: ignore[misc]
-    print(f"\nTogether: {THREADS} threads, synchronous FULL; the last column is how many times as fast\n")
+    print(f"\nTogether: {THREADS} threads at FULL; the gain is how many times as fast\n")
     print("| one thread | eight threads | gain |\n|" + "---|" * 3)
     fresh(lambda place: together(place, 400, 4 if quick else 12))
 

@@ -1,8 +1,8 @@
 """How many pages of the write-ahead log does a job cost?
 
-Pages are what SQLite writes, copies into the database and syncs; their number is the same on every run.
-Counted from the size of the log, which starts empty for each measurement; most of them belong to indexes
-and to the b-trees of `live`, so the table at the end names them.
+Pages are what SQLite writes, syncs and copies into the database; their number is the same on every
+run. They are counted from the log, which starts empty for each measurement, and told apart by the
+table or index they belong to.
 
     python -m bench.pages                    # a quarter of a minute
     python -m bench.pages --quick            # fewer jobs
@@ -43,6 +43,7 @@ class Meter:
         seed(path, Numbers(pending=backlog))
         self.app = Windlass(f"sqlite:///{path}", durable=False)
         self.app.migrate()
+        self.held: list[Claimed] = []
 
     def frames(self, work: Callable[[], int]) -> tuple[float, dict[str, float]]:
         """Pages per job, and of which table or index; `work` says how many jobs it did."""
@@ -91,8 +92,6 @@ class Meter:
             self.held = self.app.run(store.turn(1, "bench", queues, size, endings)).claimed
             assert len(self.held) == size
         return number * size
-
-    held: list[Claimed] = []
 
 
 def job(number: int, keyed: int) -> NewJob:

@@ -34,7 +34,13 @@ ABOVE = 100  # how far the priority of what cannot be claimed lies above the res
 YEAR = 365 * 86_400 * 1_000_000
 ARGUMENTS = '{"text":"' + "a" * 239 + '"}'  # 250 bytes
 OUTPUT = '"' + "o" * 98 + '"'  # 100 bytes
-FINISHED, SCHEDULED, BLOCKED, PARKED, PENDING = "finished", "scheduled", "blocked", "parked", "pending"
+FINISHED, SCHEDULED, BLOCKED, PARKED, PENDING = (
+    "finished",
+    "scheduled",
+    "blocked",
+    "parked",
+    "pending",
+)
 LIVE = {PENDING: 0, SCHEDULED: 1, BLOCKED: 2, PARKED: 4}
 
 
@@ -53,6 +59,9 @@ class Numbers:
     def each(cls, number: int, queues: int = 1) -> Numbers:
         return cls(number, number, number, number, number, queues)
 
+    def ids(self, kind: str) -> range:
+        return next(range(first, last + 1) for name, first, last in self.spans() if name == kind)
+
     def spans(self) -> Iterator[tuple[str, int, int]]:
         """Each kind with its first and last id."""
         first = 1
@@ -69,12 +78,10 @@ def queue_names(queues: int) -> list[str]:
 
 def new_job(number: int, queues: int = 1) -> NewJob:
     """A pending job of the same shape as the seeded ones."""
-    return NewJob(
-        TASK, ARGUMENTS, queue=f"queue{number % queues}", priority=number % PRIORITIES
-    )
+    return NewJob(TASK, ARGUMENTS, queue=f"queue{number % queues}", priority=number % PRIORITIES)
 
 
-def seed(path: Path, numbers: Numbers) -> None:
+def seed(path: Path, numbers: Numbers, *, arguments: str = ARGUMENTS) -> None:
     """Create the database at a path that has none, and fill it."""
     app = Windlass(f"sqlite:///{path}")
     app.migrate()
@@ -86,7 +93,7 @@ def seed(path: Path, numbers: Numbers) -> None:
         connection.execute("PRAGMA cache_size = -200000")
         connection.execute("BEGIN")
         for kind, first, last in numbers.spans():
-            _insert(connection, kind, first, last, numbers)
+            _insert(connection, kind, first, last, numbers, arguments)
         connection.execute("COMMIT")
         connection.execute("PRAGMA journal_mode = WAL")
     finally:
@@ -94,7 +101,12 @@ def seed(path: Path, numbers: Numbers) -> None:
 
 
 def _insert(
-    connection: sqlite3.Connection, kind: str, first: int, last: int, numbers: Numbers
+    connection: sqlite3.Connection,
+    kind: str,
+    first: int,
+    last: int,
+    numbers: Numbers,
+    arguments: str,
 ) -> None:
     now = time.time_ns() // 1000
     values = {
@@ -104,7 +116,7 @@ def _insert(
         "task": STRANGER if kind == PARKED else TASK,
         "above": 0 if kind in (PENDING, FINISHED) else ABOVE,
         "blockers": int(kind == BLOCKED),
-        "arguments": ARGUMENTS,
+        "arguments": arguments,
         "output": OUTPUT,
         "now": now,
         "run_at": now + YEAR if kind == SCHEDULED else now,

@@ -1,14 +1,14 @@
 """Does a turn cost the same whatever else the database holds?
 
-A turn finishes k jobs and claims k others in one transaction. It is run on a database with a thousand
-jobs of each kind (pending, scheduled for later and blocked with a higher priority, parked, finished) and
-on one with a million of each, in alternating rounds, before and after ANALYZE. The best and the median
-round per job are shown, wall and CPU time, then the steps of SQLite's virtual machine and the pages read
-past its cache, which are counts and know no noise.
+A turn finishes k jobs and claims k others in one transaction. It is run on a database with a
+thousand jobs of each kind (pending, scheduled for later and blocked with a higher priority, parked,
+finished) and on one with a million of each, in alternating rounds, before and after ANALYZE. The
+best and the median round are shown, wall and CPU time, and the steps of SQLite's virtual machine,
+which are a count and know no noise. Wall time has in it the rests that turns leave for others.
 
     python -m bench.turn_scale               # about five minutes, most of it filling 2 × 2.3 GB
     python -m bench.turn_scale --quick       # 100,000 instead of a million; under a minute
-    python -m bench.turn_scale --keep DIR    # fill databases once, in DIR, and use them again
+    python -m bench.turn_scale --keep DIR    # fill the databases once, in DIR, and use them again
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -107,7 +105,9 @@ class Lane:
         return counted / size
 
 
-def compare(small: Path, large: Path, queues: int, rounds: int, *, durable: bool) -> list[list[str]]:
+def compare(
+    small: Path, large: Path, queues: int, rounds: int, *, durable: bool
+) -> list[list[str]]:
     """Both databases in alternating rounds; a row of the table for each size of turn."""
     lanes = [Lane(path, queues, durable=durable) for path in (small, large)]
     costs = {(size, n): Cost() for size in SIZES for n in range(len(lanes))}
@@ -149,28 +149,18 @@ def analyze(path: Path) -> None:
         connection.close()
 
 
-@contextmanager
-def folder(keep: Path | None) -> Iterator[Path]:
-    if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
-        yield keep
-    else:
-        with tempfile.TemporaryDirectory(prefix="windlass-") as name:
-            yield Path(name)
-
-
-def prepared(place: Path, each: int, queues: int, say: Callable[[str], None]) -> Path:
-    """A copy of a seeded database, so that what is kept stays as it was filled."""
-    kept = place / f"seed-{each}-{queues}.db"
+def filled(place: Path, keep: Path | None, each: int, queues: int) -> Path:
+    """A filled database to run on: a new one, or a copy of one that is kept."""
+    path = place / f"{each}-{queues}.db"
+    kept = path if keep is None else keep / path.name
     if not kept.exists():
         begin = time.perf_counter()
         seed(kept, Numbers.each(each, queues))
-        say(f"filled {5 * each:,} jobs, {queues} queue(s): {time.perf_counter() - begin:.0f} s")
-    used = place / f"run-{each}-{queues}.db"
-    for old in place.glob(f"{used.name}*"):
-        old.unlink()
-    shutil.copyfile(kept, used)
-    return used
+        took = time.perf_counter() - begin
+        print(f"{5 * each:,} jobs, {queues} queues: {took:.0f} s", file=sys.stderr, flush=True)
+    if keep is not None:
+        shutil.copyfile(kept, path)
+    return path
 
 
 def main() -> None:
@@ -183,27 +173,30 @@ def main() -> None:
     each = options.each or (100_000 if options.quick else 1_000_000)
     rounds = options.rounds or (5 if options.quick else 15)
 
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    print(f"Turns with {SMALL:,} → {each:,} jobs of each kind; µs per job, best / median of {rounds}.")
+    print(
+        f"Turns with {SMALL:,} → {each:,} jobs of each kind; µs per job, best / median of {rounds}."
+    )
     print(f"Target: ratio of the best at most {TARGET}. SQLite {sqlite3.sqlite_version}.\n")
     print(
         "| queues | synchronous | statistics | k | small, wall | large, wall | ratio wall "
         "| CPU, best | ratio CPU | VM steps |"
     )
     print("|" + "---|" * 10)
-    with folder(options.keep) as place:
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="windlass-") as place:
         for queues in (1, 5):
-            paths = [prepared(place, number, queues, say) for number in (SMALL, each)]
+            paths = [filled(Path(place), options.keep, number, queues) for number in (SMALL, each)]
             for statistics in ("none", "ANALYZE"):
                 if statistics == "ANALYZE":
                     for path in paths:
                         analyze(path)
                 for durable in (False, True):
                     level = "FULL" if durable else "NORMAL"
-                    for row in compare(*paths, queues, rounds, durable=durable):
-                        print(f"| {queues} | {level} | {statistics} | {' | '.join(row)} |", flush=True)
+                    for row in compare(paths[0], paths[1], queues, rounds, durable=durable):
+                        print(
+                            f"| {queues} | {level} | {statistics} | {' | '.join(row)} |", flush=True
+                        )
             for path in paths:
                 path.unlink()
 

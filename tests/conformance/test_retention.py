@@ -88,8 +88,15 @@ def test_R3_a_deleted_chain_leaves_no_row_of_any_kind(
         "job": 7, "live": 5, "attempt": 2, "chain": 6, "key": 1, "blocker": 4,
     }  # fmt: skip
 
+    def delete_one() -> Steps[list[int]]:
+        return (yield from store.delete([3]))
+
+    assert play(delete_one) == [3]
+    assert sizes(database) == {
+        "job": 6, "live": 4, "attempt": 2, "chain": 5, "key": 1, "blocker": 2,
+    }  # fmt: skip
+
     def delete() -> Steps[None]:
-        assert (yield from store.delete([3])) == [3]
         assert (yield from store.delete([1])) == [1]
         assert (yield from store.delete([2, 5])) == [2, 5]
         assert (yield from left(store)) == [4, 6]

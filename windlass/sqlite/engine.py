@@ -13,11 +13,12 @@ from typing import TypeVar
 
 from ..connections import Connection, recognise
 from ..connections.sqlite3 import execute
-from ..errors import ForkedConnection, StoreUnavailable
+from ..errors import StoreUnavailable
 from ..migrate import Migrations
 from ..operation import Op, drive
 from ..sql import Queries, Row, Statement
 from ..store import Store
+from . import fork
 from .checkpoint import KEPT
 from .fault import translate
 from .file import File, path_of
@@ -45,6 +46,7 @@ class SqliteEngine:
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.file = File(path_of(url))
+        self.path = os.path.realpath(self.file.path)
         self.prefix = prefix
         self.lock_timeout = lock_timeout
         self.sql = Queries(PACKAGE, prefix)
@@ -58,6 +60,7 @@ class SqliteEngine:
         self._mutex = threading.Lock()
         self._prepared = False
         self._writer = self._new_writer()
+        fork.watch(self)
 
     # ---- running operations
 
@@ -67,23 +70,21 @@ class SqliteEngine:
         if not op.reads:
             return self._writer.run(op)
         self.file.check_same()  # before opening, which would make a new file of a deleted one
-        connection = self._reader()
-        cursor = connection.cursor()
-
-        def run(statement: Statement) -> list[Row]:
-            return execute(cursor, statement)
-
         try:
-            cursor.execute("BEGIN")
+            connection = self._begin_reading()
+            cursor = connection.cursor()
+
+            def run(statement: Statement) -> list[Row]:
+                return execute(cursor, statement)
+
             try:
                 return drive(op, run)
             finally:
                 if connection.in_transaction:
                     cursor.execute("COMMIT")
+                cursor.close()
         except sqlite3.Error as error:
             raise translate(error, self.file.path) from error
-        finally:
-            cursor.close()
 
     async def arun(self, op: Op[T]) -> T:
         """The same without blocking the event loop: one hop to a thread for the whole operation."""
@@ -120,6 +121,7 @@ class SqliteEngine:
         with self._mutex:
             if self._prepared:
                 return
+            fork.check_inherited(self.path)
             self.file.check_place()
             new = self.file.is_new
             connection = self.connect()
@@ -157,6 +159,18 @@ class SqliteEngine:
         self._prepared = False
         self._writer = self._new_writer()
 
+    def let_go(self) -> bool:
+        """Before a fork: close what is idle; True if nothing is open any more."""
+        if os.getpid() != self._pid:
+            return True
+        with self._mutex:
+            reading = [reader for reader in self._readers if reader[1].in_transaction]
+            for reader in self._readers:
+                if reader not in reading:
+                    reader[1].close()
+            self._readers = reading
+        return self._writer.let_go() and not reading
+
     def vacuum(self, pages: int) -> int:
         """Give free pages back to the file system, where the file allows it; return how many."""
         freed = 0
@@ -191,10 +205,20 @@ class SqliteEngine:
             durable=self._durable, lock_timeout=self.lock_timeout,
         )  # fmt: skip
 
+    def _begin_reading(self) -> sqlite3.Connection:
+        """This thread's connection, in a transaction that sees one state of the database."""
+        connection = self._reader()
+        try:
+            connection.execute("BEGIN")
+        except sqlite3.ProgrammingError:  # a fork in another thread has closed it
+            self._local.reader = None
+            connection = self._reader()
+            connection.execute("BEGIN")
+        return connection
+
     def _reader(self) -> sqlite3.Connection:
         """This thread's reading connection."""
-        if os.getpid() != self._pid:
-            raise ForkedConnection("this app was opened before fork(); open one in the child")
+        fork.check_owner(self._pid)
         connection: sqlite3.Connection | None = getattr(self._local, "reader", None)
         if connection is None:
             connection = self.connect()

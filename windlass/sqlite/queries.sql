@@ -417,17 +417,21 @@ SELECT name, paused_at, paused_by FROM {queue} ORDER BY name;
 
 -- name: live_lanes
 -- The (queue, priority) groups of one state, by probing from one to the next: cost grows with groups.
+-- ORDER BY … LIMIT 1 and not min() or max(), which read on when statistics say that a row is all there is.
 WITH RECURSIVE q(queue) AS (
-    SELECT min(queue) FROM {live} WHERE state = +:state
+    SELECT queue FROM (SELECT queue FROM {live} WHERE state = +:state ORDER BY queue LIMIT 1)
     UNION ALL
-    SELECT (SELECT min(l.queue) FROM {live} AS l WHERE l.state = +:state AND l.queue > q.queue)
+    SELECT (SELECT l.queue FROM {live} AS l WHERE l.state = +:state AND l.queue > q.queue
+             ORDER BY l.queue LIMIT 1)
       FROM q WHERE q.queue IS NOT NULL
 ), p(queue, priority) AS (
-    SELECT q.queue, (SELECT max(l.priority) FROM {live} AS l WHERE l.state = +:state AND l.queue = q.queue)
+    SELECT q.queue, (SELECT l.priority FROM {live} AS l WHERE l.state = +:state AND l.queue = q.queue
+                      ORDER BY l.priority DESC LIMIT 1)
       FROM q WHERE q.queue IS NOT NULL
     UNION ALL
-    SELECT p.queue, (SELECT max(l.priority) FROM {live} AS l
-                      WHERE l.state = +:state AND l.queue = p.queue AND l.priority < p.priority)
+    SELECT p.queue, (SELECT l.priority FROM {live} AS l
+                      WHERE l.state = +:state AND l.queue = p.queue AND l.priority < p.priority
+                      ORDER BY l.priority DESC LIMIT 1)
       FROM p WHERE p.priority IS NOT NULL
 )
 SELECT queue, priority FROM p WHERE priority IS NOT NULL;

@@ -17,12 +17,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from ..connections.sqlite3 import execute
-from ..errors import ForkedConnection, WindlassError, WriterBusy
+from ..errors import WindlassError, WriterBusy
 from ..operation import Op, drive
 from ..sql import Row, Statement
 from .checkpoint import Checkpoint
 from .fault import translate
 from .file import File
+from .fork import check_owner
 from .holder import WriterBusy as Waited
 from .holder import describe
 from .lock import WriterLock
@@ -77,8 +78,7 @@ class Writer:
 
     def run(self, op: Op[T]) -> T:
         """Run one operation to its commit; raise WriterBusy when the writer is not free in time."""
-        if os.getpid() != self._pid:
-            raise ForkedConnection("this app was opened before fork(); open one in the child")
+        check_owner(self._pid)
         deadline = time.monotonic() + self._lock_timeout
         ticket = Ticket(op)
         try:
@@ -101,11 +101,22 @@ class Writer:
             return
         with self._mutex:
             self._busy = True
+        self._close()
+        self._lock.close()
+
+    def let_go(self) -> bool:
+        """Close the connections if nobody writes; they are opened again when used."""
+        with self._mutex:
+            if self._busy:
+                return False
+            self._close()
+            return True
+
+    def _close(self) -> None:
         for connection in (self._second, self._connection):
             if connection is not None:
                 connection.close()
         self._connection = self._second = None
-        self._lock.close()
 
     # ---- waiting
 
