@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .connections import Connection
-from .errors import InvalidSetting, SchemaMismatch, SchemaMissing
+from .errors import InvalidSetting, InvalidTask, SchemaMismatch, SchemaMissing
 from .face import Face
 from .graph import new_jobs
 from .job import Job
@@ -167,7 +167,11 @@ class Windlass(Face):
         return self._handles(await self.arun(self.store.enqueue(jobs), on), calls)
 
     def _new_jobs(self, calls: Sequence[Call[Any]], on: object) -> list[NewJob]:
-        return new_jobs(calls, on)
+        jobs = new_jobs(calls, on)
+        for job in jobs:
+            if job.task not in self.registry:
+                raise InvalidTask(f"task {job.task} belongs to another app; enqueue it there")
+        return jobs
 
     def _handles(self, answers: list[Enqueued], calls: Sequence[Call[Any]]) -> list[Job[Any]]:
         return [Job(self, record, created) for record, created in answers[: len(calls)]]

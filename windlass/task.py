@@ -297,9 +297,10 @@ class Task(Generic[P, R_co]):
         return self._desk
 
     def check_home(self, desk: Desk) -> None:
-        """Raise InvalidTask when the task is another app's."""
-        if self._desk is not None and self._desk is not desk:
-            raise InvalidTask(f"task {self.name} already belongs to another app")
+        """Raise InvalidTask when the task has a home already: it can have one name only."""
+        if self._desk is not None:
+            whose = "this" if self._desk is desk else "another"
+            raise InvalidTask(f"task {self.name} already belongs to {whose} app")
 
     def join(self, desk: Desk, name: str) -> None:
         """Become a task of an app, under its name there."""

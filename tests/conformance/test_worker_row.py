@@ -119,7 +119,7 @@ def test_L3_a_renewal_says_what_was_lost_and_puts_back_what_nobody_knows_of(
 def test_L3_a_worker_that_is_no_longer_registered_is_told_that_it_lost_all(
     play: Play, store: Store, clock: Clock
 ) -> None:
-    """Also when another worker has got its number meanwhile."""
+    """Its number is never given to another, in whose name it could go on claiming."""
 
     def sleep_over() -> Steps[None]:
         worker = yield from register(store)
@@ -130,7 +130,7 @@ def test_L3_a_worker_that_is_no_longer_registered_is_told_that_it_lost_all(
         mine = {(held.job_id, held.attempt)}
         assert (yield from store.renew(worker, "w1", LEASE, mine)) == Renewed(False, [(1, 1)], 0)
         heir = yield from register(store, "w2")
-        assert heir == worker
+        assert heir == worker + 1
         (theirs,) = yield from claim(store, 1, heir)
         assert (yield from store.renew(worker, "w1", LEASE, mine)) == Renewed(False, [(1, 1)], 0)
         assert (yield from store.one(theirs.job_id)).state is State.RUNNING

@@ -2,8 +2,9 @@
 
 SQLite remembers its locks per process and file; a forked child inherits the memory without the
 locks. If the child opens the same file, the parent's last close may take the log away beneath it,
-and what the child commits then is gone without an error. So before a fork our idle connections are closed,
-and opened again when used; a child of a fork that came while one was busy may not open the file.
+and what the child commits then is gone without an error. So before a fork our idle connections are
+closed, and opened again when used; a child of a fork that came while one was busy may not open the
+file.
 """
 
 from __future__ import annotations

@@ -217,7 +217,9 @@ ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
        h4 = h4 + excluded.h4, h5 = h5 + excluded.h5, h6 = h6 + excluded.h6, h7 = h7 + excluded.h7;
 
 -- name: next_worker_id
-SELECT coalesce(max(id), 0) + 1 FROM {worker};
+-- Never given out again: a worker that was stopped and swept must not act in the name of a newer one.
+SELECT max(coalesce((SELECT max(id) FROM {worker}), 0),
+           coalesce((SELECT value FROM {mark} WHERE name = 'worker_id'), 0)) + 1;
 
 -- name: insert_worker
 INSERT INTO {worker} (id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at,

@@ -61,6 +61,7 @@ class Work(Finish):
             id=id, name=name, host=host, pid=pid, birth=birth, version=version,
             queues=as_json(queues), concurrency=concurrency, now=now, lease_until=now + lease,
         )  # fmt: skip
+        yield self.sql.set_mark(name="worker_id", value=id)
         return int_of(id)
 
     @operation(durable=False)
