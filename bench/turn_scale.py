@@ -20,6 +20,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -28,8 +29,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.seed import OUTPUT, Numbers, new_job, queue_names, seed
 from windlass import Windlass
+from windlass.connections.sqlite3 import execute
 from windlass.model import Claimed, Ending, Outcome
-from windlass.operation import Op
+from windlass.operation import Op, drive
 from windlass.store.work import Turn
 
 TARGET = 1.3
@@ -84,24 +86,27 @@ class Lane:
         self.app.run(self.app.store.enqueue(batch))
 
     def steps(self, size: int) -> float:
-        """Steps of the virtual machine per job of one turn, counted on a connection of its own."""
+        """Steps of the virtual machine per job of one turn, which is rolled back: nobody saw it."""
         counted = 0
 
         def count() -> None:
             nonlocal counted
             counted += 1
 
-        connection = sqlite3.connect(self.path, isolation_level=None)
-        try:
-            self.held = self.app.run(self.turn(size), on=connection).claimed
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+            cursor = connection.cursor()
+
+            def turn() -> None:
+                op = self.turn(size)
+                self.held = drive(op, lambda statement: execute(cursor, statement)).claimed
+
+            cursor.execute("BEGIN IMMEDIATE")
+            turn()
             connection.set_progress_handler(count, 1)
-            self.held = self.app.run(self.turn(size), on=connection).claimed
+            turn()
             connection.set_progress_handler(None, 0)
-            self.app.run(self.turn(0), on=connection)
-        finally:
-            connection.close()
+            cursor.execute("ROLLBACK")
         self.held = []
-        self.refill(2 * size)
         return counted / size
 
 
@@ -142,11 +147,10 @@ def compare(
 
 
 def analyze(path: Path) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
+    """Gather statistics, and forget that a writer outside was seen: it would be left room for."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("ANALYZE")
-    finally:
-        connection.close()
+    path.with_name(path.name + ".lock").unlink()
 
 
 def filled(place: Path, keep: Path | None, each: int, queues: int) -> Path:

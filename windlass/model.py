@@ -179,7 +179,7 @@ class Ending:
 
 @dataclass(slots=True)
 class Finished:
-    """What `finish` did: which endings were accepted, and whom they freed."""
+    """What `finish` did: which endings were accepted, and how many jobs wait for fewer now."""
 
     accepted: list[int] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)

@@ -66,7 +66,7 @@ class Cascade(Base):
     """The consequences of an end; used by finish, cancel and enqueue."""
 
     def end_chains(self, ended: Sequence[EndedChain], now: int) -> Steps[int]:
-        """Close chains and settle all that waited for them; return how many jobs it freed."""
+        """Close chains and settle all that waited; return how many jobs wait for fewer now."""
         freed = 0
         while ended:
             over: list[Row] = [(CHAIN_CODE[c.state], now, c.id) for c in ended]

@@ -96,7 +96,7 @@ class Control(Work):
         if bad and record.policy == Policy.FAIL:
             raise InvalidState(
                 f"job {record.id} waits for chain {bad[0]}, which failed; "
-                f"retry({bad[0]}) revives both"
+                f"retry({bad[0]}) comes first"
             )
         now = yield from self.now()
         yield from self._revive(record, blockers, now)

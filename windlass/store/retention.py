@@ -90,6 +90,7 @@ class Retention(Listing):
         position = int_of(marks[0][0]) if marks else 0
         kept = [age for age in (ages.completed, ages.failed, ages.cancelled) if age is not None]
         if not kept:
+            yield from self._fold(now)
             return Pruned(0, True)
         youngest = now - min(kept)
         rows = yield self.sql.walk_old_chains(position=position, limit=limit)
