@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, metavar="DIR")
     options = parser.parse_args()
     each = options.each or (100_000 if options.quick else 1_000_000)
-    rounds = options.rounds or (5 if options.quick else 15)
+    rounds = options.rounds or (5 if options.quick else 10)
 
     print(
         f"Turns with {SMALL:,} → {each:,} jobs of each kind; µs per job, best / median of {rounds}."

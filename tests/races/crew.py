@@ -15,13 +15,23 @@ from typing import Any, TypeVar
 
 from windlass import Windlass
 from windlass.job import Job
-from windlass.model import ChainState, Claimed, Ending, NewBlocker, NewJob, Outcome, Policy
-from windlass.operation import Op
+from windlass.model import (
+    ChainState,
+    Claimed,
+    Ending,
+    Live,
+    NewBlocker,
+    NewJob,
+    Outcome,
+    Policy,
+)
+from windlass.operation import Op, compose
 
 T = TypeVar("T")
 
 SECOND = 1_000_000
 LEASE = SECOND
+STALE = 40  # attempts to remember after they are over
 QUEUES = ("default", "slow", "mail")
 TASKS = ("add", "send", "scale")
 
@@ -50,7 +60,7 @@ class Crew:
         self.seen: deque[int] = deque(maxlen=48)  # jobs of anybody
         self.chains: deque[int] = deque(maxlen=24)
         self.held: list[Claimed] = []
-        self.stale: list[Claimed] = []  # known to be lost
+        self.stale: list[Claimed] = []  # known to be over
         self.doubtful: list[Claimed] = []  # claimed under a registration that is gone
         self.dead_until = 0  # plays dead: neither renews nor claims
         self.register()
@@ -192,6 +202,7 @@ class Crew:
         self.log("refused", tokens=[tokens[id] for id in finished.refused])
         self.log("none", tokens=[following[id] for id in finished.refused if id in following])
         over = [ending.held for ending in endings]
+        self.stale = [*self.stale, *over][-STALE:]  # accepted or not, this attempt is over
         self.held = [job for job in self.held if job not in over]
         self.doubtful = [job for job in self.doubtful if job not in over]
         return answer  # type: ignore[no-any-return]
@@ -208,10 +219,15 @@ class Crew:
         return str(token)
 
     def finish_stale(self) -> None:
-        """End, report and park what was lost: nothing of it may be accepted."""
+        """End, report and park what is over: nothing of it may be accepted."""
         if not self.stale:
             return
-        held = self.stale.pop(self.rng.randrange(len(self.stale)))
+        ids = sorted({held.job_id for held in self.stale})
+        records = self.app.run(compose("look", lambda: self.store.records(ids), reads=True))
+        running = {record.id for record in records if record.live_state == Live.RUNNING}
+        # Best of all one that somebody else runs just now.
+        again = [held for held in self.stale if held.job_id in running]
+        held = self.rng.choice(again or self.stale)
         ending = self.some_ending(held)
         if ending.next is not None:
             ending.next.blockers = ()

@@ -540,7 +540,8 @@ VALUES (:job_id, :number, :outcome, 1, :now, :output, :error, :continued_by, :en
 UPDATE {chain} SET state = 0, ended_at = NULL WHERE id = :id;
 
 -- name: chain_task
-SELECT task FROM {chain} WHERE id = :id;
+-- What a key is stored under, and since when its window counts.
+SELECT task, created_at FROM {chain} WHERE id = :id;
 
 -- name: find_blocked_by
 -- Dependents of a chain that waited and were failed by a blocker, or still wait.

@@ -233,7 +233,7 @@ class Control(Work):
                     "chain; enqueue it anew"
                 )
         if record.key is not None:
-            yield from self._take_key_back(record, now)
+            yield from self._take_key_back(record)
         yield self.sql.clear_final(job_id=record.id, number=record.last_number)
         # What waits again keeps its time; what does not is wanted now.
         state, run_at = Live.PENDING, now
@@ -247,11 +247,11 @@ class Control(Work):
             [EndedJob(record.queue, record.task, record.last_outcome or 0, None, 0, 1)], now
         )
 
-    def _take_key_back(self, record: JobRecord, now: int) -> Steps[None]:
+    def _take_key_back(self, record: JobRecord) -> Steps[None]:
         """A revived chain needs its key: at most one open chain may have it."""
-        ((task,),) = yield self.sql.chain_task(id=record.chain_id)
+        ((task, created_at),) = yield self.sql.chain_task(id=record.chain_id)
         ((won,),) = yield self.sql.take_key.counted(
-            TAKE_KEY, [(task, record.key, record.chain_id, now, FOREVER)]
+            TAKE_KEY, [(task, record.key, record.chain_id, created_at, FOREVER)]
         )
         if not won:
             ((holder, _),) = yield self.sql.read_key(task=task, key=record.key)
