@@ -51,7 +51,8 @@ def write_and_run(
         connection.execute(OWN_WRITE)
         app.run(op, on=connection)
         assert connection.in_transaction
-        connection.commit() if keep else connection.rollback()
+        # By SQL: with autocommit=True the methods do nothing.
+        connection.execute("COMMIT" if keep else "ROLLBACK")
     finally:
         connection.close()
 

@@ -1,7 +1,8 @@
-"""The table of connection kinds. `play` runs a script, which is itself an operation, on each of them.
+"""The table of connection kinds. `play` runs a script, itself an operation, on each of them.
 
-A case is an ordinary function; its script runs blocking or awaiting, on our connection or on a caller's
-in every state of DESIGN's table. One `play` is one transaction, committed at its end.
+A case is an ordinary function; its script runs blocking or awaiting, on our connection or on a
+caller's in every state of the table in design/004. One `play` is one transaction, committed at its
+end.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import aiosqlite
 import pytest
@@ -21,14 +22,6 @@ from windlass.operation import Op, Steps, compose
 from windlass.store import Store
 
 T = TypeVar("T")
-
-
-class Play(Protocol):
-    """Run a script in one transaction of the kind under test, and commit."""
-
-    kind: str
-
-    def __call__(self, script: Callable[[], Steps[T]]) -> T: ...
 
 
 def hostile(path: Path) -> sqlite3.Connection:
@@ -79,40 +72,42 @@ KINDS = (
 )
 
 
-def make_play(kind: str, app: Windlass, database: Path) -> Play:
-    """The runner of one kind; each call opens, runs, commits and closes."""
+class Play:
+    """Run a script in one transaction of the kind under test, and commit."""
 
-    def blocking(op: Op[T]) -> T:
-        connection = OPEN[kind](database)
+    def __init__(self, kind: str, app: Windlass, database: Path) -> None:
+        self.kind = kind
+        self._app = app
+        self._database = database
+
+    def __call__(self, script: Callable[[], Steps[T]]) -> T:
+        op = compose("script", script)
+        if self.kind == "ours, blocking":
+            return self._app.run(op)
+        if self.kind == "ours, awaiting":
+            return asyncio.run(self._app.arun(op))
+        if self.kind.startswith("aiosqlite"):
+            return asyncio.run(self._awaiting(op))
+        return self._blocking(op)
+
+    def _blocking(self, op: Op[T]) -> T:
+        connection = OPEN[self.kind](self._database)
         try:
-            result = app.run(op, on=connection)
+            result = self._app.run(op, on=connection)
             connection.commit()
         finally:
             connection.close()
         return result
 
-    async def awaiting(op: Op[T]) -> T:
-        level: Any = None if "autocommit" in kind else ""
-        async with aiosqlite.connect(database, isolation_level=level) as connection:
-            if "writing" in kind:
+    async def _awaiting(self, op: Op[T]) -> T:
+        level: Any = None if "autocommit" in self.kind else ""
+        async with aiosqlite.connect(self._database, isolation_level=level) as connection:
+            if "writing" in self.kind:
                 await connection.execute("BEGIN IMMEDIATE")
                 await connection.execute("INSERT INTO mine DEFAULT VALUES")
-            result = await app.arun(op, on=connection)
+            result = await self._app.arun(op, on=connection)
             await connection.commit()
         return result
-
-    def play(script: Callable[[], Steps[T]]) -> T:
-        op = compose("script", script)
-        if kind == "ours, blocking":
-            return app.run(op)
-        if kind == "ours, awaiting":
-            return asyncio.run(app.arun(op))
-        if kind.startswith("aiosqlite"):
-            return asyncio.run(awaiting(op))
-        return blocking(op)
-
-    play.kind = kind  # type: ignore[attr-defined]
-    return play  # type: ignore[return-value]
 
 
 @pytest.fixture(params=KINDS)
@@ -122,9 +117,9 @@ def play(request: pytest.FixtureRequest, app: Windlass, database: Path) -> Itera
     connection.execute("CREATE TABLE mine (id INTEGER PRIMARY KEY)")
     connection.commit()
     connection.close()
-    yield make_play(request.param, app, database)
-    sqlite3.converters.pop("INTEGER", None)  # type: ignore[attr-defined]
-    sqlite3.converters.pop("TEXT", None)  # type: ignore[attr-defined]
+    yield Play(request.param, app, database)
+    sqlite3.converters.pop("INTEGER", None)
+    sqlite3.converters.pop("TEXT", None)
 
 
 @pytest.fixture

@@ -71,10 +71,17 @@ class Caller:
             self.sql("BEGIN")
 
     def commit(self) -> None:
-        self._finish(self.raw.commit())
+        self._end("COMMIT")
 
     def rollback(self) -> None:
-        self._finish(self.raw.rollback())
+        self._end("ROLLBACK")
+
+    def _end(self, word: str) -> None:
+        """With autocommit=True the methods do nothing: who begins by SQL also ends by SQL."""
+        if "autocommit=True" not in self.kind:
+            self._finish(getattr(self.raw, word.lower())())
+        elif self.in_transaction:
+            self.sql(word)
 
     def close(self) -> None:
         self._finish(self.raw.close())
@@ -101,12 +108,18 @@ class Caller:
     def settings(self) -> tuple[object, ...]:
         """All that an application sets on its connection."""
         driver = self.driver
-        return (
-            driver.isolation_level,
-            driver.row_factory,
-            driver.text_factory,
-            getattr(driver, "autocommit", None),
-        )
+
+        def read() -> tuple[object, ...]:
+            return (
+                driver.isolation_level,
+                driver.row_factory,
+                driver.text_factory,
+                getattr(driver, "autocommit", None),
+            )
+
+        settings: tuple[object, ...]
+        settings = self.wait(self.raw._execute(read)) if self._runner else read()
+        return settings
 
     def _finish(self, answer: Any) -> Any:
         return self.wait(answer) if inspect.isawaitable(answer) else answer
@@ -336,6 +349,7 @@ def test_E12_the_handle_of_a_job_rolled_back_never_shows_another(
     for method in ("refresh", "cancel", "retry", "result"):
         with pytest.raises(NotFound):
             caller.call(method, of=handle)
+    caller.rollback()
     clock.advance(0.001)
     ((other, _),) = app.run(app.store.enqueue([new("other")]))
     assert other.id == handle.id

@@ -11,7 +11,8 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def test_the_readme_runs(tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", README.read_text("utf-8"), re.M | re.S)
+    text = README.read_text("utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 2
     program = tmp_path / "readme.py"
     program.write_text("\n".join(blocks), "utf-8")

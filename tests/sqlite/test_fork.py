@@ -29,7 +29,8 @@ def in_child(work):
     pid = os.fork()
     if pid == 0:
         work()
-        sys.exit(0)
+        sys.stdout.flush()
+        os._exit(0)  # what it inherited is not its own to close
     assert os.waitpid(pid, 0) == (pid, 0)
 """
 

@@ -9,6 +9,7 @@ file.
 
 from __future__ import annotations
 
+import atexit
 import os
 import weakref
 from typing import Protocol
@@ -25,6 +26,8 @@ class Engine(Protocol):
         """Close what is idle; True if nothing is open any more."""
         ...
 
+    def close(self) -> None: ...
+
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _busy: set[str] = set()
@@ -32,7 +35,7 @@ _inherited: set[str] = set()
 
 
 def watch(engine: Engine) -> None:
-    """Let an engine's connections go before each fork."""
+    """Let an engine's connections go before each fork, and at the end of the process."""
     _engines.add(engine)
 
 
@@ -58,6 +61,12 @@ def _before() -> None:
 
 def _after_in_child() -> None:
     _inherited.update(_busy)
+
+
+@atexit.register
+def _at_exit() -> None:
+    for engine in list(_engines):
+        engine.close()
 
 
 if hasattr(os, "register_at_fork"):
