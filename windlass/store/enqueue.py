@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..errors import BlockerError, DuplicateKey
 from ..model import (
@@ -57,10 +58,27 @@ class Enqueue(Cascade):
             return []
         now = yield from self.now()
         next_id = yield from self.next_id()
+        order = _blockers_first(jobs)
+        answers: dict[int, Enqueued] = {}
+        for part in chunks(order):
+            next_id = yield from self._enqueue_part(jobs, part, answers, next_id, now)
+        if isinstance(order, range):
+            return list(answers.values())
+        return [answers[index] for index in range(len(jobs))]
+
+    def _enqueue_part(
+        self,
+        jobs: Sequence[NewJob],
+        part: Sequence[int],
+        answers: dict[int, Enqueued],
+        next_id: int,
+        now: int,
+    ) -> Steps[int]:
+        """Store some of a batch, as many as fit one statement; return the next free id."""
         placed: dict[int, Placed] = {}  # by index
         taken: dict[int, int] = {}  # index → chain that has the key
         keys: dict[tuple[str, str], Placed] = {}
-        for index in _blockers_first(jobs):
+        for index in part:
             job = jobs[index]
             if job.key is not None:
                 twin = keys.get((job.task, job.key))
@@ -68,20 +86,24 @@ class Enqueue(Cascade):
                 if holder is not None:
                     taken[index] = holder
                     continue
-            place = Placed(next_id, next_id, 0, job, _resolve(job, placed, taken))
+            place = Placed(next_id, next_id, 0, job, _resolve(job, answers, placed, taken))
             placed[index] = place
             if job.key is not None:
                 keys[job.task, job.key] = place
             next_id += 1
         records = yield from self.insert(list(placed.values()), now)
-        answers = {
-            index: Enqueued(record, True) for index, record in zip(placed, records, strict=True)
-        }
-        for index, chain_id in taken.items():
-            tail = yield from self.tail(chain_id)
-            assert tail is not None
-            answers[index] = Enqueued(tail, False)
-        return [answers[index] for index in range(len(jobs))]
+        if not taken:
+            answers.update(zip(part, [Enqueued(record, True) for record in records], strict=True))
+            return next_id
+        stored = dict(zip(placed, records, strict=True))
+        for index in part:
+            if index in stored:
+                answers[index] = Enqueued(stored[index], True)
+            else:
+                tail = yield from self.tail(taken[index])
+                assert tail is not None
+                answers[index] = Enqueued(tail, False)
+        return next_id
 
     def next_id(self) -> Steps[int]:
         """The id for the next new job; the writer lock keeps it ours until the commit."""
@@ -130,9 +152,7 @@ class Enqueue(Cascade):
                 )  # fmt: skip
                 jobs.append(row)
                 lives.append((state, job.queue, job.priority, place.id, 0, waits, run_at))
-                records.append(
-                    JobRecord._make((*row, state, 0, 0, 0, waits, run_at, *_NOTHING_YET))
-                )
+                records.append(_record((*row, state, 0, 0, 0, waits, run_at, *_NOTHING_YET)))
             if chains:
                 yield self.sql.insert_chains.many(CHAIN, chains)
             yield self.sql.insert_jobs.many(JOB, jobs)
@@ -147,6 +167,8 @@ class Enqueue(Cascade):
 
     def _blocker_states(self, placed: Sequence[Placed]) -> Steps[dict[int, ChainState]]:
         """State of every chain the new jobs wait for; refuse what cannot be waited for."""
+        if not any(place.blockers for place in placed):
+            return {}
         new = {place.id for place in placed if place.position == 0}
         wanted = {int_of(b.chain_id) for place in placed for b in place.blockers}
         states: dict[int, ChainState] = {}
@@ -225,6 +247,7 @@ class Enqueue(Cascade):
         )  # fmt: skip
 
 
+_record = partial(tuple.__new__, JobRecord)  # JobRecord._make without its check, for large batches
 _NOTHING_YET = (None,) * (len(JobRecord._fields) - 21)  # a new job has no claim and no attempt
 _PENDING, _SCHEDULED, _BLOCKED = int(Live.PENDING), int(Live.SCHEDULED), int(Live.BLOCKED)
 
@@ -264,7 +287,10 @@ def _run_at(job: NewJob, now: int) -> int:
 
 
 def _resolve(
-    job: NewJob, placed: Mapping[int, Placed], taken: Mapping[int, int]
+    job: NewJob,
+    answers: Mapping[int, Enqueued],
+    placed: Mapping[int, Placed],
+    taken: Mapping[int, int],
 ) -> Sequence[NewBlocker]:
     """Put chain ids in place of indexes into the batch; the same chain twice is refused."""
     if not job.blockers:
@@ -273,6 +299,8 @@ def _resolve(
     for blocker in job.blockers:
         if blocker.index is None:
             chain = int_of(blocker.chain_id)
+        elif blocker.index in answers:
+            chain = answers[blocker.index].record.chain_id
         elif blocker.index in placed:
             chain = placed[blocker.index].chain_id
         else:
@@ -283,10 +311,10 @@ def _resolve(
     return list(resolved.values())
 
 
-def _blockers_first(jobs: Sequence[NewJob]) -> list[int]:
+def _blockers_first(jobs: Sequence[NewJob]) -> Sequence[int]:
     """Order a batch so that each job comes after those it waits for; refuse a cycle."""
-    if not any(blocker.index is not None for job in jobs for blocker in job.blockers):
-        return list(range(len(jobs)))
+    if not any(job.blockers for job in jobs):
+        return range(len(jobs))
     waiting = {
         index: {b.index for b in job.blockers if b.index is not None}
         for index, job in enumerate(jobs)
