@@ -299,7 +299,7 @@ SELECT j.queue, j.task, a.outcome, count(*)
  GROUP BY 1, 2, 3;
 
 -- name: delete_attempts
-DELETE FROM {attempt} WHERE job_id IN (SELECT value FROM json_each(:jobs));
+DELETE FROM {attempt} WHERE job_id = :job_id;
 
 -- name: open_keys
 -- The whole keys of those of these jobs that are open: five probes each, never a scan.
@@ -320,10 +320,10 @@ DELETE FROM {key}
  WHERE task = (SELECT task FROM {chain} WHERE id = :chain_id) AND key = :key AND chain_id = :chain_id;
 
 -- name: delete_jobs
-DELETE FROM {job} WHERE id IN (SELECT value FROM json_each(:jobs));
+DELETE FROM {job} WHERE id = :id;
 
 -- name: delete_chains
-DELETE FROM {chain} WHERE id IN (SELECT value FROM json_each(:chains));
+DELETE FROM {chain} WHERE id = :id;
 
 -- name: fold_rollups
 -- Rows older than :before, made coarser: one per :unit minutes, without slots.

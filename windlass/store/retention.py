@@ -142,11 +142,11 @@ class Retention(Listing):
         if keys:
             yield self.sql.delete_keys.many(("chain_id", "key", "chain_id"), keys)
         yield self.sql.keep_job_id()
-        yield self.sql.delete_attempts(jobs=jobs)
+        yield self.sql.delete_attempts.many(("job_id",), [(id,) for id in ids])
         yield self.sql.delete_edges.many(("chain_id",), [(chain,) for chain in chains])
         yield self.sql.delete_edges_of_jobs.many(("job_id",), [(id,) for id in ids])
-        yield self.sql.delete_jobs(jobs=jobs)
-        yield self.sql.delete_chains(chains=listed)
+        yield self.sql.delete_jobs.many(("id",), [(id,) for id in ids])
+        yield self.sql.delete_chains.many(("id",), [(chain,) for chain in chains])
 
     def _close_live(self, ids: Sequence[int]) -> Steps[None]:
         """Take open jobs of deleted chains out of `live`, by their whole key."""
