@@ -163,7 +163,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place.mkdir(exist_ok=True)
     with (place / "made").open("a+") as mark:
         fcntl.flock(mark, fcntl.LOCK_EX)
-        if not mark.tell():
+        if not mark.seek(0, os.SEEK_END):  # after the lock: another process may have written
             make_databases(place)
             mark.write("yes")
     return place
