@@ -96,7 +96,7 @@ def look_at(holder: Holder) -> Holder:
     try:
         with open(f"/proc/{holder.pid}/cmdline", "rb") as file:
             words = file.read(4096).rstrip(b"\0").split(b"\0")
-        command = b" ".join(words).decode(errors="replace").strip() or None
+        command = " ".join(b" ".join(words).decode(errors="replace").split()) or None
         with open(f"/proc/{holder.pid}/stat", "rb") as file:
             # The name in brackets may itself contain spaces and brackets.
             stopped = file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
