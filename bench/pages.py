@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.seed import OUTPUT, Numbers, new_job, queue_names, seed
+from bench.seed import OUTPUT, Numbers, new_job, queue_names, register, seed
 from windlass import Windlass
 from windlass.model import Claimed, Ending, NewJob, Outcome
 
@@ -43,6 +43,7 @@ class Meter:
         seed(path, Numbers(pending=backlog))
         self.app = Windlass(f"sqlite:///{path}", durable=False)
         self.app.migrate()
+        self.worker = register(self.app)
         self.held: list[Claimed] = []
 
     def frames(self, work: Callable[[], int]) -> tuple[float, dict[str, float]]:
@@ -89,7 +90,9 @@ class Meter:
         store, queues = self.app.store, queue_names(1)
         for _ in range(number):
             endings = [Ending(held, Outcome.COMPLETED, output=OUTPUT) for held in self.held]
-            self.held = self.app.run(store.turn(1, "bench", queues, size, endings)).claimed
+            self.held = self.app.run(
+                store.turn(self.worker, "bench", queues, size, endings)
+            ).claimed
             assert len(self.held) == size
         return number * size
 

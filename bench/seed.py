@@ -81,6 +81,15 @@ def new_job(number: int, queues: int = 1) -> NewJob:
     return NewJob(TASK, ARGUMENTS, queue=f"queue{number % queues}", priority=number % PRIORITIES)
 
 
+def register(app: Windlass) -> int:
+    """Enter the worker "bench", whose turns are measured."""
+    return app.run(
+        app.store.register(
+            "bench", host="", pid=0, birth=None, version="", queues=[], concurrency=1, lease=2**50
+        )
+    )
+
+
 def seed(path: Path, numbers: Numbers, *, arguments: str = ARGUMENTS) -> None:
     """Create the database at a path that has none, and fill it."""
     app = Windlass(f"sqlite:///{path}")

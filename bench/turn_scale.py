@@ -27,7 +27,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.seed import OUTPUT, Numbers, new_job, queue_names, seed
+from bench.seed import OUTPUT, Numbers, new_job, queue_names, register, seed
 from windlass import Windlass
 from windlass.connections.sqlite3 import execute
 from windlass.model import Claimed, Ending, Outcome
@@ -56,12 +56,13 @@ class Lane:
         self.queues = queues
         self.names = queue_names(queues)
         self.app = Windlass(f"sqlite:///{path}", durable=durable)
+        self.worker = register(self.app)
         self.held: list[Claimed] = []
         self.number = 0
 
     def turn(self, room: int) -> Op[Turn]:
         endings = [Ending(held, Outcome.COMPLETED, output=OUTPUT) for held in self.held]
-        return self.app.store.turn(1, "bench", self.names, room, endings)
+        return self.app.store.turn(self.worker, "bench", self.names, room, endings)
 
     def round(self, size: int, cost: Cost | None = None) -> None:
         """Top up, then run turns of one size; the turns alone are timed."""

@@ -10,6 +10,7 @@ from typing import Any
 from windlass.model import Claimed, Ending, JobRecord, NewBlocker, NewJob, Outcome, State
 from windlass.operation import Op, Steps
 from windlass.store import Store
+from windlass.store.work import Turn
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -70,6 +71,13 @@ def claim(
     store: Store, room: int = 1, worker: int = 1, queues: Sequence[str] = ("default",)
 ) -> Steps[list[Claimed]]:
     return (yield from store.claim(worker, queues, room))
+
+
+def beat(store: Store, room: int) -> Steps[Turn]:
+    """One turn of worker "w", registered when it first takes one."""
+    known = [record.id for record in (yield from store.workers()) if record.name == "w"]
+    worker = known[0] if known else (yield from register(store, "w"))
+    return (yield from store.turn(worker, "w", ["default"], room))
 
 
 def put(store: Store, *jobs: NewJob) -> Steps[list[int]]:

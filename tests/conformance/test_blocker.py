@@ -15,6 +15,7 @@ from tests.conformance.conftest import Play
 from tests.kit import (
     HOUR,
     Clock,
+    beat,
     claim,
     completed,
     continued,
@@ -84,7 +85,7 @@ def test_B1_outputs_arrive_in_declared_order_on_every_attempt(play: Play, store:
         for id in (ids[1], ids[3], ids[2], ids[0]):
             yield from end(store, id, "completed")
         for attempt in (1, 2, 3):
-            turn = yield from store.turn(1, "w", ["default"], 5)
+            turn = yield from beat(store, 5)
             (held,) = turn.claimed
             assert (held.job_id, held.attempt, held.blockers) == (job, attempt, 4)
             assert [(b.position, b.chain_id, b.output) for b in turn.blockers[job]] == [
@@ -353,7 +354,7 @@ def test_B7_a_thousand_blockers_of_one_job_cost_ten_times_a_hundred(
         steps.append(
             machine_steps(
                 connection,
-                lambda: app.run(store.turn(1, "w", ["default"], 1), on=connection),
+                lambda: app.run(compose("beat", lambda: beat(store, 1)), on=connection),
             )
         )
         return steps
@@ -487,7 +488,7 @@ def test_B9_outputs_come_by_position_and_by_name_converted_to_what_is_asked(
         yield from store.complete(known, '"2030-01-02"')
         yield from store.complete(foreign, '{"n":1,"day":"2030-01-02"}')
         yield from store.complete(null, "null")
-        turn = yield from store.turn(1, "w", ["default"], 1)
+        turn = yield from beat(store, 1)
         return Blockers(turn.blockers[job], app.decode_output)
 
     seen = play(script)
@@ -517,7 +518,7 @@ def test_B9_a_failed_blocker_arrives_as_a_failure(play: Play, store: Store, app:
         yield from store.finish([replace(failed(held, "no space"), delay=None)])
         yield from store.cancel(unwanted, "changed my mind")
         yield from store.complete(good, "[1, 2]")
-        turn = yield from store.turn(1, "w", ["default"], 1)
+        turn = yield from beat(store, 1)
         return Blockers(turn.blockers[job], app.decode_output), ids
 
     seen, (broken, unwanted, _) = play(script)
@@ -548,7 +549,7 @@ def test_B9_a_chain_that_continued_gives_the_output_of_its_last_job(
         yield from store.finish([continued(held, new("day"))])
         (held,) = yield from claim(store)
         yield from store.finish([Ending(held, Outcome.COMPLETED, output='"2030-01-02"')])
-        turn = yield from store.turn(1, "w", ["default"], 1)
+        turn = yield from beat(store, 1)
         return Blockers(turn.blockers[job], app.decode_output)
 
     assert list(play(script)) == [date(2030, 1, 2)]

@@ -8,6 +8,7 @@ from tests.conformance.conftest import Play
 from tests.kit import (
     HOUR,
     Clock,
+    beat,
     claim,
     completed,
     continued,
@@ -85,7 +86,7 @@ def test_B6_under_policy_run_it_runs_and_sees_the_failure(
         yield from end(store, bad, how)
         assert (yield from states(store, job)) == ["blocked"]
         yield from end(store, good, "completed")
-        turn = yield from store.turn(1, "w", ["default"], 5)
+        turn = yield from beat(store, 5)
         assert [held.job_id for held in turn.claimed] == [job]
         (bad_end, good_end) = turn.blockers[job]
         assert bad_end.error is not None

@@ -14,6 +14,7 @@ from tests.kit import (
     HOUR,
     SECOND,
     Clock,
+    beat,
     claim,
     completed,
     continued,
@@ -21,13 +22,14 @@ from tests.kit import (
     machine_steps,
     new,
     put,
+    register,
     states,
 )
 from windlass import Windlass
 from windlass.errors import InvalidState, NotFound
 from windlass.graph import new_jobs
 from windlass.model import Claimed, State
-from windlass.operation import Steps
+from windlass.operation import Steps, compose
 from windlass.store import Store
 
 # ---- S1: not before its time
@@ -49,7 +51,7 @@ def test_S1_a_past_time_means_now(play: Play, store: Store, clock: Clock) -> Non
 
 def test_S1_a_job_does_not_start_before_its_time(play: Play, store: Store, clock: Clock) -> None:
     def turn() -> Steps[list[int]]:
-        return [job.job_id for job in (yield from store.turn(1, "w", ["default"], 10)).claimed]
+        return [job.job_id for job in (yield from beat(store, 10)).claimed]
 
     def script() -> Steps[None]:
         start = clock.time
@@ -66,11 +68,11 @@ def test_S1_a_job_does_not_start_before_its_time(play: Play, store: Store, clock
             ("scheduled", start + 10 * SECOND),
         ]
         clock.advance(9.999999)
-        first = yield from store.turn(1, "w", ["default"], 10)
+        first = yield from beat(store, 10)
         assert (first.claimed, first.promoted, first.next_due) == ([], 0, start + 10 * SECOND)
         # At its time, not a microsecond sooner; then by priority as ever.
         clock.advance(0.000001)
-        second = yield from store.turn(1, "w", ["default"], 10)
+        second = yield from beat(store, 10)
         assert [job.job_id for job in second.claimed] == [also, soon]
         assert (second.promoted, second.next_due) == (2, start + HOUR)
         clock.advance(3589.999999)
@@ -206,17 +208,18 @@ def test_S4_future_jobs_of_higher_priority_do_not_slow_the_claim_of_ready_ones(
         app.run(store.enqueue([new("ready")] * 3), on=connection)
 
         def turn() -> None:
-            beat = app.run(store.turn(1, "w", ["default", "other"], 2), on=connection)
-            assert [held.task for held in beat.claimed] == ["ready"] * 2
-            held.extend(beat.claimed)
+            two = app.run(store.turn(worker, "w", ["default", "other"], 2), on=connection)
+            assert [held.task for held in two.claimed] == ["ready"] * 2
+            held.extend(two.claimed)
 
         steps = machine_steps(connection, turn)
-        held.extend(app.run(store.turn(1, "w", ["default"], 1), on=connection).claimed)
+        held.extend(app.run(store.turn(worker, "w", ["default"], 1), on=connection).claimed)
         app.run(store.finish([completed(one) for one in held]), on=connection)
         held.clear()
         return steps
 
     held: list[Claimed] = []
+    worker = app.run(compose("register", lambda: register(store, "w")))
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         app.run(store.enqueue([new("later", delay=HOUR, priority=9)]), on=connection)
         empty = cost()

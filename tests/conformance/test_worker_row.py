@@ -200,3 +200,22 @@ def test_L4_jobs_of_a_worker_whose_row_is_gone_are_taken_back(
         assert "unknown" in (attempt.error or "")
 
     play(vanish)
+
+
+def test_L3_a_worker_that_was_swept_claims_nothing_until_it_registers_again(
+    play: Play, store: Store, clock: Clock
+) -> None:
+    """What it claimed would be lost at once, and count against jobs that did no harm."""
+
+    def wake_up() -> Steps[None]:
+        worker = yield from register(store)
+        clock.advance(31)
+        yield from store.sweep()
+        yield from store.enqueue([new()])
+        asleep = yield from store.turn(worker, "w1", ["default"], 5)
+        assert asleep.claimed == []
+        again = yield from register(store)
+        awake = yield from store.turn(again, "w1", ["default"], 5)
+        assert [job.attempt for job in awake.claimed] == [1]
+
+    play(wake_up)

@@ -32,7 +32,7 @@ from bench.seed import (
     queue_names,
     seed,
 )
-from tests.kit import completed
+from tests.kit import completed, register
 from windlass.connections.sqlite3 import execute
 from windlass.model import ChainState, Outcome, State
 from windlass.operation import Op, Steps, compose, drive
@@ -289,7 +289,8 @@ def turn() -> Op[Any]:
     def steps() -> Steps[None]:
         held = yield from STORE.claim(1, QUEUES, 10)
         assert len(held) == 10
-        after = yield from STORE.turn(1, "w", QUEUES, 10, [completed(job) for job in held])
+        worker = yield from register(STORE, "w")
+        after = yield from STORE.turn(worker, "w", QUEUES, 10, [completed(job) for job in held])
         assert len(after.finished.accepted) == len(after.claimed) == 10
 
     return compose("turn", steps)

@@ -87,13 +87,15 @@ UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blocke
 
 -- name: find_pending
 -- The next jobs in order of claiming. For each queue a range of the clustered key, stopped as soon as
--- :room rows are found; never a sort of the backlog. A paused queue is left out.
+-- :room rows are found; never a sort of the backlog. A paused queue is left out. A worker that gives its
+-- name must still be registered: what a swept one claims would count as lost.
 SELECT r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.task, j.arguments,
        r.used, r.lost, j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at,
        :now
   FROM (SELECT job_id, attempt, queue, priority, used, lost
           FROM {live}
          WHERE state = 0
+           AND (:name IS NULL OR EXISTS (SELECT 1 FROM {worker} WHERE id = :worker AND name = :name))
            AND queue IN (SELECT value FROM json_each(:queues)
                           WHERE value NOT IN (SELECT name FROM {queue}))
          ORDER BY priority DESC, job_id

@@ -75,13 +75,15 @@ class Work(Finish):
     ) -> Op[Turn]:  # fmt: skip
         """Promote what is due, finish what ended, claim what fits: one transaction.
 
+        A worker that was swept meanwhile finishes and claims nothing; its renewal tells it.
+
         Only a turn that finishes something must survive a power cut; the others may be lost.
         """
 
         def steps() -> Steps[Turn]:
             promoted = yield from self.promote()
             finished = yield from self.finish(endings, name, worker)
-            claimed = yield from self.claim(worker, queues, room)
+            claimed = yield from self.claim(worker, queues, room, name)
             waited = [job.job_id for job in claimed if job.blockers]
             blockers = yield from self.blockers(waited)
             next_due = None
@@ -92,15 +94,20 @@ class Work(Finish):
         return compose("turn", steps, durable=bool(endings))
 
     @operation(durable=False)
-    def claim(self, worker: int, queues: Sequence[str], room: int) -> Steps[list[Claimed]]:
+    def claim(
+        self, worker: int, queues: Sequence[str], room: int, name: str | None = None
+    ) -> Steps[list[Claimed]]:
         """Take up to `room` pending jobs: higher priority first, then age. Paused queues give none.
 
-        Each claim gives out the job's next attempt number, which is never given out again.
+        Each claim gives out the job's next attempt number, which is never given out again. A
+        worker that gives its name and is no longer registered under it claims nothing.
         """
         if room <= 0 or not queues:
             return []
         now = yield from self.now()
-        rows = yield self.sql.find_pending(now=now, queues=as_json(queues), room=room)
+        rows = yield self.sql.find_pending(
+            now=now, worker=worker, name=name, queues=as_json(queues), room=room
+        )
         if not rows:
             return []
         claimed = sorted(map(Claimed._make, rows), key=_claim_order)
