@@ -20,10 +20,7 @@ Edge = tuple[str, str | None]
 
 @pytest.fixture
 def errors() -> Module:
-    path = PACKAGE / "errors.py"
-    if not path.exists():
-        pytest.skip("there is no windlass/errors.py")
-    return Module(path)
+    return Module(PACKAGE / "errors.py")
 
 
 def test_the_drawn_errors_are_the_defined_errors(errors: Module) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -179,8 +178,6 @@ attempt(lambda: app.counts()["default"])
 attempt(lambda: app.add.enqueue(2).id)
 """
 
-needs_users = pytest.mark.skipif(sys.platform == "win32", reason="needs users")
-
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
@@ -209,7 +206,6 @@ def as_nobody(database: Path, tmp_path: Path, *arguments: object) -> list[str]:
     return run(NOBODY, database, tmp_path / "warm.db", *arguments).splitlines()
 
 
-@needs_users
 def test_Q6_a_read_only_file_can_be_read_and_says_why_it_cannot_be_written(
     stored: Path, tmp_path: Path
 ) -> None:
@@ -221,7 +217,6 @@ def test_Q6_a_read_only_file_can_be_read_and_says_why_it_cannot_be_written(
     assert rows(stored, "SELECT count(*) FROM windlass_job") == [(1,)]
 
 
-@needs_users
 def test_Q6_a_read_only_folder_says_so(stored: Path, tmp_path: Path) -> None:
     stored.chmod(0o666)
     stored.parent.chmod(0o555)
@@ -229,7 +224,6 @@ def test_Q6_a_read_only_folder_says_so(stored: Path, tmp_path: Path) -> None:
         assert answer.startswith(f"ReadOnlyDatabase False {stored} cannot be written by user ")
 
 
-@needs_users
 def test_Q6_a_new_file_in_a_read_only_folder_says_so(folder: Path, tmp_path: Path) -> None:
     folder.chmod(0o555)
     for answer in as_nobody(folder / "app.db", tmp_path):
@@ -237,7 +231,6 @@ def test_Q6_a_new_file_in_a_read_only_folder_says_so(folder: Path, tmp_path: Pat
     assert list(folder.iterdir()) == []
 
 
-@needs_users
 def test_Q6_tables_that_cannot_be_made_in_a_read_only_file_say_so(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-
-import pytest
 
 from tests.kit import rows
 from tests.sqlite.crew import run
-
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 # Scripts run in an interpreter of their own: a test's process has threads.
 FORKED = """

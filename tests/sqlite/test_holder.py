@@ -19,7 +19,6 @@ from windlass import Job, Windlass
 from windlass.errors import StoreUnavailable, WriterBusy
 from windlass.task import Task
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no baton on Windows")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 # An operation that stays in its transaction until it is told to go on.

@@ -28,7 +28,6 @@ from windlass.sqlite.lock import WriterLock
 ROOT = Path(__file__).resolve().parents[2]
 FAR = 30.0
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no baton on Windows")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 WINDLASS = """
@@ -457,7 +456,6 @@ def test_q12_a_foreign_writer_is_waited_for(
     assert windlass.hear() == "holding"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_q5_after_fork_the_child_has_a_baton_of_its_own(database: Path) -> None:
     with start(FORK, database) as other:
         assert other.hear() == "windlass True parent"
@@ -487,7 +485,6 @@ def test_two_locks_of_one_process_take_turns(
     other.close()
 
 
-@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="needs /dev/fd")
 def test_no_descriptor_is_left_open(database: Path, connection: sqlite3.Connection) -> None:
     def turn() -> None:
         lock = WriterLock(database)
