@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from .errors import InvalidSetting
 from .graph import next_job
 from .job import AtLeast, Attempt, Chain, Job, Page, WorkerInfo
 from .model import BlockerRecord, ChainState, DependentRecord, NewJob, Outcome, State
+from .moment import instant
 from .operation import Op
 from .store.listing import ChainFilter, Found, JobFilter
 from .store.retention import Ages
@@ -31,7 +32,6 @@ E = TypeVar("E", State, Outcome, ChainState)
 MOST_LISTED = 10_000
 BULK_PAGE = 200
 VACUUM_PAGES = 1000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class JobsWhere(TypedDict, total=False):
@@ -436,7 +436,7 @@ def _micros(value: datetime | None, name: str) -> int | None:
         return None
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise InvalidSetting(f"{name}= is a datetime with a time zone")
-    return (value - _EPOCH) // timedelta(microseconds=1)
+    return instant(value)
 
 
 def _counted(

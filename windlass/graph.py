@@ -7,7 +7,8 @@ from typing import Any
 
 from .errors import InvalidSetting
 from .model import NewBlocker, NewJob
-from .task import Call, Next, check_name, instant
+from .moment import instant
+from .task import Call, Next, check_name
 
 
 def new_jobs(calls: Sequence[Call[Any]], on: object = None) -> list[NewJob]:

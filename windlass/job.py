@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from .errors import ChainCancelled, ChainFailed, WaitTimeout
@@ -24,6 +24,7 @@ from .model import (
     State,
     WorkerRecord,
 )
+from .moment import moment, moment_or_none
 from .operation import Op, Steps, compose
 
 if TYPE_CHECKING:
@@ -32,12 +33,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def moment(micros: int | None) -> datetime | None:
-    """Microseconds as an aware datetime in UTC."""
-    return None if micros is None else _EPOCH + timedelta(microseconds=micros)
 
 
 class Home(Protocol):
@@ -240,23 +235,23 @@ class Job(Generic[T_co]):
 
     @property
     def created_at(self) -> datetime:
-        return cast(datetime, moment(self._record.created_at))
+        return moment(self._record.created_at)
 
     @property
     def run_at(self) -> datetime | None:
         """When it is due; None once it has ended."""
-        return moment(self._record.run_at)
+        return moment_or_none(self._record.run_at)
 
     @property
     def started_at(self) -> datetime | None:
         record = self._record
-        return moment(
+        return moment_or_none(
             record.claimed_at if record.live_state is not None else record.last_started_at
         )
 
     @property
     def ended_at(self) -> datetime | None:
-        return None if self.state.open else moment(self._record.last_ended_at)
+        return None if self.state.open else moment_or_none(self._record.last_ended_at)
 
     @property
     def worker(self) -> str | None:
@@ -333,11 +328,11 @@ class Chain:
 
     @property
     def created_at(self) -> datetime:
-        return cast(datetime, moment(self._record.created_at))
+        return moment(self._record.created_at)
 
     @property
     def ended_at(self) -> datetime | None:
-        return moment(self._record.ended_at)
+        return moment_or_none(self._record.ended_at)
 
     @property
     def trace(self) -> str | None:
@@ -377,8 +372,8 @@ class Attempt:
             record.number,
             record.outcome,
             record.worker,
-            moment(record.started_at),
-            moment(record.ended_at),
+            moment_or_none(record.started_at),
+            moment_or_none(record.ended_at),
             record.error,
             _progress(record.progress, record.progress_text),
             record.ended_by,
@@ -409,8 +404,8 @@ class WorkerInfo:
             record.version,
             tuple(json.loads(record.queues)),
             record.concurrency,
-            cast(datetime, moment(record.started_at)),
-            cast(datetime, moment(record.seen_at)),
+            moment(record.started_at),
+            moment(record.seen_at),
         )
 
 

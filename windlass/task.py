@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -23,6 +23,7 @@ from typing import (
 
 from .errors import InvalidSetting, InvalidTask
 from .model import NewBlocker, NewJob, Policy
+from .moment import instant
 from .retry import Backoff, Seconds, micros
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ R_co = TypeVar("R_co", covariant=True)
 T_co = TypeVar("T_co", covariant=True)
 
 _TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 POLICIES = {"fail": Policy.FAIL, "wait": Policy.WAIT, "run": Policy.RUN}
 MOST_PRIORITY = 2**31 - 1
 MOST_ATTEMPTS = 2**31 - 1
@@ -373,11 +373,6 @@ class Tasks:
             raise InvalidTask(
                 f"there is a task named {name} already; give one of them another name="
             )
-
-
-def instant(moment: datetime) -> int:
-    """An aware datetime as microseconds."""
-    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def check_name(value: object, what: str) -> None:

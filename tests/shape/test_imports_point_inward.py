@@ -20,6 +20,7 @@ RINGS: dict[str, frozenset[str]] = {
             "errors",
             "graph",
             "model",
+            "moment",
             "operation",
             "payload",
             "retry",
