@@ -1,4 +1,4 @@
-"""Fill a database with jobs in every state, quickly, in the real schema.
+"""Fill a database with jobs in every state, quickly, in the real schema of either engine.
 
 Straight into the tables: a million jobs of each kind take seconds, where enqueueing, running and
 finishing them would take an hour. Used by the measurements and by the tests of query plans.
@@ -8,17 +8,20 @@ running for long. What cannot be claimed has a higher priority than what can, so
 looked at it would pay for it.
 
     python -m bench.seed app.db --each 100000 --queues 5
+    python -m bench.seed postgresql://me@host/empty --each 100000
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sqlite3
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -102,23 +105,40 @@ def seed(path: Path, numbers: Numbers, *, arguments: str = ARGUMENTS) -> None:
         connection.execute("PRAGMA cache_size = -200000")
         connection.execute("BEGIN")
         for kind, first, last in numbers.spans():
-            _insert(connection, kind, first, last, numbers, arguments)
+            values, statements = _rows(kind, first, last, numbers, arguments)
+            for text in statements:
+                connection.execute(fill_names(SPAN + text, PREFIX), values)
         connection.execute("COMMIT")
         connection.execute("PRAGMA journal_mode = WAL")
     finally:
         connection.close()
 
 
-def _insert(
-    connection: sqlite3.Connection,
-    kind: str,
-    first: int,
-    last: int,
-    numbers: Numbers,
-    arguments: str,
-) -> None:
+def seed_postgres(url: str, numbers: Numbers, *, arguments: str = ARGUMENTS) -> None:
+    """Create the tables in a database that has none, and fill them; nothing is analyzed."""
+    import psycopg  # only where it is used: SQLite needs no driver
+
+    app = Windlass(url)
+    app.migrate()
+    app.close()
+    last = 0
+    with psycopg.ClientCursor(psycopg.connect(url)) as cursor, cursor.connection:
+        for kind, first, last in numbers.spans():  # noqa: B007 - the last of the last is used
+            values, statements = _rows(kind, first, last, numbers, arguments)
+            for text in statements:
+                filled = fill_names(POSTGRES_SPAN + text, PREFIX, "public")
+                filled = re.sub(r"(?<!:):(\w+)", r"%(\1)s", filled.replace("%", "%%"))
+                cursor.execute(filled.encode(), values)
+        if last:
+            cursor.execute("SELECT setval(%s, %s)", [f"public.{PREFIX}job_ids", last])
+
+
+def _rows(
+    kind: str, first: int, last: int, numbers: Numbers, arguments: str
+) -> tuple[dict[str, Any], list[str]]:
+    """The statements that make the rows of one kind, and their parameters."""
     now = time.time_ns() // 1000
-    values = {
+    values: dict[str, Any] = {
         "first": first,
         "last": last,
         "queues": numbers.queues,
@@ -141,17 +161,20 @@ def _insert(
         values["chain"] = numbers.finished + 1 if numbers.scheduled else first
         values["chains"] = max(numbers.scheduled, 1)
         statements.append(BLOCKERS)
-    for text in statements:
-        connection.execute(fill_names(SPAN + text, PREFIX), values)
+    return values, statements
 
 
+# One row for each id; beside it the statements below are the same for both engines.
 SPAN = """
 WITH RECURSIVE span(id) AS (SELECT :first UNION ALL SELECT id + 1 FROM span WHERE id < :last)
+"""
+POSTGRES_SPAN = """
+WITH span(id) AS (SELECT * FROM generate_series(:first::bigint, :last::bigint))
 """
 LANE = f"'queue' || (id % :queues), id % {PRIORITIES} + :above"
 CHAINS = """
 INSERT INTO {chain} (id, task, state, created_at, ended_at)
-SELECT id, :task, :ended, :now, iif(:ended, :now, NULL) FROM span
+SELECT id, :task, :ended, :now, CASE WHEN :ended = 1 THEN :now END FROM span
 """
 JOBS = f"""
 INSERT INTO {{job}} (id, chain_id, position, task, queue, priority, max_attempts, blockers, policy,
@@ -180,16 +203,20 @@ SELECT :chain + (id - :first) % :chains, id, 0 FROM span
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fill a new database with jobs in every state.")
-    parser.add_argument("path", type=Path)
+    parser.add_argument("place", help="a file, or the URL of an empty PostgreSQL database")
     parser.add_argument("--each", type=int, default=100_000, help="jobs of each kind")
     parser.add_argument("--queues", type=int, default=1)
     options = parser.parse_args()
-    if options.path.exists():
-        parser.error(f"{options.path} exists")
+    numbers = Numbers.each(options.each, options.queues)
     begin = time.perf_counter()
-    seed(options.path, Numbers.each(options.each, options.queues))
-    size = options.path.stat().st_size / 1e6
-    print(f"{5 * options.each} jobs, {size:.0f} MB, {time.perf_counter() - begin:.1f} s")
+    if options.place.startswith(("postgresql:", "postgres:")):
+        seed_postgres(options.place, numbers)
+    else:
+        path = Path(options.place)
+        if path.exists():
+            parser.error(f"{path} exists")
+        seed(path, numbers)
+    print(f"{5 * options.each} jobs, {time.perf_counter() - begin:.1f} s")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ which are a count and know no noise. Wall time has in it the rests that turns le
     python -m bench.turn_scale               # about five minutes, most of it filling 2 × 2.3 GB
     python -m bench.turn_scale --quick       # 100,000 instead of a million; under a minute
     python -m bench.turn_scale --keep DIR    # fill the databases once, in DIR, and use them again
+
+The same on PostgreSQL: bench/postgres_turn_scale.py.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,12 +54,11 @@ class Cost:
 class Lane:
     """One database under test: its claimed jobs, and as many new ones as were finished."""
 
-    def __init__(self, path: Path, queues: int, *, durable: bool) -> None:
-        self.path = path
+    def __init__(self, app: Windlass, queues: int) -> None:
+        self.app = app
         self.queues = queues
         self.names = queue_names(queues)
-        self.app = Windlass(f"sqlite:///{path}", durable=durable)
-        self.worker = register(self.app)
+        self.worker = register(app)
         self.held: list[Claimed] = []
         self.number = 0
 
@@ -64,15 +66,20 @@ class Lane:
         endings = [Ending(held, Outcome.COMPLETED, output=OUTPUT) for held in self.held]
         return self.app.store.turn(self.worker, "bench", self.names, room, endings)
 
+    def cpu(self) -> float:
+        """Seconds of CPU used so far."""
+        return time.process_time()
+
     def round(self, size: int, cost: Cost | None = None) -> None:
         """Top up, then run turns of one size; the turns alone are timed."""
         turns = JOBS[size] // size
         self.held = self.app.run(self.turn(size)).claimed
         gc.collect()
-        cpu, wall = time.process_time(), time.perf_counter()
+        cpu, wall = self.cpu(), time.perf_counter()
         for _ in range(turns):
             self.held = self.app.run(self.turn(size)).claimed
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        wall = time.perf_counter() - wall
+        cpu = self.cpu() - cpu
         assert len(self.held) == size
         self.app.run(self.turn(0))
         self.held = []
@@ -85,6 +92,16 @@ class Lane:
         batch = [new_job(self.number + n, self.queues) for n in range(jobs)]
         self.number += jobs
         self.app.run(self.app.store.enqueue(batch))
+
+    def steps(self, size: int) -> float:
+        """How much one turn does, per job, by a count that knows no noise."""
+        raise NotImplementedError
+
+
+class SqliteLane(Lane):
+    def __init__(self, path: Path, queues: int, *, durable: bool) -> None:
+        self.path = path
+        super().__init__(Windlass(f"sqlite:///{path}", durable=durable), queues)
 
     def steps(self, size: int) -> float:
         """Steps of the virtual machine per job of one turn, which is rolled back: nobody saw it."""
@@ -111,12 +128,11 @@ class Lane:
         return counted / size
 
 
-def compare(
-    small: Path, large: Path, queues: int, rounds: int, *, durable: bool
-) -> list[list[str]]:
-    """Both databases in alternating rounds; a row of the table for each size of turn."""
-    lanes = [Lane(path, queues, durable=durable) for path in (small, large)]
+def compare(lanes: Sequence[Lane], rounds: int) -> list[list[str]]:
+    """A small and a large database in alternating rounds; a row for each size of turn."""
     costs = {(size, n): Cost() for size in SIZES for n in range(len(lanes))}
+    # Counted first: how many dead rows lie about later depends on when they are cleared away.
+    steps = {(size, n): lane.steps(size) for size in SIZES for n, lane in enumerate(lanes)}
     for lane in lanes:
         for size in SIZES:
             lane.round(size)
@@ -127,7 +143,6 @@ def compare(
     rows = []
     for size in SIZES:
         a, b = costs[size, 0], costs[size, 1]
-        steps = [lane.steps(size) for lane in lanes]
         ratios = [
             measure(b_times) / measure(a_times)
             for a_times, b_times in ((a.wall, b.wall), (a.cpu, b.cpu))
@@ -140,7 +155,7 @@ def compare(
             f"**{ratios[0]:.2f}** / {ratios[1]:.2f}",
             f"{min(a.cpu):.1f} → {min(b.cpu):.1f}",
             f"**{ratios[2]:.2f}** / {ratios[3]:.2f}",
-            f"{steps[0]:.1f} → {steps[1]:.1f}",
+            f"{steps[size, 0]:.1f} → {steps[size, 1]:.1f}",
         ])  # fmt: skip
     for lane in lanes:
         lane.app.close()
@@ -198,7 +213,8 @@ def main() -> None:
                         analyze(path)
                 for durable in (False, True):
                     level = "FULL" if durable else "NORMAL"
-                    for row in compare(paths[0], paths[1], queues, rounds, durable=durable):
+                    lanes = [SqliteLane(path, queues, durable=durable) for path in paths]
+                    for row in compare(lanes, rounds):
                         print(
                             f"| {queues} | {level} | {statistics} | {' | '.join(row)} |", flush=True
                         )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windlass.model import Claimed, Ending, JobRecord, NewBlocker, NewJob, Outcome, State
 from windlass.operation import Op, Steps
 from windlass.store import Store
 from windlass.store.work import Turn
+
+if TYPE_CHECKING:
+    from tests.database import Database
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -108,25 +111,10 @@ def finish_all(store: Store) -> Steps[list[int]]:
     return ran
 
 
-def machine_steps(connection: sqlite3.Connection, work: Callable[[], object]) -> int:
-    """What some work costs in steps of SQLite's machine: the same number on any host."""
-    steps = 0
-
-    def count() -> int:
-        nonlocal steps
-        steps += 1
-        return 0
-
-    connection.set_progress_handler(count, 1)
-    try:
-        work()
-    finally:
-        connection.set_progress_handler(None, 1)
-    return steps
-
-
-def rows(database: Path, text: str, *params: Any) -> list[tuple[Any, ...]]:
+def rows(database: Path | Database, text: str, *params: Any) -> list[tuple[Any, ...]]:
     """Look at the tables with plain SQL, past the library."""
+    if not isinstance(database, Path):
+        return database.rows(text, *params)
     connection = sqlite3.connect(database, isolation_level=None)
     try:
         return connection.execute(text, params).fetchall()

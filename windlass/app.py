@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .connections import Connection
+from .engine import open_engine
 from .errors import InvalidSetting, InvalidTask, SchemaMismatch, SchemaMissing
 from .face import Face
 from .graph import new_jobs
@@ -22,7 +23,6 @@ from .model import Enqueued, NewJob
 from .operation import Op
 from .retry import Seconds, micros
 from .sql import check_prefix
-from .sqlite.engine import SqliteEngine
 from .store.retention import Ages
 from .task import Call, Task, Tasks, check_name
 
@@ -39,7 +39,9 @@ class Windlass(Face):
 
     Opens lazily and creates its tables on first use, unless migrate=False. `durable=False` lets
     a power cut take the last commits (never a kill), for speed. Retention: how long ended chains
-    are kept, None for ever.
+    are kept, None for ever. On PostgreSQL: `schema` holds the tables, `notify` tells workers of new
+    jobs at once, `connections` is the most this process opens for operations of its own, and
+    `pooler` says that the URL leads to a pooler in transaction mode: nothing is prepared there.
     """
 
     def __init__(
@@ -47,9 +49,13 @@ class Windlass(Face):
         url: str | None = None,
         *,
         prefix: str = "windlass_",
+        schema: str = "public",
         lock_timeout: Seconds = 5.0,
         migrate: bool = True,
         durable: bool = True,
+        notify: bool = True,
+        connections: int = 10,
+        pooler: bool = False,
         payload_limit: int = 1024 * 1024,
         keep_completed: Seconds | None = timedelta(days=7),
         keep_failed: Seconds | None = timedelta(days=30),
@@ -74,11 +80,12 @@ class Windlass(Face):
             raise InvalidSetting("lock_timeout cannot be negative")
         if payload_limit < 1:
             raise InvalidSetting("payload_limit is a number of bytes from 1")
-        if self.url.startswith(("postgresql:", "postgres:")):
-            raise InvalidSetting("PostgreSQL is not supported by this release yet: use sqlite:///")
-        self.engine = SqliteEngine(
-            self.url, prefix=check_prefix(prefix), lock_timeout=patience, durable=durable,
-            clock=clock,
+        if connections < 1:
+            raise InvalidSetting("connections is a number from 1")
+        self.engine = open_engine(
+            self.url, prefix=check_prefix(prefix), schema=check_prefix(schema, "schema"),
+            lock_timeout=patience, durable=durable, notify=notify, connections=connections,
+            pooler=pooler, clock=clock,
         )  # fmt: skip
 
     @property
@@ -194,7 +201,7 @@ class Windlass(Face):
 
         `after` names the newest migration the database has already.
         """
-        return self.engine.migrations.text(after)
+        return self.engine.migrations.text(self.store.sql, after)
 
     def close(self) -> None:
         """Close the connections of this process; using the app again opens new ones."""

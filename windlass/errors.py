@@ -19,6 +19,7 @@ WindlassError
         StoreUnavailable
             WriterBusy
             DiskFull
+        CommitUnknown
         ReadOnlyDatabase
         DatabaseReplaced
         UnsafeFileSystem
@@ -123,8 +124,12 @@ class DiskFull(StoreUnavailable):
     """No space for the database; work goes on by itself when there is."""
 
 
+class CommitUnknown(StoreError):
+    """The connection was lost during the commit: it may have happened or not."""
+
+
 class ReadOnlyDatabase(StoreError):
-    """The database file, or its folder, cannot be written by this process."""
+    """The database cannot be written by this process."""
 
 
 class DatabaseReplaced(StoreError):

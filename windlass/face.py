@@ -23,7 +23,7 @@ from .task import Next, Tasks
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from .sqlite.engine import SqliteEngine
+    from .engine import Engine
     from .store import Store
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class ChainsWhere(TypedDict, total=False):
 class Face(Tasks):
     """Everything one does with jobs that exist."""
 
-    engine: SqliteEngine
+    engine: Engine
     payload_limit: int
     _ages: Ages
 

@@ -158,6 +158,13 @@ class Claimed(NamedTuple):
     claimed_at: int
 
 
+def storable(text: str | None) -> str | None:
+    """Text that every database takes: what went wrong must be recorded, whatever it says."""
+    if text is None or text.isprintable():
+        return text
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
 @dataclass(slots=True)
 class Ending:
     """How one claimed attempt ended, to be recorded by `finish`.
@@ -176,14 +183,21 @@ class Ending:
     started: bool = True
     next: NewJob | None = None
 
+    def __post_init__(self) -> None:
+        self.error = storable(self.error)
+
 
 @dataclass(slots=True)
 class Finished:
-    """What `finish` did: which endings were accepted, and how many jobs wait for fewer now."""
+    """What `finish` did: which endings were accepted, and how many jobs wait for fewer now.
+
+    Those that are postponed touch what somebody else holds: nothing was done, try them again.
+    """
 
     accepted: list[int] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
     freed: int = 0
+    postponed: list[int] = field(default_factory=list)
 
 
 class JobRecord(NamedTuple):

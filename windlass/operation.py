@@ -7,7 +7,7 @@ source serves blocking and awaiting callers, our connections and theirs. Compose
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -24,17 +24,25 @@ Execute = Callable[[Statement], list[Row]]
 class Op(Generic[T]):
     """An operation ready to run, as often as need be: a retry begins it anew.
 
-    `reads`: it changes nothing. `durable`: its commit must survive a power cut.
+    `reads`: it changes nothing. `durable`: its commit must survive a power cut. `single`: it is
+    one statement, and as atomic as that.
     """
 
-    __slots__ = ("_begin", "_used", "durable", "name", "reads")
+    __slots__ = ("_begin", "_used", "durable", "name", "reads", "single")
 
     def __init__(
-        self, name: str, begin: Callable[[], Steps[T]], *, reads: bool, durable: bool
+        self,
+        name: str,
+        begin: Callable[[], Steps[T]],
+        *,
+        reads: bool,
+        durable: bool,
+        single: bool = False,
     ) -> None:
         self.name = name
         self.reads = reads
         self.durable = durable
+        self.single = single
         self._begin = begin
         self._used = False
 
@@ -78,10 +86,59 @@ def operation(
 
 
 def compose(
-    name: str, begin: Callable[[], Steps[T]], *, reads: bool = False, durable: bool = True
+    name: str,
+    begin: Callable[[], Steps[T]],
+    *,
+    reads: bool = False,
+    durable: bool = True,
+    single: bool = False,
 ) -> Op[T]:
     """Make an operation of any generator function: several steps, one transaction."""
-    return Op(name, begin, reads=reads, durable=durable)
+    return Op(name, begin, reads=reads, durable=durable, single=single)
+
+
+def enclose(
+    op: Op[T],
+    before: Sequence[Statement] = (),
+    after: Sequence[Statement] = (),
+    undo: Sequence[Statement] = (),
+) -> Op[T]:
+    """The operation with statements around it; when it fails, `undo` runs instead of `after`."""
+
+    def steps() -> Steps[T]:
+        for statement in before:
+            yield statement
+        try:
+            result = yield from op
+        except BaseException:
+            try:
+                for statement in undo:
+                    yield statement
+            except Exception:  # the connection is gone; the first error says why
+                pass
+            raise
+        for statement in after:
+            yield statement
+        return result
+
+    return Op(op.name, steps, reads=op.reads, durable=op.durable)
+
+
+async def adrive(op: Op[T], execute: Callable[[Statement], Awaitable[list[Row]]]) -> T:
+    """`drive` for drivers that await."""
+    steps: Generator[Statement, Any, T] = iter(op)
+    try:
+        statement = next(steps)
+        while True:
+            try:
+                rows = await execute(statement)
+            except BaseException as error:
+                statement = steps.throw(error)
+            else:
+                statement = steps.send(rows)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 def drive(op: Op[T], execute: Execute) -> T:

@@ -14,23 +14,37 @@ from .errors import InvalidSetting
 
 Scalar = str | int | float | bytes | None
 Row = tuple[Scalar, ...]
+Copy = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 TABLES = (
     "job", "live", "attempt", "chain", "key", "blocker",
     "worker", "queue", "rollup", "mark", "migration",
 )  # fmt: skip
 VIEWS = ("jobs", "attempts", "chains")
+SEQUENCES = ("job_ids", "worker_ids")
+STATES = range(5)  # of a row in `live`
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"--[^\n]*")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+_RECORDS = re.compile(r"json_to_recordset\(:rows::json\)\s+AS r\(([^()]*)\)")
+_COPYABLE = re.compile(
+    r"INSERT INTO (\S+) \(([^()]*)\)\s+SELECT ([^()]*?)\s+FROM json_to_recordset\("
+)
 
 
 class Query:
-    """One named statement of an engine, its parameters in order of appearance."""
+    """One named statement of an engine, its parameters in order of appearance.
 
-    __slots__ = ("name", "names", "order", "qmark", "text", "width")
+    `qmark` and `format` are the text for drivers that write ? and %s. A statement whose state is
+    a literal has one text for each; calling it with state= chooses.
+    """
+
+    __slots__ = (
+        "_picks", "copy", "format", "name", "names", "order", "qmark", "records", "states", "text",
+        "width",
+    )  # fmt: skip
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -38,32 +52,53 @@ class Query:
         self.order = tuple(_PARAMETER.findall(text))
         self.names = frozenset(self.order)
         self.qmark = _PARAMETER.sub("?", text)
+        self.format = _PARAMETER.sub("%s", text.replace("%", "%%"))
         self.width: int | None = None  # columns of the result, learnt by a connection that asks
+        types = _record_types(text)
+        self.records = frozenset(types)  # columns of the one JSON parameter that holds many rows
+        self.copy = _copy(text, types) if types else None
+        self._picks: dict[tuple[str, ...], tuple[tuple[str, int], ...]] = {}
+        self.states: tuple[Query, ...] = ()
+        if "{state}" in text:
+            self.states = tuple(Query(name, text.replace("{state}", str(n))) for n in STATES)
+            self.names |= {"state"}
 
     def __call__(self, **params: Scalar) -> Statement:
         if params.keys() != self.names:
             raise TypeError(f"{self.name} takes {sorted(self.names)}, not {sorted(params)}")
+        if self.states:
+            state = params.pop("state")
+            assert isinstance(state, int)
+            return self.states[state](**params)
         return Statement(self, tuple([params[name] for name in self.order]))
 
     def many(self, columns: tuple[str, ...], rows: Sequence[Row]) -> Statement:
         """The same statement once for each row; nothing comes back."""
-        self._check(columns)
-        return Statement(self, (), rows)
+        return Statement(self, (), rows, picks=self._check(columns))
 
     def counted(self, columns: tuple[str, ...], rows: Sequence[Row]) -> Statement:
         """The same statement once for each row; back comes how many rows each one changed."""
-        self._check(columns)
-        return Statement(self, (), rows, counted=True)
+        return Statement(self, (), rows, counted=True, picks=self._check(columns))
 
-    def _check(self, columns: tuple[str, ...]) -> None:
-        if columns != self.order:
-            raise TypeError(f"{self.name} takes {self.order}, not {columns}")
+    def _check(self, columns: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+        """Refuse columns that are not the statement's; say where it finds those of its records."""
+        picks = self._picks.get(columns)
+        if picks is None:
+            if self.records:
+                fits = self.records <= {"n", *columns}
+            else:
+                fits = columns == self.order
+            if not fits:
+                raise TypeError(f"{self.name} takes {self.records or self.order}, not {columns}")
+            picks = tuple((c, columns.index(c)) for c in columns if c in self.records)
+            self._picks[columns] = picks = tuple(dict.fromkeys(picks))
+        return picks
 
 
 class Statement:
     """A query with its parameters: what an operation yields and a connection executes."""
 
-    __slots__ = ("counted", "params", "query", "rows")
+    __slots__ = ("counted", "params", "picks", "query", "rows")
 
     def __init__(
         self,
@@ -72,11 +107,13 @@ class Statement:
         rows: Sequence[Row] | None = None,
         *,
         counted: bool = False,
+        picks: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self.query = query
         self.params = params
         self.rows = rows
         self.counted = counted
+        self.picks = picks  # column names and places, for rows that travel as records
 
     def __repr__(self) -> str:
         return f"<{self.query.name}>"
@@ -85,8 +122,8 @@ class Statement:
 class Queries:
     """An engine's statements by name: `queries.claim_jobs(...)` is a Statement."""
 
-    def __init__(self, package: str, prefix: str) -> None:
-        self._queries = {query.name: query for query in read_queries(package, prefix)}
+    def __init__(self, package: str, prefix: str, schema: str = "") -> None:
+        self._queries = {query.name: query for query in read_queries(package, prefix, schema)}
 
     def __getattr__(self, name: str) -> Query:
         try:
@@ -98,7 +135,7 @@ class Queries:
         return iter(self._queries.values())
 
 
-def read_queries(package: str, prefix: str) -> Iterator[Query]:
+def read_queries(package: str, prefix: str, schema: str = "") -> Iterator[Query]:
     """Yield the statements of `queries.sql`, names filled in, comments taken out.
 
     Comments go because Python's sqlite3 looks at the first word to tell a write.
@@ -106,13 +143,35 @@ def read_queries(package: str, prefix: str) -> Iterator[Query]:
     _, *parts = _NAME.split(read_text(package, "queries.sql"))
     for name, text in zip(parts[::2], parts[1::2], strict=True):
         plain = "\n".join(line for line in strip_comments(text).splitlines() if line.strip())
-        filled = fill(plain.rstrip(";"), prefix)
-        if "{direction}" not in filled:
+        filled = fill(plain.rstrip(";"), prefix, schema)
+        if "{direction}" in filled:
+            for suffix, past, direction in (("newest", "<", "DESC"), ("oldest", ">", "ASC")):
+                walk = filled.replace("{past}", past).replace("{direction}", direction)
+                yield Query(f"{name}_{suffix}", walk)
+        elif "{wait}" in filled:
+            yield Query(name, filled.replace("{wait}", ""))
+            yield Query(f"{name}_now", filled.replace("{wait}", "SKIP LOCKED"))
+        else:
             yield Query(name, filled)
-            continue
-        for suffix, past, direction in (("newest", "<", "DESC"), ("oldest", ">", "ASC")):
-            walk = filled.replace("{past}", past).replace("{direction}", direction)
-            yield Query(f"{name}_{suffix}", walk)
+
+
+def _record_types(text: str) -> dict[str, str]:
+    """The columns that a statement reads from its records, with their types."""
+    found = _RECORDS.search(text)
+    types: dict[str, str] = {}
+    for part in found[1].split(",") if found else ():
+        name, kind = part.split(maxsplit=1)
+        types[name] = kind.strip()
+    return types
+
+
+def _copy(text: str, types: dict[str, str]) -> Copy | None:
+    """Table, columns and types of a plain INSERT of records, which COPY can do as well."""
+    found = _COPYABLE.match(text)
+    if not found or "ON CONFLICT" in text:
+        return None
+    columns, values = (tuple(re.split(r",\s*", part)) for part in (found[2], found[3]))
+    return (found[1], columns, tuple(types[c] for c in columns)) if columns == values else None
 
 
 def read_text(package: str, *path: str) -> str:
@@ -128,20 +187,21 @@ def split_statements(text: str) -> list[str]:
     return [part.strip() for part in strip_comments(text).split(";") if part.strip()]
 
 
-def fill(text: str, prefix: str) -> str:
+def fill(text: str, prefix: str, schema: str = "") -> str:
     """Put the real names of tables and views in place of `{job}` and its brothers."""
-    for name in TABLES + VIEWS:
-        text = text.replace("{" + name + "}", prefix + name)
-    return text.replace("{prefix}", prefix)
+    place = f"{schema}." if schema else ""
+    for name in TABLES + VIEWS + SEQUENCES:
+        text = text.replace("{" + name + "}", place + prefix + name)
+    return text.replace("{prefix}", prefix).replace("{schema}", schema)
 
 
-def check_prefix(prefix: str) -> str:
+def check_prefix(prefix: str, what: str = "prefix") -> str:
     """Return the prefix if it can stand in SQL unquoted; identifiers are never built from less."""
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
         raise InvalidSetting(
-            f"prefix {prefix!r} must be lower-case letters, digits and underscores, "
+            f"{what} {prefix!r} must be lower-case letters, digits and underscores, "
             "not begin with a digit, and have at most 40 characters"
         )
     if prefix.startswith(("sqlite_", "pg_")):
-        raise InvalidSetting(f"prefix {prefix!r} is reserved by the database")
+        raise InvalidSetting(f"{what} {prefix!r} is reserved by the database")
     return prefix

@@ -1,72 +1,204 @@
-"""A caller's transaction: its own write and an operation of ours, kept or undone together."""
+"""An application with an open connection: the same words for both engines and both colours."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+import inspect
+import sqlite3
+from abc import ABC, abstractmethod
+from typing import Any, TypeVar
 
-import aiosqlite
+from psycopg.pq import TransactionStatus
 
-from tests.conformance.conftest import OPEN
-from tests.kit import rows
+from tests.conformance import hostile
+from tests.conformance.kinds import Kind, Place
+from tests.database import Database
+from tests.kit import new
 from windlass import Windlass
-from windlass.operation import Op, Steps, compose
+from windlass.model import JobRecord, NewJob
+from windlass.operation import Op
 
-OWN_WRITE = "INSERT INTO mine (id) VALUES (77)"
-
-
-class Undo(Exception):
-    """Raised at the end of a script that is to leave nothing."""
+T = TypeVar("T")
 
 
-def write_and_run(
-    kind: str, app: Windlass, database: Path, script: Callable[[], Steps[None]], *, keep: bool
-) -> None:
-    """One transaction: a write of the caller's own, then the script; committed or rolled back.
+class Caller(ABC):
+    """Whoever holds the connection and decides about its transaction."""
 
-    On our own connections the caller has no write, and an error is what rolls back.
-    """
+    def __init__(self, kind: Kind, app: Windlass, database: Database) -> None:
+        self.kind = kind
+        self.app = app
+        self.called: set[str] = set()
+        self._runner = asyncio.Runner() if kind.awaits else None
+        self.raw: Any = self._finish(kind.open(database))
+        self.start()
 
-    def undone() -> Steps[None]:
-        yield from script()
-        raise Undo
+    @property
+    @abstractmethod
+    def in_transaction(self) -> bool: ...
 
-    if kind.startswith("ours"):
-        op = compose("script", script if keep else undone)
-        try:
-            app.run(op) if "blocking" in kind else asyncio.run(app.arun(op))
-        except Undo:
-            assert not keep
-        return
-    op = compose("script", script)
-    if kind.startswith("aiosqlite"):
-        asyncio.run(_await_transaction(app, database, op, autocommit="auto" in kind, keep=keep))
-        return
-    connection = OPEN[kind](database)
-    try:
-        if "autocommit" in kind and not connection.in_transaction:
-            connection.execute("BEGIN IMMEDIATE")
-        connection.execute(OWN_WRITE)
-        app.run(op, on=connection)
-        assert connection.in_transaction
-        # By SQL: with autocommit=True the methods do nothing.
-        connection.execute("COMMIT" if keep else "ROLLBACK")
-    finally:
-        connection.close()
+    @property
+    @abstractmethod
+    def begins_to_read(self) -> bool:
+        """Whether the driver opens a transaction for a SELECT too; then so does reading of ours."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Open a transaction, unless there is one."""
+
+    @abstractmethod
+    def settings(self) -> tuple[object, ...]:
+        """All that an application sets on its connection object."""
+
+    @abstractmethod
+    def session(self) -> list[Any]:
+        """All that can be set for the connection in the database; reading it is a statement."""
+
+    def start(self) -> None:
+        """Do what an application of this kind has done before it calls us."""
+        for text in self.kind.before:
+            self.sql(text)
+
+    def sql(self, text: str) -> Any:
+        """Run a statement of the application; the cursor comes back."""
+        return self._finish(self.raw.execute(text))
+
+    def next(self, cursor: Any) -> Any:
+        """The next row of the application's cursor, as it would be without factories."""
+        return hostile.plain(self._finish(cursor.fetchone()))
+
+    def commit(self) -> None:
+        self._finish(self.raw.commit())
+
+    def rollback(self) -> None:
+        self._finish(self.raw.rollback())
+
+    def close(self) -> None:
+        self._finish(self.raw.close())
+        if self._runner:
+            self._runner.close()
+
+    def run(self, op: Op[T], app: Windlass | None = None) -> T:
+        """Run an operation on this connection, blocking or awaiting as it must be."""
+        app = app or self.app
+        if self._runner:
+            return self._runner.run(app.arun(op, on=self.raw))
+        return app.run(op, on=self.raw)
+
+    def call(self, name: str, *args: Any, of: object = None, **kwargs: Any) -> Any:
+        """Call a method of the app, or of a handle, on this connection."""
+        if of is None:
+            self.called.add(name)
+        method = getattr(of or self.app, ("a" if self._runner else "") + name)
+        return self._finish(method(*args, **kwargs, on=self.raw))
+
+    def enqueue(self, *jobs: NewJob) -> list[JobRecord]:
+        return [record for record, _ in self.run(self.app.store.enqueue(jobs or [new()]))]
+
+    def wait(self, awaitable: Any) -> Any:
+        async def waiting() -> Any:
+            return await awaitable
+
+        assert self._runner is not None
+        return self._runner.run(waiting())
+
+    def _finish(self, answer: Any) -> Any:
+        return self.wait(answer) if inspect.isawaitable(answer) else answer
 
 
-async def _await_transaction(
-    app: Windlass, database: Path, op: Op[Any], *, autocommit: bool, keep: bool
-) -> None:
-    level: Any = None if autocommit else ""
-    async with aiosqlite.connect(database, isolation_level=level) as connection:
-        await connection.execute("BEGIN IMMEDIATE")
-        await connection.execute(OWN_WRITE)
-        await app.arun(op, on=connection)
-        await (connection.commit() if keep else connection.rollback())
+class SqliteCaller(Caller):
+    """On sqlite3 or aiosqlite."""
+
+    @property
+    def in_transaction(self) -> bool:
+        return bool(self.raw.in_transaction)
+
+    @property
+    def begins_to_read(self) -> bool:
+        return False
+
+    def begin(self) -> None:
+        if not self.in_transaction:
+            self.sql("BEGIN")
+
+    def commit(self) -> None:
+        self._end("COMMIT")
+
+    def rollback(self) -> None:
+        self._end("ROLLBACK")
+
+    def _end(self, word: str) -> None:
+        """With autocommit=True the methods do nothing: who begins by SQL also ends by SQL."""
+        if "autocommit=True" not in self.kind.name:
+            self._finish(getattr(self.raw, word.lower())())
+        elif self.in_transaction:
+            self.sql(word)
+
+    def close(self) -> None:
+        super().close()
+        hostile.restore_sqlite_types()
+
+    def settings(self) -> tuple[object, ...]:
+        driver: sqlite3.Connection = getattr(self.raw, "_conn", self.raw)
+
+        def read() -> tuple[object, ...]:
+            return (
+                driver.isolation_level,
+                driver.row_factory,
+                driver.text_factory,
+                getattr(driver, "autocommit", None),
+            )
+
+        settings: tuple[object, ...]
+        settings = self.wait(self.raw._execute(read)) if self._runner else read()
+        return settings
+
+    def session(self) -> list[Any]:
+        names = "busy_timeout", "foreign_keys", "query_only", "synchronous", "wal_autocheckpoint"
+        return [self.next(self.sql(f"PRAGMA {name}")) for name in names]
 
 
-def own_writes(database: Path) -> int:
-    return len(rows(database, "SELECT id FROM mine WHERE id = 77"))
+class PsycopgCaller(Caller):
+    """On psycopg, blocking or awaiting."""
+
+    @property
+    def in_transaction(self) -> bool:
+        status = self.raw.info.transaction_status
+        assert status in (TransactionStatus.IDLE, TransactionStatus.INTRANS), status
+        return bool(status == TransactionStatus.INTRANS)
+
+    @property
+    def begins_to_read(self) -> bool:
+        return self.kind.place is Place.OPENS_BY_ITSELF
+
+    def begin(self) -> None:
+        if not self.in_transaction:
+            # Without autocommit the driver says BEGIN itself, before whatever comes.
+            self.sql("BEGIN" if self.raw.autocommit else "SELECT 1")
+
+    def settings(self) -> tuple[object, ...]:
+        raw, adapters = self.raw, self.raw.adapters
+        return (
+            raw.autocommit,
+            raw.isolation_level,
+            raw.read_only,
+            raw.deferrable,
+            raw.prepare_threshold,
+            raw.prepared_max,
+            raw.row_factory,
+            raw.cursor_factory,
+            raw.server_cursor_factory,
+            adapters,
+            {format: dict(dumpers) for format, dumpers in adapters._dumpers.items()},
+            [dict(dumpers) for dumpers in adapters._dumpers_by_oid],
+            [dict(loaders) for loaders in adapters._loaders],
+            list(adapters.types),
+        )
+
+    def session(self) -> list[Any]:
+        cursor = self.sql("SELECT name, setting FROM pg_settings ORDER BY name")
+        found: list[Any] = self._finish(cursor.fetchall())
+        return found
+
+
+def open_caller(kind: Kind, app: Windlass, database: Database) -> Caller:
+    return (SqliteCaller if database.engine == "sqlite" else PsycopgCaller)(kind, app, database)

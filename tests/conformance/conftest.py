@@ -1,22 +1,24 @@
-"""The table of connection kinds. `play` runs a script, itself an operation, on each of them.
+"""Every case runs on every database, and where it says so on every kind of connection there.
 
-A case is an ordinary function; its script runs blocking or awaiting, on our connection or on a
-caller's in every state of the table in design/004. One `play` is one transaction, committed at its
-end.
+A case that takes `play` hands it a script, itself an operation, which runs blocking or awaiting, on
+our connection or on a caller's; one `play` is one transaction, committed at its end. A case that
+takes `caller` decides about the transaction itself. Any other runs once for each database.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import aiosqlite
 import pytest
 
+from tests import database as databases
+from tests.conformance.caller import Caller, open_caller
+from tests.conformance.kinds import Kind, cells
+from tests.database import Database
+from tests.kit import Clock
 from windlass import Windlass
 from windlass.operation import Op, Steps, compose
 from windlass.store import Store
@@ -24,102 +26,149 @@ from windlass.store import Store
 T = TypeVar("T")
 
 
-def hostile(path: Path) -> sqlite3.Connection:
-    """A connection whose factories and converters change all they touch."""
-    sqlite3.register_converter("INTEGER", lambda value: f"converted {value!r}")
-    sqlite3.register_converter("TEXT", lambda value: f"converted {value!r}")
-    connection = sqlite3.connect(path, detect_types=sqlite3.PARSE_DECLTYPES)
-    connection.row_factory = lambda cursor, row: {"hostile": row}
-    connection.text_factory = bytes
-    return connection
-
-
-def busy(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """Inside a transaction that the caller has begun and written in."""
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute("INSERT INTO mine DEFAULT VALUES")
-    return connection
-
-
-def deferred(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """Inside a deferred transaction that has not touched the database yet."""
-    connection.execute("BEGIN")
-    return connection
-
-
-OPEN: dict[str, Callable[[Path], sqlite3.Connection]] = {
-    "sqlite3 default, idle": lambda path: sqlite3.connect(path),
-    "sqlite3 IMMEDIATE, idle": lambda path: sqlite3.connect(path, isolation_level="IMMEDIATE"),
-    "sqlite3 autocommit, idle": lambda path: sqlite3.connect(path, isolation_level=None),
-    "sqlite3, writing": lambda path: busy(sqlite3.connect(path)),
-    "sqlite3 autocommit, deferred": lambda path: deferred(
-        sqlite3.connect(path, isolation_level=None)
-    ),
-    "sqlite3 hostile, idle": hostile,
-    "sqlite3 hostile, writing": lambda path: busy(hostile(path)),
-}
-if sys.version_info >= (3, 12):
-    OPEN["sqlite3 autocommit=True, idle"] = lambda path: sqlite3.connect(path, autocommit=True)
-    OPEN["sqlite3 autocommit=False"] = lambda path: sqlite3.connect(path, autocommit=False)
-
-KINDS = (
-    "ours, blocking",
-    "ours, awaiting",
-    *OPEN,
-    "aiosqlite, idle",
-    "aiosqlite, writing",
-    "aiosqlite autocommit, idle",
-)
+class Undo(Exception):
+    """Raised at the end of a script that is to leave nothing."""
 
 
 class Play:
     """Run a script in one transaction of the kind under test, and commit."""
 
-    def __init__(self, kind: str, app: Windlass, database: Path) -> None:
+    def __init__(self, kind: Kind, app: Windlass, database: Database) -> None:
         self.kind = kind
         self._app = app
         self._database = database
+        self._caller: Caller | None = None
 
     def __call__(self, script: Callable[[], Steps[T]]) -> T:
         op = compose("script", script)
-        if self.kind == "ours, blocking":
-            return self._app.run(op)
-        if self.kind == "ours, awaiting":
-            return asyncio.run(self._app.arun(op))
-        if self.kind.startswith("aiosqlite"):
-            return asyncio.run(self._awaiting(op))
-        return self._blocking(op)
-
-    def _blocking(self, op: Op[T]) -> T:
-        connection = OPEN[self.kind](self._database)
+        if self.kind.ours:
+            return self._run_on_ours(op)
+        caller = self._begin()
         try:
-            result = self._app.run(op, on=connection)
-            connection.commit()
-        finally:
-            connection.close()
+            result = caller.run(op)
+        except BaseException:
+            caller.rollback()
+            raise
+        caller.commit()
         return result
 
-    async def _awaiting(self, op: Op[T]) -> T:
-        level: Any = None if "autocommit" in self.kind else ""
-        async with aiosqlite.connect(self._database, isolation_level=level) as connection:
-            if "writing" in self.kind:
-                await connection.execute("BEGIN IMMEDIATE")
-                await connection.execute("INSERT INTO mine DEFAULT VALUES")
-            result = await self._app.arun(op, on=connection)
-            await connection.commit()
-        return result
+    def with_own_write(self, script: Callable[[], Steps[None]], *, keep: bool) -> None:
+        """One transaction: a write of the caller's own, then the script; kept or undone together.
+
+        On our own connections the caller has no write, and an error is what rolls back.
+        """
+
+        def undone() -> Steps[None]:
+            yield from script()
+            raise Undo
+
+        if self.kind.ours:
+            try:
+                self._run_on_ours(compose("script", script if keep else undone))
+            except Undo:
+                assert not keep
+            return
+        caller = self._begin()
+        caller.begin()
+        caller.sql("INSERT INTO mine (id) VALUES (77)")
+        caller.run(compose("script", script))
+        assert caller.in_transaction
+        caller.commit() if keep else caller.rollback()
+        written = self._database.rows("SELECT id FROM mine WHERE id = 77")
+        assert written == ([(77,)] if keep else [])
+
+    def close(self) -> None:
+        if self._caller:
+            self._caller.close()
+
+    def _run_on_ours(self, op: Op[T]) -> T:
+        return asyncio.run(self._app.arun(op)) if self.kind.awaits else self._app.run(op)
+
+    def _begin(self) -> Caller:
+        """One connection for the whole case; each script finds it where its kind says."""
+        if self._caller is None:
+            self._caller = open_caller(self.kind, self._app, self._database)
+        else:
+            self._caller.start()
+        return self._caller
 
 
-@pytest.fixture(params=KINDS)
-def play(request: pytest.FixtureRequest, app: Windlass, database: Path) -> Iterator[Play]:
+# Which kinds a case gets, by the name it asks for.
+WANTED: dict[str, Callable[[str, Kind], bool]] = {
+    "play": lambda name, kind: kind.played,
+    "caller": lambda name, kind: not kind.ours,
+    "awaiting_caller": lambda name, kind: kind.awaits and not kind.ours and kind.idle,
+    "psycopg_caller": lambda name, kind: not kind.ours and name != databases.SQLITE,
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each case once for each database, or for each kind of connection to it."""
+    if "kind" in metafunc.fixturenames:
+        wanted = WANTED[max(set(WANTED) & set(metafunc.fixturenames), key=list(WANTED).index)]
+        chosen = [(name, kind) for name, kind in cells() if wanted(name, kind)]
+        metafunc.parametrize(
+            ("database", "kind"),
+            chosen,
+            indirect=["database"],
+            ids=[f"{name}: {kind.name}" for name, kind in chosen],
+        )
+    elif "postgres" in metafunc.fixturenames:
+        metafunc.parametrize("database", databases.names()[1:], indirect=True)
+    elif "database" in metafunc.fixturenames:
+        metafunc.parametrize("database", databases.names(), indirect=True)
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A fresh database with our tables and one of the application's own."""
+    with databases.opened(request.param, tmp_path) as database:
+        yield database
+
+
+@pytest.fixture
+def url(database: Database) -> str:
+    return database.url
+
+
+@pytest.fixture
+def app(make_app: Callable[..., Windlass], clock: Clock) -> Windlass:
+    """An app on the clock that the test moves; the tables are there."""
+    return make_app(clock=clock)
+
+
+@pytest.fixture
+def play(kind: Kind, app: Windlass, database: Database) -> Iterator[Play]:
     """Run scripts on every kind of connection."""
-    connection = sqlite3.connect(database)
-    connection.execute("CREATE TABLE mine (id INTEGER PRIMARY KEY)")
-    connection.commit()
-    connection.close()
-    yield Play(request.param, app, database)
-    sqlite3.converters.pop("INTEGER", None)
-    sqlite3.converters.pop("TEXT", None)
+    play = Play(kind, app, database)
+    yield play
+    play.close()
+
+
+@pytest.fixture
+def caller(kind: Kind, app: Windlass, database: Database) -> Iterator[Caller]:
+    """A caller of every kind."""
+    caller = open_caller(kind, app, database)
+    yield caller
+    caller.close()
+
+
+@pytest.fixture
+def awaiting_caller(caller: Caller) -> Caller:
+    """Only those that await and stand idle."""
+    return caller
+
+
+@pytest.fixture
+def psycopg_caller(caller: Caller) -> Caller:
+    """Only those on PostgreSQL."""
+    return caller
+
+
+@pytest.fixture
+def postgres(database: Database) -> Database:
+    """A database on each PostgreSQL server; without SQLite."""
+    return database
 
 
 @pytest.fixture

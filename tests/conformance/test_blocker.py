@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conformance.conftest import Play
+from tests.database import Database
 from tests.kit import (
     HOUR,
     Clock,
@@ -22,7 +21,6 @@ from tests.kit import (
     end,
     failed,
     finish_all,
-    machine_steps,
     new,
     put,
     states,
@@ -40,7 +38,7 @@ from windlass.model import (
     Policy,
     State,
 )
-from windlass.operation import Steps, compose
+from windlass.operation import Steps
 from windlass.store import Store
 from windlass.store.listing import ChainFilter, JobFilter
 
@@ -290,104 +288,6 @@ def test_B5_a_continuation_may_wait_for_a_chain_that_has_waited_for_it(
     play(script)
 
 
-# ---- B7: many
-
-
-@pytest.mark.parametrize("how", ["completed", "failed"])
-def test_B7_a_thousand_jobs_behind_one_chain_cost_ten_times_a_hundred(
-    app: Windlass, database: Path, how: str
-) -> None:
-    """Counted in steps of SQLite's machine: freeing them, or failing and reviving them."""
-    store = app.store
-
-    def cost(connection: sqlite3.Connection, number: int) -> list[int]:
-        (chain,) = app.run(store.enqueue([new()]), on=connection)
-        root = chain.record.id
-        jobs = [new(after=[root]) for _ in range(number)]
-        steps = [
-            machine_steps(connection, lambda: app.run(store.enqueue(jobs), on=connection)),
-            machine_steps(connection, lambda: app.run(end(store, root, how), on=connection)),
-        ]
-        ids = [record.job_id for record in app.run(store.dependents(root), on=connection)]
-        assert len(ids) == number
-        if how == "failed":
-            assert _states(app, connection, ids) == {"failed"}
-            steps.append(
-                machine_steps(connection, lambda: app.run(store.retry(root), on=connection))
-            )
-            assert _states(app, connection, ids) == {"blocked"}
-        else:
-            assert _states(app, connection, ids) == {"pending"}
-        return steps
-
-    with closing(sqlite3.connect(database)) as connection:
-        few, many = cost(connection, 100), cost(connection, 1000)
-        connection.rollback()
-    for small, large in zip(few, many, strict=True):
-        assert large < small * 12
-
-
-def test_B7_a_thousand_blockers_of_one_job_cost_ten_times_a_hundred(
-    app: Windlass, database: Path
-) -> None:
-    store = app.store
-
-    def cost(connection: sqlite3.Connection, number: int) -> list[int]:
-        answers = app.run(store.enqueue([new("b")] * number), on=connection)
-        blockers = [answer.record.id for answer in answers]
-        job = [new("waiting", after=blockers)]
-        held = app.run(store.claim(1, ["default"], number), on=connection)
-        endings = [completed(one) for one in held]
-        steps = [machine_steps(connection, lambda: app.run(store.enqueue(job), on=connection))]
-        (waiting,) = {
-            record.job_id for record in app.run(store.dependents(blockers[0]), on=connection)
-        }
-        assert _states(app, connection, [waiting]) == {"blocked"}
-        # All in one turn, but the last.
-        app.run(store.finish(endings[:1]), on=connection)
-        steps.append(
-            machine_steps(connection, lambda: app.run(store.finish(endings[1:-1]), on=connection))
-        )
-        assert _states(app, connection, [waiting]) == {"blocked"}
-        app.run(store.finish(endings[-1:]), on=connection)
-        assert _states(app, connection, [waiting]) == {"pending"}
-        steps.append(
-            machine_steps(
-                connection,
-                lambda: app.run(compose("beat", lambda: beat(store, 1)), on=connection),
-            )
-        )
-        return steps
-
-    with closing(sqlite3.connect(database)) as connection:
-        few, many = cost(connection, 100), cost(connection, 1000)
-        connection.rollback()
-    for small, large in zip(few, many, strict=True):
-        assert large < small * 12
-
-
-def test_B7_storing_a_job_behind_a_failed_chain_does_not_look_at_those_before_it(
-    app: Windlass, database: Path
-) -> None:
-    store = app.store
-    with closing(sqlite3.connect(database)) as connection:
-        app.run(store.enqueue([new()]), on=connection)
-        app.run(store.fail(1, "broken"), on=connection)
-
-        def one_more() -> None:
-            app.run(store.enqueue([new(after=[1])]), on=connection)
-
-        few = machine_steps(connection, one_more)
-        app.run(store.enqueue([new(after=[1])] * 500), on=connection)
-        many = machine_steps(connection, one_more)
-        connection.rollback()
-    assert many < few * 2
-
-
-def _states(app: Windlass, connection: sqlite3.Connection, ids: list[int]) -> set[str]:
-    return set(app.run(compose("states", lambda: states(app.store, *ids)), on=connection))
-
-
 # ---- B8: a whole graph
 
 
@@ -427,7 +327,7 @@ def test_B8_a_graph_is_one_batch(play: Play, store: Store, app: Windlass) -> Non
 
 
 def test_B8_a_graph_handed_in_on_a_connection_comes_and_goes_with_its_transaction(
-    app: Windlass, database: Path
+    app: Windlass, database: Database
 ) -> None:
     @app.task
     def step(name: str) -> str:
@@ -437,7 +337,7 @@ def test_B8_a_graph_handed_in_on_a_connection_comes_and_goes_with_its_transactio
     root = step.using(key="root").call("root")
     sides = [step.using(after=[root, stored_before]).call(f"side {n}") for n in range(3)]
     foot = step.using(after=sides).call("foot")
-    with closing(sqlite3.connect(database)) as connection:
+    with closing(database.connect()) as connection:
         (job,) = app.enqueue_many([foot], on=connection)
         assert (job.state, job.open_blockers) == (State.BLOCKED, 3)
         assert len(app.jobs(on=connection)) == 6

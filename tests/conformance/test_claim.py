@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from tests.conformance.conftest import Play
+from tests.database import Database
 from tests.kit import (
     SECOND,
     Clock,
@@ -170,7 +170,7 @@ def test_L8_a_paused_queue_gives_nothing_until_it_is_resumed(
 
 
 def test_L7_a_parked_job_is_pending_with_a_reason_and_waits_for_a_worker_that_knows_it(
-    play: Play, store: Store, app: Windlass, database: Path
+    play: Play, store: Store, app: Windlass, database: Database
 ) -> None:
     def park() -> Steps[None]:
         yield from store.enqueue([new("known"), new("x"), new("y"), new("x"), new("x")])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conformance.caller import own_writes, write_and_run
 from tests.conformance.conftest import Play
+from tests.database import Database
 from tests.kit import (
     SECOND,
     Clock,
@@ -363,7 +362,7 @@ def test_K3_continuing_from_outside_keeps_blocking_until_the_last_job_ends(
 
 
 def test_K3_an_end_from_outside_commits_or_rolls_back_with_the_callers_own_write(
-    play: Play, store: Store, app: Windlass, database: Path
+    play: Play, store: Store, app: Windlass, database: Database
 ) -> None:
     def prepare() -> Steps[list[Claimed]]:
         yield from store.enqueue([new(), new("behind", after=[1]), new(), new()])
@@ -372,18 +371,16 @@ def test_K3_an_end_from_outside_commits_or_rolls_back_with_the_callers_own_write
     held = play(prepare)
 
     def decide() -> Steps[None]:
-        yield from store.complete(1, None, new("next"), by="ann")
-        yield from store.complete(5, "1")
+        first = yield from store.complete(1, None, new("next"), by="ann")
+        yield from store.complete(first.continued_by or 0, "1")
         yield from store.fail(3, "no")
         yield from store.cancel(4)
 
-    write_and_run(play.kind, app, database, decide, keep=False)
-    assert own_writes(database) == 0
+    play.with_own_write(decide, keep=False)
     assert [job.state for job in app.jobs(newest=False)] == [
         State.RUNNING, State.BLOCKED, State.PENDING, State.PENDING,
     ]  # fmt: skip
-    write_and_run(play.kind, app, database, decide, keep=True)
-    assert own_writes(database) == (0 if play.kind.startswith("ours") else 1)
+    play.with_own_write(decide, keep=True)
     assert [job.state for job in app.jobs(newest=False)] == [
         State.COMPLETED, State.PENDING, State.FAILED, State.CANCELLED, State.COMPLETED,
     ]  # fmt: skip

@@ -19,6 +19,7 @@ import pydantic
 import pytest
 
 from tests.conformance.conftest import Play
+from tests.database import Database
 from tests.kit import Clock, claim, completed, continued, failed, new, register
 from windlass import State, Windlass
 from windlass.errors import BlockerError, DuplicateKey
@@ -89,16 +90,16 @@ def test_E4_one_impossible_job_and_none_is_stored(
         play(lambda: iter(store.enqueue([new(key="k"), new(), last])))
     assert len(app.jobs()) == len(app.chains()) == 0
     ((record, created),) = play(lambda: iter(store.enqueue([new(key="k")])))
-    assert (record.id, created) == (1, True)
+    assert created
+    assert [job.id for job in app.jobs()] == [record.id]
 
 
 HUNDRED_THOUSAND = """
-import json, os, resource, sys
+import json, resource, sys
 from windlass import Windlass
 from tests.conformance.test_enqueue import watched
 
-path = sys.argv[1]
-app = Windlass(f"sqlite:///{path}")
+app = Windlass(sys.argv[1])
 widest = []
 
 @app.task
@@ -112,13 +113,11 @@ def memory():
 run = app.run
 app.run = lambda op, on=None: run(watched(op, widest), on)
 add.enqueue(0, 0)
-memory_before, size_before = memory(), os.path.getsize(path)
+memory_before = memory()
 jobs = app.enqueue_many([add.call(n, n) for n in range(100_000)])
 grown = memory() - memory_before
-app.close()
 print(json.dumps({
     "memory": grown / 100_000,
-    "file": (os.path.getsize(path) - size_before) / 100_000,
     "widest": max(widest),
     "in order": all(job.id == n for n, job in enumerate(jobs, 2)),
     "last": jobs[-1].arguments,
@@ -146,10 +145,11 @@ def watched(op: Op[Any], widest: list[int]) -> Op[Any]:
     return compose(op.name, steps, reads=op.reads, durable=op.durable)
 
 
-def test_E4_a_hundred_thousand_jobs_in_one_call(database: Path) -> None:
+def test_E4_a_hundred_thousand_jobs_in_one_call(database: Database) -> None:
     """At most 2 KB of growth per job, in memory and on disk, and no wide statement."""
+    size_before = database.size()
     child = subprocess.run(
-        [sys.executable, "-W", "error", "-c", HUNDRED_THOUSAND, str(database)],
+        [sys.executable, "-W", "error", "-c", HUNDRED_THOUSAND, database.url],
         capture_output=True,
         text=True,
         check=False,
@@ -157,7 +157,7 @@ def test_E4_a_hundred_thousand_jobs_in_one_call(database: Path) -> None:
     assert child.stderr == ""
     found = json.loads(child.stdout)
     assert found["memory"] < 2048
-    assert found["file"] < 2048
+    assert database.size() - size_before < 2048 * 100_000
     assert found["widest"] == 1000
     assert found["in order"]
     assert found["last"] == '{"a":99999,"b":99999}'
@@ -319,7 +319,8 @@ def test_E10_a_deduplicated_answer_is_the_chain_as_it_stands(play: Play, store: 
 
     play(work(store, lambda held: continued(held, new("next"))))
     tail, created = play(again)
-    assert (tail.id, tail.chain_id, tail.position, created) == (first.id + 1, first.id, 1, False)
+    assert (tail.chain_id, tail.position, created) == (first.id, 1, False)
+    assert tail.id > first.id
     assert (tail.task, tail.state) == ("next", State.PENDING)
 
     play(work(store, lambda held: completed(held, '"done"')))
@@ -329,7 +330,7 @@ def test_E10_a_deduplicated_answer_is_the_chain_as_it_stands(play: Play, store: 
     )  # fmt: skip
 
     other, created = play(keyed(store))
-    assert (other.chain_id, created) == (tail.id + 1, True), "scope open: the chain has ended"
+    assert (other.chain_id > tail.id, created) == (True, True), "scope open: the chain has ended"
 
 
 def test_E10_a_duplicate_in_one_batch_shows_the_job_stored_with_it(
@@ -346,29 +347,30 @@ def test_E10_a_duplicate_in_one_batch_shows_the_job_stored_with_it(
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_E9_after_an_unknown_outcome_the_same_key_gives_the_one_chain(
-    app: Windlass, store: Store, database: Path, moment: str
+    app: Windlass, store: Store, database: Database, moment: str
 ) -> None:
     """The process dies right before or right after the commit; nobody knows which."""
     script = (
-        "import os, sqlite3, sys\n"
+        "import os, sys\n"
+        "from tests.database import connect\n"
         "from windlass import Windlass\n"
-        "app = Windlass(f'sqlite:///{sys.argv[1]}')\n"
+        "app = Windlass(sys.argv[1])\n"
         "@app.task\n"
         "def a() -> None: ...\n"
-        "connection = sqlite3.connect(sys.argv[1])\n"
+        "connection = connect(sys.argv[1])\n"
         "a.using(key='k', scope='any', on=connection).enqueue()\n"
         "if sys.argv[2] == 'after':\n"
         "    connection.commit()\n"
         "os._exit(9)\n"
     )
-    child = subprocess.run([sys.executable, "-c", script, str(database), moment], check=False)
+    child = subprocess.run([sys.executable, "-c", script, database.url, moment], check=False)
     assert child.returncode == 9
     (record, created), (twin, created_again) = (
         app.run(compose("again", keyed(store, scope="any"))) for _ in range(2)
     )
-    assert (record.id, created) == (1, moment == "before")
-    assert (twin.id, created_again) == (1, False)
-    assert [chain.id for chain in app.chains()] == [1]
+    assert created is (moment == "before")
+    assert (twin.id, created_again) == (record.id, False)
+    assert [chain.id for chain in app.chains()] == [record.id]
 
 
 # ---- E12: ids

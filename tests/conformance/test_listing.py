@@ -6,12 +6,12 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conformance.conftest import Play
+from tests.database import Database
 from tests.kit import HOUR, Clock, claim, completed, continued, failed, new, register, rows
 from windlass import Windlass
 from windlass.errors import InvalidSetting, StillNeeded
@@ -264,7 +264,7 @@ def test_R1_the_public_pages_say_the_same_in_words(app: Windlass, clock: Clock) 
         app.jobs(since=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
-def recount(database: Path) -> dict[str, dict[State, int]]:
+def recount(database: Database) -> dict[str, dict[State, int]]:
     """Jobs by queue and state, from the rows themselves."""
     found: dict[str, dict[State, int]] = {}
     for queue, state, number in rows(
@@ -346,7 +346,7 @@ def random_act(store: Store, chance: random.Random, clock: Clock) -> Steps[str]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_R2_counts_equal_a_recount_after_a_random_history(
-    app: Windlass, store: Store, clock: Clock, database: Path, seed: int
+    app: Windlass, store: Store, clock: Clock, database: Database, seed: int
 ) -> None:
     chance = random.Random(seed)
     for _ in range(60):
@@ -356,7 +356,7 @@ def test_R2_counts_equal_a_recount_after_a_random_history(
 
 
 def test_R2_counts_are_the_same_on_every_kind_after_every_kind_of_end(
-    play: Play, store: Store, clock: Clock, database: Path
+    play: Play, store: Store, clock: Clock, database: Database
 ) -> None:
     play(lambda: every_kind_of_job(store, clock))
 
@@ -403,7 +403,7 @@ def test_R2_open_jobs_beyond_the_limit_are_at_least_that_many(
 
 
 def test_R7_a_job_carries_its_label_and_its_task_its_docstring(
-    app: Windlass, database: Path
+    app: Windlass, database: Database
 ) -> None:
     @app.task
     def tidy(room: int) -> int:

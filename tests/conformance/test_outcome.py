@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from tests.conformance.caller import own_writes, write_and_run
 from tests.conformance.conftest import Play
+from tests.database import Database
 from tests.kit import (
     MINUTE,
     SECOND,
@@ -31,7 +29,7 @@ def shape(attempt: AttemptRecord) -> tuple[int, Outcome | None, str | None, bool
 
 
 def test_O1_completion_continuation_freed_jobs_and_own_writes_are_one_commit(
-    play: Play, store: Store, app: Windlass, database: Path
+    play: Play, store: Store, app: Windlass, database: Database
 ) -> None:
     """Rolled back: nothing of it happened, and the same attempt may still end. Then committed."""
 
@@ -48,8 +46,7 @@ def test_O1_completion_continuation_freed_jobs_and_own_writes_are_one_commit(
         )
         assert (finished.accepted, finished.freed) == ([1, 2, 4], 1)
 
-    write_and_run(play.kind, app, database, end_all, keep=False)
-    assert own_writes(database) == 0
+    play.with_own_write(end_all, keep=False)
     assert [job.state for job in app.jobs(newest=False)] == [
         State.RUNNING, State.RUNNING, State.BLOCKED, State.RUNNING,
     ]  # fmt: skip
@@ -57,8 +54,7 @@ def test_O1_completion_continuation_freed_jobs_and_own_writes_are_one_commit(
     assert [attempt.outcome for id in (1, 2, 4) for attempt in app.attempts(id)] == [None] * 3
     assert app.counts() == {"default": {State.RUNNING: 3, State.BLOCKED: 1}}
 
-    write_and_run(play.kind, app, database, end_all, keep=True)
-    assert own_writes(database) == (0 if play.kind.startswith("ours") else 1)
+    play.with_own_write(end_all, keep=True)
     done, went_on, freed, dead, following = app.jobs(newest=False)
     assert (done.state, done.output) == (State.COMPLETED, "out")
     assert (went_on.state, went_on.continued_by) == (State.COMPLETED, following.id)
@@ -163,7 +159,7 @@ def test_O3_snooze_uses_no_attempt_and_cancel_and_fail_end_the_job(
 
 
 def test_O10_each_started_attempt_is_one_row_and_the_running_one_is_seen(
-    play: Play, store: Store, clock: Clock, database: Path
+    play: Play, store: Store, clock: Clock, database: Database
 ) -> None:
     """An attempt that never called its handler leaves no row, and its number is not used again."""
     began = clock()
@@ -210,7 +206,7 @@ def test_O10_each_started_attempt_is_one_row_and_the_running_one_is_seen(
 
 
 def test_O10_an_end_without_a_run_takes_the_next_number_and_has_no_start(
-    play: Play, store: Store, database: Path
+    play: Play, store: Store, database: Database
 ) -> None:
     """Cancelled while pending, while scheduled after a failure; failed by its blocker."""
 
@@ -228,7 +224,9 @@ def test_O10_an_end_without_a_run_takes_the_next_number_and_has_no_start(
         assert [(a.started_at, a.worker) for a in (ends[0][1], ends[1][0])] == [(None, None)] * 2
 
     play(script)
-    view = "SELECT count(*) FROM windlass_attempts WHERE started_at IS NULL AND ended_at NOT NULL"
+    view = (
+        "SELECT count(*) FROM windlass_attempts WHERE started_at IS NULL AND ended_at IS NOT NULL"
+    )
     assert rows(database, view) == [(3,)]
 
 
@@ -260,7 +258,7 @@ def test_O10_only_failures_use_an_attempt_up_and_only_losses_count_as_lost(
 
 
 def test_O9_progress_is_seen_while_the_job_runs_and_kept_with_its_attempt(
-    play: Play, store: Store, database: Path
+    play: Play, store: Store, database: Database
 ) -> None:
     def report() -> Steps[None]:
         yield from store.enqueue([new(), new()])

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
 
@@ -16,20 +13,17 @@ from tests.kit import (
     Clock,
     beat,
     claim,
-    completed,
     continued,
     failed,
-    machine_steps,
     new,
     put,
-    register,
     states,
 )
 from windlass import Windlass
 from windlass.errors import InvalidState, NotFound
 from windlass.graph import new_jobs
-from windlass.model import Claimed, State
-from windlass.operation import Steps, compose
+from windlass.model import State
+from windlass.operation import Steps
 from windlass.store import Store
 
 # ---- S1: not before its time
@@ -193,43 +187,3 @@ def test_S2_run_now_on_any_other_job_is_an_error_that_names_its_state(
     assert play(look) == list(jobs)
     with pytest.raises(NotFound, match="no job 99"):
         play(lambda: iter(store.run_now(99)))
-
-
-# ---- S4: later ones are in nobody's way
-
-
-def test_S4_future_jobs_of_higher_priority_do_not_slow_the_claim_of_ready_ones(
-    app: Windlass, database: Path, clock: Clock
-) -> None:
-    """Counted in steps of SQLite's machine, also after the application has run ANALYZE."""
-    store = app.store
-
-    def cost() -> int:
-        app.run(store.enqueue([new("ready")] * 3), on=connection)
-
-        def turn() -> None:
-            two = app.run(store.turn(worker, "w", ["default", "other"], 2), on=connection)
-            assert [held.task for held in two.claimed] == ["ready"] * 2
-            held.extend(two.claimed)
-
-        steps = machine_steps(connection, turn)
-        held.extend(app.run(store.turn(worker, "w", ["default"], 1), on=connection).claimed)
-        app.run(store.finish([completed(one) for one in held]), on=connection)
-        held.clear()
-        return steps
-
-    held: list[Claimed] = []
-    worker = app.run(compose("register", lambda: register(store, "w")))
-    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
-        app.run(store.enqueue([new("later", delay=HOUR, priority=9)]), on=connection)
-        empty = cost()
-        later = [new("later", delay=HOUR + n, priority=9 + n % 3) for n in range(5000)]
-        app.run(store.enqueue(later), on=connection)
-        full = cost()
-        connection.execute("ANALYZE")
-        analysed = cost()
-        ((number,),) = connection.execute("SELECT count(*) FROM windlass_live").fetchall()
-    assert number == 5001
-    assert empty > 100
-    assert full <= empty * 1.05
-    assert analysed <= empty * 1.05

@@ -5,14 +5,16 @@ An error that the operation cannot have is a finding.
 
 from __future__ import annotations
 
-import sqlite3
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from psycopg import errors
+
 from tests.races.auditor import OWN
 from tests.races.crew import QUEUES, SECOND, TASKS, Crew, Log
+from tests.races.together import begin, own_connection
 from windlass import Windlass
 from windlass.errors import (
     BlockerError,
@@ -80,23 +82,28 @@ def add_tasks(app: Windlass) -> None:
         app.task(name=name, queue=QUEUES[TASKS.index(name)])(note)
 
 
+def met_others(error: BaseException) -> bool:
+    """Whether this is a deadlock or a serialization failure, or follows from one."""
+    met = (errors.DeadlockDetected, errors.SerializationFailure)
+    return isinstance(error, met) or isinstance(error.__cause__, met)
+
+
 class Actor(Crew):
     """Draws operations until its time is up."""
 
     def __init__(self, app: Windlass, log: Log, name: str, seed: str) -> None:
         super().__init__(app, log, name, seed)
-        path = app.engine.file.path
-        self.default = sqlite3.connect(path, timeout=30)
-        self.autocommit = sqlite3.connect(path, timeout=30, isolation_level=None)
-        for connection in (self.default, self.autocommit):
-            # An automatic checkpoint of older SQLite can race a writer and spoil the file.
-            connection.execute("PRAGMA wal_autocheckpoint = 0")
+        self.default = own_connection(app.url)
+        self.autocommit = own_connection(app.url, autocommit=True)
+        places = "?, ?" if app.engine.name == "sqlite" else "%s, %s"
+        self.booking = f"INSERT INTO booking (token, chain_id) VALUES ({places})"
 
     def run(self, deadline: float) -> None:
+        """Everything once, so that nothing is left out on a slow machine; then as it comes."""
         weights = [weight for weight, _ in MENU.values()]
+        once = self.rng.sample(list(MENU), len(MENU))
         while time.monotonic() < deadline:
-            (name,) = self.rng.choices(list(MENU), weights)
-            self.do(name)
+            self.do(once.pop() if once else self.rng.choices(list(MENU), weights)[0])
         self.default.close()
         self.autocommit.close()
 
@@ -111,7 +118,7 @@ class Actor(Crew):
         except Exception as error:
             answer = type(error).__name__
             text = f"{name} raised {traceback.format_exc(limit=-6)}"
-            self.log("finding", kind="error", text=text)
+            self.log("finding", kind="deadlock" if met_others(error) else "error", text=text)
         self.log("op", op=name, answer=answer)
 
     # ---- enqueue
@@ -186,13 +193,13 @@ class Actor(Crew):
     def in_transaction(self, calls: Sequence[Call[Any]]) -> list[Job[Any]]:
         connection = self.default
         try:
-            if self.chance(0.5):
-                connection.execute("BEGIN IMMEDIATE")
-            if in_savepoint := connection.in_transaction and self.chance(0.5):
+            if begun := self.chance(0.5):
+                begin(connection)
+            if in_savepoint := begun and self.chance(0.5):
                 connection.execute("SAVEPOINT caller")
             jobs = self.app.enqueue_many(calls, on=connection)
-            connection.executemany(
-                "INSERT INTO mine (token, chain_id) VALUES (?, ?)",
+            connection.cursor().executemany(
+                self.booking,
                 [(c.options.label, j.id) for c, j in zip(calls, jobs, strict=True) if j.created],
             )
             kept = self.chance(0.6)

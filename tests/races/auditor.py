@@ -3,6 +3,7 @@
 Two sources that share no fate. `Tables` asks the database by plain SQL, past the library; every
 check holds in every snapshot, so it may run in the middle of a storm. `Logs` reads the files to
 which each process appended one line per event, before and after each call; they survive a kill.
+The checks are written for PostgreSQL; SQLite has a shorter word for IS NOT DISTINCT FROM.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import psycopg
 
 OWN = "own:"  # begins the tokens of jobs stored together with a row of the caller's
 CONTINUED, LOST = 2, 7
@@ -78,7 +81,7 @@ CHECKS = (
                  ON j.id = l.job_id
               WHERE l.state = 1 AND l.run_at IS NULL
                  OR (l.state = 3) <> (l.worker IS NOT NULL AND l.claimed_at IS NOT NULL)
-                 OR (l.state = 4) <> (l.parked_task IS j.task)
+                 OR (l.state = 4) <> (l.parked_task IS NOT DISTINCT FROM j.task)
                  OR (l.state = 2) <> (l.open_blockers > 0)"""),
     Check("row", "job {} is open after {} of {} attempts and {} lost ones",
           """SELECT j.id, l.used, j.max_attempts, l.lost FROM windlass_live AS l
@@ -119,7 +122,8 @@ CHECKS = (
                LEFT JOIN windlass_job AS s
                  ON s.chain_id = j.chain_id AND s.position = j.position + 1 AND s.position > 0
                LEFT JOIN windlass_attempt AS a ON a.job_id = j.id AND a.final = 1
-              WHERE s.id IS NOT a.continued_by OR (s.id IS NOT NULL) <> (a.outcome IS 2)"""),
+              WHERE s.id IS DISTINCT FROM a.continued_by
+                 OR (s.id IS NOT NULL) <> (a.outcome IS NOT DISTINCT FROM 2)"""),
     Check("chain", "attempt {1} of job {0} continued, but did not end it",
           """SELECT job_id, number FROM windlass_attempt
               WHERE final IS NULL AND (outcome = 2 OR continued_by IS NOT NULL)"""),
@@ -146,7 +150,7 @@ CHECKS = (
           """SELECT j.id, j.blockers, count(b.job_id) FROM windlass_live AS l
                JOIN windlass_job AS j ON j.id = l.job_id
                LEFT JOIN windlass_blocker AS b ON b.job_id = j.id
-              GROUP BY l.job_id HAVING count(b.job_id) <> j.blockers"""),
+              GROUP BY j.id HAVING count(b.job_id) <> j.blockers"""),
     Check("edge", "an edge from chain {} to job {}: one of them does not exist",
           """SELECT chain_id, job_id FROM windlass_blocker
               WHERE chain_id NOT IN (SELECT id FROM windlass_chain)
@@ -166,10 +170,10 @@ CHECKS = (
           """SELECT k.key, k.task, k.chain_id FROM windlass_key AS k
                LEFT JOIN windlass_chain AS c ON c.id = k.chain_id AND c.task = k.task
                LEFT JOIN windlass_job AS j ON j.id = c.id AND j.key = k.key
-              WHERE j.id IS NULL OR c.ended_at IS NOT k.ended_at"""),
+              WHERE j.id IS NULL OR c.ended_at IS DISTINCT FROM k.ended_at"""),
     Check("key", "job {} of chain {} has lost the chain's key",
           """SELECT j.id, j.chain_id FROM windlass_job AS j
-               JOIN windlass_job AS f ON f.id = j.chain_id WHERE j.key IS NOT f.key"""),
+               JOIN windlass_job AS f ON f.id = j.chain_id WHERE j.key IS DISTINCT FROM f.key"""),
     # ---- roll-ups
     Check("rollup", "{} jobs of queue {}, task {} are counted with outcome {}; there are {}",
           """SELECT sum(number), queue, task, outcome, sum(found) FROM (
@@ -177,7 +181,7 @@ CHECKS = (
                    FROM windlass_rollup
                  UNION ALL
                  SELECT j.queue, j.task, a.outcome, 0, 1 FROM windlass_attempt AS a
-                   JOIN windlass_job AS j ON j.id = a.job_id WHERE a.final = 1)
+                   JOIN windlass_job AS j ON j.id = a.job_id WHERE a.final = 1) AS u
               GROUP BY 2, 3, 4 HAVING sum(number) <> sum(found)"""),
 )  # fmt: skip
 
@@ -195,27 +199,55 @@ WITH RECURSIVE excused(id) AS (
 SELECT job_id, state FROM windlass_live WHERE job_id NOT IN (SELECT id FROM excused)"""
 
 
-def audit_tables(connection: sqlite3.Connection, *, healed: bool = False) -> list[Finding]:
-    """Compare the tables with each other in one snapshot; `healed`: nothing may be left to do."""
-    connection.execute("BEGIN")
+# A sound database, by its own word: rows are what is wrong with it.
+SOUND_SQLITE = "SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'"
+SOUND_POSTGRES = """
+SELECT 'index ' || indexrelid::regclass || ' is invalid' FROM pg_index WHERE NOT indisvalid"""
+
+Reader = Any
+"""A connection of the auditor's own, in autocommit; of sqlite3 or of psycopg."""
+
+
+def open_reader(url: str) -> Reader:
+    if not url.startswith("sqlite"):
+        return psycopg.connect(url, autocommit=True)
+    reader = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+    reader.execute("PRAGMA wal_autocheckpoint = 0")
+    return reader
+
+
+def is_sqlite(reader: Reader) -> bool:
+    return isinstance(reader, sqlite3.Connection)
+
+
+def ask(reader: Reader, sql: str) -> list[tuple[Any, ...]]:
+    """What a statement finds, on either database."""
+    if is_sqlite(reader):
+        sql = sql.replace("IS NOT DISTINCT FROM", "IS").replace("IS DISTINCT FROM", "IS NOT")
+        return list(reader.execute(sql))
+    return list(reader.execute(sql.encode()))
+
+
+def audit_tables(reader: Reader, *, healed: bool = False, sound: bool = False) -> list[Finding]:
+    """Compare the tables with each other in one snapshot; `healed`: nothing may be left to do;
+    `sound`: ask the database about its own health, too."""
+    reader.execute("BEGIN" if is_sqlite(reader) else "BEGIN ISOLATION LEVEL REPEATABLE READ")
     try:
         found = [
             Finding(check.kind, check.text.format(*row))
             for check in CHECKS
-            for row in connection.execute(check.sql)
+            for row in ask(reader, check.sql)
         ]
         if healed:
             found += [
                 Finding("stuck", f"job {id} is left over in live state {state}")
-                for id, state in connection.execute(REMAINING)
+                for id, state in ask(reader, REMAINING)
             ]
-            found += [
-                Finding("integrity", str(text))
-                for (text,) in connection.execute("PRAGMA integrity_check")
-                if text != "ok"
-            ]
+        if healed or sound:
+            unsound = SOUND_SQLITE if is_sqlite(reader) else SOUND_POSTGRES
+            found += [Finding("integrity", str(text)) for (text,) in ask(reader, unsound)]
     finally:
-        connection.execute("COMMIT")
+        reader.execute("COMMIT")
     return found
 
 
@@ -235,17 +267,19 @@ class Logs:
     """What the processes say they did. A token names one stored job, or one ending of an attempt.
 
     new       token stored, with the id it was given      none      token certainly not stored
-    maybe     token may have been stored                  claim     job and attempt handed out
+    maybe     token may have been stored                  claim     job and attempt handed out,
+                                                                    by `until` at the latest
     ending    about to end a job so                       ended     that ending was accepted
     refused   it was not                                  leaving   chains about to be deleted
     left      chains deleted                              lease     a worker's lease, at least
     finding   the process itself saw something wrong      op        one operation and its answer
+    postponed endings that were put off
     """
 
     new: list[tuple[str, int, int]] = field(default_factory=list)
     none: set[str] = field(default_factory=set)
     maybe: set[str] = field(default_factory=set)
-    claims: list[tuple[int, int, int, str]] = field(default_factory=list)
+    claims: list[tuple[int, int, int, int, str]] = field(default_factory=list)
     endings: dict[str, Event] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
@@ -253,6 +287,7 @@ class Logs:
     left: set[int] = field(default_factory=set)
     leases: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     killed: set[str] = field(default_factory=set)
+    postponed: int = 0
     findings: list[Finding] = field(default_factory=list)
     ops: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -272,7 +307,8 @@ class Logs:
             case "none":
                 self.none.update(event["tokens"])
             case "claim":
-                self.claims += [(id, n, at, event["by"]) for id, n, at in event["jobs"]]
+                until, by = event.get("until"), event["by"]
+                self.claims += [(id, n, at, until or at, by) for id, n, at in event["jobs"]]
             case "ending":
                 self.endings[event["token"]] = event
             case "ended":
@@ -290,6 +326,8 @@ class Logs:
                 self.killed.add(event["process"])
             case "finding":
                 self.findings.append(Finding(event["kind"], event["text"]))
+            case "postponed":
+                self.postponed += event["number"]
             case "op":
                 self.ops[event["op"], event["answer"]] += 1
             case unknown:
@@ -300,19 +338,19 @@ class Logs:
         return name.split("-")[0]
 
 
-def audit_logs(connection: sqlite3.Connection, logs: Logs) -> list[Finding]:
+def audit_logs(reader: Reader, logs: Logs) -> list[Finding]:
     """Compare what the processes wrote down with the tables; run after everything has stopped."""
     found = list(logs.findings)
-    found += _audit_new(connection, logs)
-    found += _audit_claims(connection, logs)
-    found += _audit_endings(connection, logs)
+    found += _audit_new(reader, logs)
+    found += _audit_claims(reader, logs)
+    found += _audit_endings(reader, logs)
     return found
 
 
-def _audit_new(connection: sqlite3.Connection, logs: Logs) -> Iterator[Finding]:
+def _audit_new(reader: Reader, logs: Logs) -> Iterator[Finding]:
     """Every acknowledged job is there or was deleted; nothing else is; nothing is there twice."""
     stored: dict[str, tuple[int, int]] = {}
-    for token, id, chain in connection.execute("SELECT label, id, chain_id FROM windlass_job"):
+    for token, id, chain in ask(reader, "SELECT label, id, chain_id FROM windlass_job"):
         if token in stored:
             yield Finding("twice", f"{token} is stored as jobs {stored[token][0]} and {id}")
         stored[token] = (id, chain)
@@ -331,41 +369,49 @@ def _audit_new(connection: sqlite3.Connection, logs: Logs) -> Iterator[Finding]:
             yield Finding("row", f"{token} was rolled back or refused, and is stored")
         elif token not in logs.maybe:
             yield Finding("row", f"{token} is stored, and nobody ever wanted to")
-    chains = {id for (id,) in connection.execute("SELECT id FROM windlass_chain")}
+    chains = {id for (id,) in ask(reader, "SELECT id FROM windlass_chain")}
     for chain in sorted(chains & logs.left):
         yield Finding("row", f"chain {chain} was deleted and is still there")
     # The application's own row stands or falls with the job it was written with.
-    mine = dict(connection.execute("SELECT token, chain_id FROM mine"))
-    for token in sorted(mine.keys() - stored.keys()):
-        if mine[token] not in gone:
+    booked = dict(ask(reader, "SELECT token, chain_id FROM booking"))
+    for token in sorted(booked.keys() - stored.keys()):
+        if booked[token] not in gone:
             yield Finding("lost", f"{token} committed with the caller's row, and is gone")
-    for token in sorted(t for t in stored.keys() - mine.keys() if t.startswith(OWN)):
+    for token in sorted(t for t in stored.keys() - booked.keys() if t.startswith(OWN)):
         yield Finding("row", f"{token} is stored without the caller's row")
 
 
-def _audit_claims(connection: sqlite3.Connection, logs: Logs) -> Iterator[Finding]:
-    """An attempt number is handed out once, later claims get higher ones, leases are respected."""
+def _audit_claims(reader: Reader, logs: Logs) -> Iterator[Finding]:
+    """An attempt number is handed out once, later claims get higher ones, leases are respected.
+
+    Of a claim and of an end we know a time before it happened, the one that is stored. Where many
+    write at a time only the claimer can say when it had happened at the latest.
+    """
     seen: dict[tuple[int, int], str] = {}
-    for id, number, _, by in logs.claims:
+    latest: dict[tuple[int, int], int] = {}
+    for id, number, _, until, by in logs.claims:
         if (id, number) in seen:
             yield Finding("twice", f"attempt {number} of job {id}: {seen[id, number]} and {by}")
         seen[id, number] = by
+        latest[id, number] = until
     last: dict[int, tuple[int, int]] = {}
-    for id, number, at, _ in sorted(logs.claims):
+    for id, number, at, until, _ in sorted(logs.claims):
         before, earlier = last.get(id, (0, 0))
-        if at < earlier:
+        if until < earlier:
             yield Finding("twice", f"attempt {number} of job {id} was claimed before {before}")
         last[id] = (number, at)
-    rows = connection.execute(
-        """SELECT a.job_id, a.number, a.started_at, a.ended_at, m.started_at
+    for id, number, ended_at, next in ask(
+        reader,
+        """SELECT a.job_id, a.number, a.ended_at, m.number
              FROM windlass_attempt AS a JOIN windlass_attempt AS m
-               ON m.job_id = a.job_id AND m.number > a.number AND m.started_at < a.ended_at"""
-    )
-    for id, number, *_ in rows:
-        yield Finding("early", f"job {id} was started again before attempt {number} had ended")
-    for id, number, worker, at in connection.execute(
+               ON m.job_id = a.job_id AND m.number > a.number AND m.started_at < a.ended_at""",
+    ):
+        if is_sqlite(reader) or latest.get((id, next), ended_at) < ended_at:
+            yield Finding("early", f"job {id} was started again before attempt {number} had ended")
+    for id, number, worker, at in ask(
+        reader,
         """SELECT job_id, number, worker, ended_at FROM windlass_attempt
-            WHERE outcome = 7 AND error LIKE 'worker % died or lost its lease%'"""
+            WHERE outcome = 7 AND error LIKE 'worker % died or lost its lease%'""",
     ):
         if worker is None or logs.process(worker) in logs.killed:
             continue
@@ -373,13 +419,14 @@ def _audit_claims(connection: sqlite3.Connection, logs: Logs) -> Iterator[Findin
             yield Finding("fence", f"attempt {number} of job {id} was taken from living {worker}")
 
 
-def _audit_endings(connection: sqlite3.Connection, logs: Logs) -> Iterator[Finding]:
+def _audit_endings(reader: Reader, logs: Logs) -> Iterator[Finding]:
     """Every ended attempt is one that somebody asked for, and every accepted one is there."""
-    labels = dict(connection.execute("SELECT id, label FROM windlass_job"))
+    labels = dict(ask(reader, "SELECT id, label FROM windlass_job"))
     found: dict[str, int] = {}
-    for row in connection.execute(
+    for row in ask(
+        reader,
         """SELECT job_id, number, outcome, continued_by, coalesce(ended_by, output, error), blocker
-             FROM windlass_attempt ORDER BY job_id, number"""
+             FROM windlass_attempt ORDER BY job_id, number""",
     ):
         id, number, outcome, continued_by, text, blocker = row
         name = f"attempt {number} of job {id}"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.races.together import still_owed
 from windlass import Windlass
 from windlass.job import Job
 from windlass.model import (
@@ -60,6 +61,7 @@ class Crew:
         self.seen: deque[int] = deque(maxlen=48)  # jobs of anybody
         self.chains: deque[int] = deque(maxlen=24)
         self.held: list[Claimed] = []
+        self.owed: list[Ending] = []  # postponed: to be tried again
         self.stale: list[Claimed] = []  # known to be over
         self.doubtful: list[Claimed] = []  # claimed under a registration that is gone
         self.dead_until = 0  # plays dead: neither renews nor claims
@@ -93,6 +95,11 @@ class Crew:
     def some_delay(self) -> float | None:
         return self.rng.choice((None, None, None, 0.0, 0.02, 0.2, 0.7))
 
+    def until(self) -> int | None:
+        """When what we were just told had happened at the latest, unless its time is exact: on
+        SQLite the clock is read by whoever holds the writer."""
+        return None if self.app.engine.name == "sqlite" else self.clock()
+
     def register(self) -> None:
         self.worker_name = self.token()
         before = self.clock()
@@ -113,6 +120,8 @@ class Crew:
         before = self.clock()
         held = {(job.job_id, job.attempt) for job in self.held}
         renewed = self.app.run(self.store.renew(self.worker, self.worker_name, LEASE, held))
+        if renewed.postponed:
+            return
         if not renewed.registered:
             self.doubtful += self.held
             self.held = []
@@ -130,7 +139,7 @@ class Crew:
     def turn(self) -> None:
         if self.clock() < self.dead_until:
             return
-        endings: dict[int, Ending] = {}
+        endings = {ending.held.job_id: ending for ending in self.owed}
         for held in (*self.held, *self.doubtful):
             if held.job_id not in endings and self.chance(0.7):
                 endings[held.job_id] = self.some_ending(held)
@@ -140,7 +149,7 @@ class Crew:
             list(endings.values()),
             lambda ends: self.store.turn(self.worker, self.worker_name, queues, room, ends),
         )
-        self.log("claim", by=self.worker_name, jobs=[
+        self.log("claim", by=self.worker_name, until=self.until(), jobs=[
             (job.job_id, job.attempt, job.claimed_at) for job in claimed.claimed
         ])  # fmt: skip
         self.held += claimed.claimed
@@ -196,12 +205,16 @@ class Crew:
         except BaseException:
             self.log("refused", tokens=list(tokens.values()))
             self.log("none", tokens=list(following.values()))
+            self.owed = []  # their tokens are used up: other endings will be drawn
             raise
         finished = getattr(answer, "finished", answer)
         self.log("ended", tokens=[tokens[id] for id in finished.accepted])
         self.log("refused", tokens=[tokens[id] for id in finished.refused])
         self.log("none", tokens=[following[id] for id in finished.refused if id in following])
-        over = [ending.held for ending in endings]
+        self.log("postponed", number=len(finished.postponed))
+        owed = still_owed(endings, finished)
+        self.owed = [e for e in self.owed if e not in endings] + owed
+        over = [ending.held for ending in endings if ending not in owed]
         self.stale = [*self.stale, *over][-STALE:]  # accepted or not, this attempt is over
         self.held = [job for job in self.held if job not in over]
         self.doubtful = [job for job in self.doubtful if job not in over]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from pathlib import Path
+from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
-from tests.kit import rows
-from tests.races.auditor import audit_tables
+from tests.database import Database
+from tests.races.auditor import Finding, audit_tables, open_reader
 from windlass import Windlass
 
 T = TypeVar("T")
@@ -68,11 +67,32 @@ def crowd(
         return [answer for future in futures for answer in future.result()]
 
 
-def audit(database: Path) -> None:
-    """What must hold whatever happened: nothing dangles, counters agree, the file is sound."""
-    connection = sqlite3.connect(database)
-    try:
-        assert audit_tables(connection) == []
-    finally:
-        connection.close()
-    assert rows(database, "PRAGMA integrity_check") == [("ok",)]
+def audit(database: Database) -> None:
+    """What must hold whatever happened: nothing dangles, counters agree, the database is sound."""
+    with closing(open_reader(database.url)) as reader:
+        assert audit_tables(reader, sound=True) == []
+
+
+@contextmanager
+def watched(database: Database) -> Iterator[None]:
+    """Compare the tables in one snapshot after the other while others race."""
+    stop = threading.Event()
+    found: list[Finding] = []
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        with closing(open_reader(database.url)) as reader:
+            while not stop.is_set():
+                found.extend(audit_tables(reader))
+                looks += 1
+
+    with ThreadPoolExecutor(1) as pool:
+        watch = pool.submit(look)
+        try:
+            yield
+        finally:
+            stop.set()
+        watch.result()
+    assert found == []
+    assert looks > 1, "it was over before anybody looked"

@@ -1,6 +1,7 @@
-"""The race storm: many processes do everything at once on one file, some are killed; then an audit.
+"""The race storm: many processes do everything at once on one database, some are killed; an audit.
 
     python -m tests.races.storm --seconds 60 --processes 8 --seed 1
+    python -m tests.races.storm --seconds 60 --processes 4 --connections 8 --server "postgres 18"
 
 Again and again one process is killed with -9 and replaced. While it blows, the tables are compared
 in one snapshot after the other. Then clean workers run until nothing is left to do, and the tables
@@ -11,32 +12,45 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import json
 import os
 import random
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 from tests.races.actor import Actor, add_tasks
-from tests.races.auditor import Finding, Logs, audit_logs, audit_tables, read_logs
+from tests.races.auditor import (
+    Finding,
+    Logs,
+    Reader,
+    ask,
+    audit_logs,
+    audit_tables,
+    is_sqlite,
+    open_reader,
+    read_logs,
+)
 from tests.races.crew import LEASE, QUEUES, TASKS, Log
+from tests.races.together import still_owed
 from windlass import Windlass
 from windlass.model import Claimed, Ending, Outcome
 
+SQLITE = "sqlite"
 ROOT = Path(__file__).resolve().parents[2]
 KILL_EVERY = 1.5
 PATIENCE = 30.0  # for a process to end by itself
-COUNTED = ("lost", "twice", "stuck", "early", "fence", "key", "integrity")
+COUNTED = ("lost", "twice", "stuck", "early", "fence", "key", "deadlock", "integrity")
 
 
 class Clock:
@@ -73,44 +87,95 @@ class Child:
     name: str
     process: subprocess.Popen[bytes]
     stderr: Path
+    ready: Path
+
+
+@contextmanager
+def opened(server: str, folder: Path) -> Iterator[str]:
+    """The URL of an empty database: a file in the folder, or one on a server, gone afterwards."""
+    if server == SQLITE:
+        yield f"sqlite:///{folder / 'storm.db'}"
+    else:
+        from tests import servers  # only here: the processes of a storm start quicker without
+
+        with servers.server(server).database() as url:
+            yield url
 
 
 def storm(
-    folder: Path, *, seconds: float, processes: int, threads: int = 2, seed: int = 0
-) -> Storm:
-    """Let it blow, heal, audit; the folder keeps the database and the logs."""
+    folder: Path, *, seconds: float, processes: int, threads: int = 2, seed: int = 0,
+    server: str = SQLITE,
+) -> Storm:  # fmt: skip
+    """Let it blow, heal, audit; the folder keeps the logs, and a database that is a file."""
     began = time.monotonic()
     result = Storm()
     clock = Clock.today()
-    database = folder / "storm.db"
     logs = folder / "logs"
     logs.mkdir()
-    app = Windlass(f"sqlite:///{database}", clock=clock)
-    app.migrate()
     log = Log(logs / "parent.jsonl")
-    reader = sqlite3.connect(database, isolation_level=None)
-    reader.execute("PRAGMA wal_autocheckpoint = 0")
-    reader.execute("CREATE TABLE mine (token TEXT PRIMARY KEY, chain_id INTEGER NOT NULL)")
+    with opened(server, folder) as url:
+        with closing(Windlass(url, clock=clock)) as app, closing(open_reader(url)) as reader:
+            app.migrate()
+            reader.execute(
+                "CREATE TABLE booking (token TEXT PRIMARY KEY, chain_id BIGINT NOT NULL)"
+            )
+            blow(result, reader, log, Place(folder, url, threads, clock), seconds, processes, seed)
+            result.findings += audit_tables(reader)
+            result.healed = heal(app, clock, log)
+            result.findings += audit_tables(reader, healed=True)
+            book = Logs.of(read_logs(logs))
+            result.findings += audit_logs(reader, book)
+            result.findings += _audit_counts(app, reader)
+            result.findings = list(dict.fromkeys(result.findings))  # a snapshot may repeat another
+            count(result, reader, book)
+    result.seconds = time.monotonic() - began
+    return result
+
+
+@dataclass
+class Place:
+    """Where the processes of a storm meet."""
+
+    folder: Path
+    url: str
+    threads: int
+    clock: Clock
+
+    def say_until(self, deadline: float) -> None:
+        """Let it begin: those who wait here read when it ends."""
+        draft = self.folder / "until.draft"
+        draft.write_text(str(deadline))
+        draft.rename(self.folder / "until")
+
+
+def blow(
+    result: Storm, reader: Reader, log: Log, place: Place, seconds: float, processes: int, seed: int
+) -> None:
+    """Start processes, kill one now and then, and look at the tables all the while."""
     rng = random.Random(seed)
-    deadline = time.monotonic() + seconds
     number = 0
 
     def start() -> Child:
         nonlocal number
         number += 1
-        return _start(folder, f"p{number}", f"{seed}.{number}", threads, deadline, clock.offset)
+        return _start(place, f"p{number}", f"{seed}.{number}")
 
     everyone = [start() for _ in range(processes)]
     children = list(everyone)
-    kill_at = time.monotonic() + KILL_EVERY
     try:
+        _wait_until(lambda: all(child.ready.exists() for child in children))
+        deadline = time.monotonic() + seconds
+        place.say_until(deadline)
+        kill_at = time.monotonic() + KILL_EVERY
         while (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, 0.3))
             result.findings += audit_tables(reader)
             result.snapshots += 1
-            if kill_at < time.monotonic() < deadline - KILL_EVERY:
+            ready = [child for child in children if child.ready.exists()]
+            if ready and kill_at < time.monotonic() < deadline - KILL_EVERY:
                 kill_at += KILL_EVERY
-                victim = children.pop(rng.randrange(len(children)))
+                victim = rng.choice(ready)
+                children.remove(victim)
                 log("killed", process=victim.name)
                 victim.process.send_signal(signal.SIGKILL)
                 victim.process.wait()
@@ -123,28 +188,27 @@ def storm(
             if child.process.poll() is None:
                 child.process.kill()
                 child.process.wait()
-    result.findings += audit_tables(reader)
-    result.healed = heal(app, clock, log)
-    result.findings += audit_tables(reader, healed=True)
     result.findings += [
         Finding("error", f"{child.name} wrote to stderr: {text[-2000:]}")
         for child in everyone
         if (text := child.stderr.read_text())
     ]
-    book = Logs.of(read_logs(logs))
-    result.findings += audit_logs(reader, book)
-    result.findings += _audit_counts(app, reader)
-    result.findings = list(dict.fromkeys(result.findings))  # a snapshot may repeat another
+
+
+def count(result: Storm, reader: Reader, book: Logs) -> None:
+    """Figures of the storm."""
     result.ops = book.ops
     for name in ("job", "chain", "attempt", "blocker", "key", "live"):
-        ((result.rows[name],),) = reader.execute(f"SELECT count(*) FROM windlass_{name}")
+        ((result.rows[name],),) = ask(reader, f"SELECT count(*) FROM windlass_{name}")
     result.rows["acknowledged"] = len(book.new)
     result.rows["claims"] = len(book.claims)
     result.rows["deleted chains"] = len(book.left)
-    reader.close()
-    app.close()
-    result.seconds = time.monotonic() - began
-    return result
+    if not is_sqlite(reader):
+        result.rows["postponed endings"] = book.postponed
+        # Those that the engine ran again; what reached a user is a finding.
+        ((result.rows["deadlocks on the server"],),) = ask(
+            reader, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        )
 
 
 def heal(app: Windlass, clock: Clock, log: Log) -> int:
@@ -162,19 +226,22 @@ def heal(app: Windlass, clock: Clock, log: Log) -> int:
     ]  # fmt: skip
     done = 0
     held: dict[int, list[Claimed]] = {worker: [] for worker in workers}
+    owed: dict[int, list[Ending]] = {worker: [] for worker in workers}
     while True:
         app.run(store.sweep())
         app.run(store.unpark(TASKS))
         busy = False
         for name, worker in zip(("heal-1", "heal-2"), workers, strict=True):
-            endings = []
+            endings = owed[worker]
             for job in held[worker]:
                 done += 1
                 token = f"heal.{done}"
                 log("ending", token=token, job=job.job_id, attempt=job.attempt, outcome="completed")
                 endings.append(Ending(job, Outcome.COMPLETED, output=f'"{token}"'))
             turn = app.run(store.turn(worker, name, QUEUES, 100, endings))
-            log("ended", tokens=[f"heal.{done - n}" for n in range(len(endings))])
+            owed[worker] = still_owed(endings, turn.finished)
+            log("ended", tokens=[json.loads(e.output or "") for e in endings
+                                 if e not in owed[worker]])  # fmt: skip
             if turn.finished.refused:
                 log("finding", kind="fence", text=f"{name} lost {turn.finished.refused}")
             claims = [(job.job_id, job.attempt, job.claimed_at) for job in turn.claimed]
@@ -192,16 +259,23 @@ def heal(app: Windlass, clock: Clock, log: Log) -> int:
     return done
 
 
-def _start(folder: Path, name: str, seed: str, threads: int, deadline: float, offset: int) -> Child:
-    stderr = folder / f"{name}.stderr"
+def _wait_until(true: Callable[[], bool]) -> None:
+    patience = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < patience, "the processes of the storm did not come"
+        time.sleep(0.01)
+
+
+def _start(place: Place, name: str, seed: str) -> Child:
+    stderr = place.folder / f"{name}.stderr"
     command = [
         sys.executable, "-W", "error", "-m", "tests.races.storm", "--child", name, "--seed", seed,
-        "--folder", str(folder), "--threads", str(threads), "--until", str(deadline),
-        "--offset", str(offset),
+        "--folder", str(place.folder), "--threads", str(place.threads),
+        "--offset", str(place.clock.offset), "--url", place.url,
     ]  # fmt: skip
     with stderr.open("wb") as file:
         process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=file)
-    return Child(name, process, stderr)
+    return Child(name, process, stderr, place.folder / f"{name}.ready")
 
 
 def _wait(children: Sequence[Child]) -> list[Finding]:
@@ -217,11 +291,11 @@ def _wait(children: Sequence[Child]) -> list[Finding]:
     return found
 
 
-def _audit_counts(app: Windlass, reader: sqlite3.Connection) -> list[Finding]:
+def _audit_counts(app: Windlass, reader: Reader) -> list[Finding]:
     """What the library counts is what the view for people shows."""
     shown: dict[str, dict[str, int]] = {}
-    for queue, state, number in reader.execute(
-        "SELECT queue, state, count(*) FROM windlass_jobs GROUP BY queue, state"
+    for queue, state, number in ask(
+        reader, "SELECT queue, state, count(*) FROM windlass_jobs GROUP BY queue, state"
     ):
         shown.setdefault(queue, {})[state] = number
     counted = {
@@ -233,14 +307,17 @@ def _audit_counts(app: Windlass, reader: sqlite3.Connection) -> list[Finding]:
     return [Finding("rollup", f"counts() says {counted}, the rows say {shown}")]
 
 
-def play_child(folder: Path, name: str, seed: str, threads: int, until: float, offset: int) -> None:
+def play_child(folder: Path, url: str, name: str, seed: str, threads: int, offset: int) -> None:
     """Some threads on one app until the time is up; one that hangs shows where."""
-    faulthandler.dump_traceback_later(max(until - time.monotonic(), 0) + PATIENCE / 2)
     durable = random.Random(seed).random() < 0.5  # others' commits, others' moments to be killed
-    url = f"sqlite:///{folder / 'storm.db'}"
-    app = Windlass(url, clock=Clock(offset), durable=durable)
+    app = Windlass(url, clock=Clock(offset), durable=durable, connections=threads)
     add_tasks(app)
+    app.counts()  # connected
     log = Log(folder / "logs" / f"{name}.jsonl")
+    (folder / f"{name}.ready").touch()
+    _wait_until((folder / "until").exists)
+    until = float((folder / "until").read_text())
+    faulthandler.dump_traceback_later(max(until - time.monotonic(), 0) + PATIENCE / 2)
 
     def act(thread: int) -> None:
         Actor(app, log, f"{name}-{thread}", f"{seed}.{thread}").run(until)
@@ -269,7 +346,7 @@ def report(result: Storm, file: TextIO) -> None:
     print(f"  {'snapshots audited':26}{result.snapshots:>8}", file=file)
     print(f"  {'jobs run by healing':26}{result.healed:>8}", file=file)
     kinds = Counter(finding.kind for finding in result.findings)
-    words = {"key": "duplicate open keys"}
+    words = {"key": "duplicate open keys", "deadlock": "deadlocks that were told"}
     for kind in COUNTED:
         value = str(kinds[kind]) if kind != "integrity" else "broken" if kinds[kind] else "ok"
         print(f"  {words.get(kind, kind):26}{value:>8}", file=file)
@@ -284,25 +361,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2, help="in each process")
+    parser.add_argument("--connections", type=int, help="of ours, in all: one to each thread")
+    parser.add_argument("--server", default=SQLITE, help='such as "postgres 18"')
     parser.add_argument("--seed", default="0")
-    parser.add_argument("--folder", type=Path, help="keep database and logs here")
-    for hidden in ("--child", "--until", "--offset"):
+    parser.add_argument("--folder", type=Path, help="keep the logs here, and a file's database")
+    for hidden in ("--child", "--offset", "--url"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.child:
         play_child(
-            chosen.folder, chosen.child, chosen.seed, chosen.threads, float(chosen.until),
+            chosen.folder, chosen.url, chosen.child, chosen.seed, chosen.threads,
             int(chosen.offset),
         )  # fmt: skip
         return 0
+    threads = chosen.threads
+    if chosen.connections:
+        threads = max(1, chosen.connections // chosen.processes)
     folder = chosen.folder or Path(tempfile.mkdtemp(prefix="storm-"))
     folder.mkdir(exist_ok=True)
     result = storm(
-        folder, seconds=chosen.seconds, processes=chosen.processes, threads=chosen.threads,
-        seed=int(chosen.seed),
+        folder, seconds=chosen.seconds, processes=chosen.processes, threads=threads,
+        seed=int(chosen.seed), server=chosen.server,
     )  # fmt: skip
-    shape = f"{chosen.processes} processes of {chosen.threads} threads"
-    print(f"race storm: {chosen.seconds:g} s, {shape}, seed {chosen.seed}")
+    shape = f"{chosen.processes} processes of {threads} threads"
+    print(f"race storm on {chosen.server}: {chosen.seconds:g} s, {shape}, seed {chosen.seed}")
     report(result, sys.stdout)
     if not result.findings and chosen.folder is None:
         shutil.rmtree(folder)

@@ -1,14 +1,17 @@
-"""Threads and processes claim, end, lose and sweep on one file: no attempt is given out twice."""
+"""Threads and processes claim, end, lose and sweep at once: no attempt is given out twice."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections import Counter
-from pathlib import Path
 
+import pytest
+
+from tests.database import Database
 from tests.kit import SECOND, claim, completed, new, register, rows
 from tests.races.crowd import audit, crowd, open_quick
+from tests.races.together import finish_all_of
 from windlass import Windlass
 from windlass.model import Claimed, Ending, Outcome, State
 from windlass.operation import compose
@@ -47,7 +50,7 @@ def claim_and_end(app: Windlass, number: int) -> tuple[Given, Given]:
     worker = enter(app, name)
 
     def finish(endings: list[Ending]) -> None:
-        taken = set(app.run(app.store.finish(endings, name)).accepted)
+        taken = set(finish_all_of(app, endings, name).accepted)
         ended.extend(
             (ending.held.job_id, ending.held.attempt)
             for ending in endings
@@ -83,8 +86,9 @@ def claim_and_end(app: Windlass, number: int) -> tuple[Given, Given]:
             time.sleep(0.001)
 
 
+@pytest.mark.usefixtures("costly")
 def test_L1_every_attempt_number_is_given_out_once_and_every_job_ends_once(
-    url: str, database: Path
+    url: str, database: Database
 ) -> None:
     app = open_quick(url)
     app.run(app.store.enqueue([new(max_attempts=100, priority=i % 3) for i in range(JOBS)]))
@@ -117,15 +121,16 @@ def sweep_and_run(app: Windlass, number: int) -> list[int]:
         app.run(app.store.promote())
         claimed = take(app, worker, 10)
         ran += [job.job_id for job in claimed]
-        assert app.run(app.store.finish([completed(job) for job in claimed])).refused == []
+        assert finish_all_of(app, [completed(job) for job in claimed]).refused == []
         if not claimed:
             if all_ended(app):
                 return ran
             time.sleep(0.001)
 
 
+@pytest.mark.usefixtures("costly")
 def test_L5_three_hundred_stalled_jobs_and_six_workers_run_three_hundred_jobs(
-    url: str, database: Path
+    url: str, database: Database
 ) -> None:
     app = open_quick(url)
     app.run(app.store.enqueue([new() for _ in range(STALLED)]))

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
+from tests.database import Database
 from tests.kit import completed, continued, new, rows
-from tests.races.together import Run, in_processes, in_threads, with_app, work_off
+from tests.races.together import (
+    Run,
+    finish_all_of,
+    in_processes,
+    in_threads,
+    with_app,
+    work_off,
+)
 from windlass import Windlass
 from windlass.model import Claimed, Ending, NewBlocker, NewJob
 
@@ -39,7 +49,7 @@ def begin(url: str) -> None:
     with_app(url, lambda app: app.run(app.store.enqueue(graph())))
 
 
-def check(database: Path, per_worker: list[list[Run]]) -> None:
+def check(database: Database, per_worker: list[list[Run]]) -> None:
     runs = [run for some in per_worker for run in some]
     assert Counter(run.task for run in runs) == {
         "shared": 10,
@@ -64,20 +74,21 @@ def check(database: Path, per_worker: list[list[Run]]) -> None:
 
 
 def test_B2_threads_end_blockers_together_and_each_dependent_runs_once(
-    url: str, database: Path
+    url: str, database: Database
 ) -> None:
     begin(url)
     check(database, in_threads(6, lambda index: drain(url, index)))
 
 
+@pytest.mark.usefixtures("costly")
 def test_B2_processes_end_blockers_together_and_each_dependent_runs_once(
-    url: str, database: Path, tmp_path: Path
+    url: str, database: Database, tmp_path: Path
 ) -> None:
     begin(url)
     check(database, in_processes(3, tmp_path / "gate", drain, url))
 
 
-def test_B2_one_job_behind_many_blockers_that_all_end_at_once(url: str, database: Path) -> None:
+def test_B2_one_job_behind_many_blockers_that_all_end_at_once(url: str, database: Database) -> None:
     """The last decrement, and only the last, frees it: 20 jobs, each behind 60 chains."""
     batch = [new("blocker") for _ in range(60)]
     batch += [
@@ -93,7 +104,7 @@ def test_B2_one_job_behind_many_blockers_that_all_end_at_once(url: str, database
 
     def finish(app: Windlass, index: int) -> int:
         """Turns that subtract; together they free every dependent once for each blocker."""
-        return sum(app.run(app.store.finish([completed(one)])).freed for one in held[index::6])
+        return sum(finish_all_of(app, [completed(one)]).freed for one in held[index::6])
 
     freed = in_threads(6, lambda index: with_app(url, lambda app: finish(app, index)))
     assert sum(freed) == 60 * 20
@@ -102,7 +113,7 @@ def test_B2_one_job_behind_many_blockers_that_all_end_at_once(url: str, database
 
 
 def test_B4_a_blocker_that_continues_blocks_until_its_last_job_ends_whoever_looks(
-    url: str, database: Path
+    url: str, database: Database
 ) -> None:
     """Workers walk chains of many steps while others keep putting jobs behind them."""
     chains = 20

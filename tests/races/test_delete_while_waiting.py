@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from pathlib import Path
 
+import pytest
+
+from tests.database import Database
 from tests.kit import claim, completed, continued, new, rows
 from tests.races.crowd import audit, crowd, open_quick
+from tests.races.together import finish_all_of
 from windlass import Windlass
 from windlass.errors import BlockerError, NotFound, StillNeeded
 from windlass.model import Policy
@@ -46,16 +49,17 @@ def meddle(app: Windlass, number: int) -> Counter[str]:
                         if chance.random() < 0.7 or held.chain_id in after:
                             ending = completed(held)
                         try:
-                            app.run(store.finish([ending]))
+                            finish_all_of(app, [ending])
                         except BlockerError:
-                            app.run(store.finish([completed(held)]))
+                            finish_all_of(app, [completed(held)])
         except (BlockerError, NotFound, StillNeeded) as refused:
             done[type(refused).__name__] += 1
     return done
 
 
+@pytest.mark.usefixtures("costly")
 def test_R3_deleting_races_enqueueing_behind_and_nothing_dangles_or_waits_for_ever(
-    url: str, database: Path
+    url: str, database: Database
 ) -> None:
     app = open_quick(url)
     app.run(app.store.enqueue([new() for _ in range(6)]))

@@ -5,16 +5,19 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import psycopg
 
 from windlass import Windlass
-from windlass.model import BlockerRecord, Claimed, Ending
+from windlass.model import BlockerRecord, Claimed, Ending, Finished
 from windlass.operation import Steps, compose
 
 T = TypeVar("T")
@@ -38,6 +41,27 @@ def with_app(url: str, work: Callable[[Windlass], T]) -> T:
     """Do something with an app of one's own."""
     with closing(Windlass(url, durable=False, lock_timeout=PATIENCE)) as app:
         return work(app)
+
+
+def own_connection(url: str, *, autocommit: bool = False) -> Any:
+    """A connection of the application's own, by the database's usual driver; as patient as ours."""
+    if not url.startswith("sqlite"):
+        return psycopg.connect(url, autocommit=autocommit)
+    path = url.removeprefix("sqlite:///")
+    connection = sqlite3.connect(
+        path, timeout=PATIENCE, isolation_level=None if autocommit else "DEFERRED"
+    )
+    # An automatic checkpoint of older SQLite can race a writer and spoil the file.
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    return connection
+
+
+def begin(connection: Any) -> None:
+    """Begin a transaction on it that will write. psycopg does so by itself, at any statement."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("BEGIN IMMEDIATE")
+    else:
+        connection.execute("SELECT 1")
 
 
 def in_threads(number: int, work: Callable[[int], T]) -> list[T]:
@@ -96,19 +120,42 @@ def work_off(
     )  # fmt: skip
     runs: list[Run] = []
     held: list[Claimed] = []
+    owed: list[Ending] = []
     while True:
         dice.shuffle(held)
         some = dice.randint(0, len(held)) if len(held) < room else len(held)
-        endings, held = [decide(job) for job in held[:some]], held[some:]
+        endings, held = [*owed, *(decide(job) for job in held[:some])], held[some:]
         turn = app.run(store.turn(worker, name, ["default"], room - len(held), endings))
         assert turn.finished.refused == []
+        owed = still_owed(endings, turn.finished)
         held += turn.claimed
-        runs += [_run(job, turn.blockers.get(job.job_id, [])) for job in turn.claimed]
-        if not held and until() and not waiting(app, 0, 1, 3):
+        runs += [run_of(job, turn.blockers.get(job.job_id, [])) for job in turn.claimed]
+        if not held and not owed and until() and not waiting(app, 0, 1, 3):
             return runs
 
 
-def _run(job: Claimed, blockers: Sequence[BlockerRecord]) -> Run:
+def still_owed(endings: Sequence[Ending], finished: Finished) -> list[Ending]:
+    """Endings that touched what somebody else held: a worker keeps them and tries again."""
+    postponed = set(finished.postponed)
+    return [ending for ending in endings if ending.held.job_id in postponed]
+
+
+def finish_all_of(app: Windlass, endings: Sequence[Ending], worker: str | None = None) -> Finished:
+    """Finish, and again what was postponed, until each ending was accepted or refused."""
+    total = Finished()
+    owed = list(endings)
+    while owed:
+        finished = app.run(app.store.finish(owed, worker))
+        total.accepted += finished.accepted
+        total.refused += finished.refused
+        total.freed += finished.freed
+        owed = still_owed(owed, finished)
+        if owed:
+            time.sleep(0.0005)  # whoever holds it is about to commit
+    return total
+
+
+def run_of(job: Claimed, blockers: Sequence[BlockerRecord]) -> Run:
     states = tuple(str(blocker.state) for blocker in blockers)
     return Run(job.job_id, job.attempt, job.task, states, tuple(b.output for b in blockers))
 

@@ -34,6 +34,7 @@ RINGS: dict[str, frozenset[str]] = {
             "app",
             "attempt",
             "connections",
+            "engine",
             "face",
             "job",
             "migrate",

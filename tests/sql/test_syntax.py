@@ -54,7 +54,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connect
     app = Windlass(f"sqlite:///{tmp_path_factory.mktemp('sql')}/app.db")
     app.migrate()
     app.close()
-    connection = sqlite3.connect(app.engine.file.path, isolation_level=None)
+    connection = sqlite3.connect(app.url.removeprefix("sqlite:///"), isolation_level=None)
     yield connection
     connection.close()
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SUPPORTED = "sqlite3.Connection, aiosqlite.Connection"
+SQLITE = "sqlite3.Connection, aiosqlite.Connection"
+POSTGRES = "psycopg.Connection, psycopg.AsyncConnection"
 
 
 class Connection(Protocol):
@@ -39,8 +40,8 @@ class Connection(Protocol):
     def arun(self, op: Op[T]) -> Awaitable[T]: ...
 
 
-def recognise(raw: object, sql: Queries) -> Connection:
-    """Wrap the caller's connection, or say what is supported."""
+def recognise_sqlite(raw: object, sql: Queries) -> Connection:
+    """Wrap the caller's connection to a SQLite file, or say what is supported."""
     if isinstance(raw, StandardConnection):
         return Sqlite3Connection(raw, sql)
     aiosqlite = sys.modules.get("aiosqlite")
@@ -48,7 +49,25 @@ def recognise(raw: object, sql: Queries) -> Connection:
         from .aiosqlite import AiosqliteConnection, Raw
 
         return AiosqliteConnection(cast(Raw, raw), sql)
+    raise _unsupported(raw, "SQLite", SQLITE)
+
+
+def recognise_postgres(raw: object, sql: Queries) -> Connection:
+    """Wrap the caller's connection to a PostgreSQL database, or say what is supported."""
+    import psycopg
+
+    from .psycopg import AsyncPsycopgConnection, PsycopgConnection
+
+    if isinstance(raw, psycopg.Connection):
+        return PsycopgConnection(raw, sql)
+    if isinstance(raw, psycopg.AsyncConnection):
+        return AsyncPsycopgConnection(raw, sql)
+    raise _unsupported(raw, "PostgreSQL", POSTGRES)
+
+
+def _unsupported(raw: object, engine: str, supported: str) -> UnsupportedConnection:
     kind = type(raw)
-    raise UnsupportedConnection(
-        f"on= cannot use {kind.__module__}.{kind.__qualname__}; supported are: {SUPPORTED}"
+    return UnsupportedConnection(
+        f"on= cannot use {kind.__module__}.{kind.__qualname__} with an app on {engine}; "
+        f"supported are: {supported}"
     )

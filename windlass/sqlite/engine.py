@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..connections import Connection, recognise
+from ..connections import Connection, recognise_sqlite
 from ..connections.sqlite3 import execute
 from ..errors import StoreUnavailable
 from ..migrate import Migrations
@@ -92,7 +92,7 @@ class SqliteEngine:
 
     def recognise(self, raw: object) -> Connection:
         """Wrap a caller's connection."""
-        return recognise(raw, self.sql)
+        return recognise_sqlite(raw, self.sql)
 
     # ---- connections
 
@@ -141,7 +141,8 @@ class SqliteEngine:
 
     def migrate(self) -> list[str]:
         """Create the tables or bring them up to date."""
-        return self.run(self.migrations.migrate(self.sql, self.store.clock))
+        applied, _ = self.run(self.migrations.migrate(self.store))
+        return applied
 
     def check_schema(self) -> None:
         self.run(self.migrations.check(self.sql))

@@ -54,10 +54,10 @@ VALUES (:state, :queue, :priority, :job_id, :attempt, :open_blockers, :run_at);
 INSERT INTO {blocker} (chain_id, job_id, position, name, trace)
 VALUES (:chain_id, :job_id, :position, :name, :trace);
 
--- name: find_circle
--- Whether some of these chains, or what they wait for in turn, wait for :chain_id. Follows the last job of
--- each chain while it is blocked, or, when :chain_id is opened again, while it may be blocked again;
--- rides job_chain, the key of live and blocker_job.
+-- name: find_upstream
+-- These chains, and all that they wait for in turn. Follows the last job of each chain while it is
+-- blocked, or, when a chain is opened again (:reopened), while it may be blocked again; rides job_chain,
+-- the key of live and blocker_job.
 WITH RECURSIVE up(chain_id) AS (
     SELECT value FROM json_each(:chains)
     UNION
@@ -72,7 +72,7 @@ WITH RECURSIVE up(chain_id) AS (
                            AND (l.state = 2 + 0 * j.id OR :reopened)
      CROSS JOIN {blocker} AS b INDEXED BY {prefix}blocker_job ON b.job_id = j.id
 )
-SELECT count(*) FROM up WHERE chain_id = :chain_id;
+SELECT chain_id FROM up;
 
 -- name: replace_arguments
 -- The one update of a job's row: on_conflict="replace" before the first start.
@@ -575,10 +575,9 @@ DELETE FROM {queue} WHERE name = :name;
 
 -- ---------------------------------------------------------------- schema
 
--- name: take_writer
--- Changes nothing, but begins to write: inside a caller's transaction this takes the writer lock before
--- the first read, since an upgrade later on would fail at once.
-DELETE FROM {mark} WHERE 0;
+-- name: clock
+-- The time that decides, for text that others run; the store asks its host.
+SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER);
 
 -- name: has_tables
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '{migration}';
@@ -586,9 +585,16 @@ SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '{migration}'
 -- name: list_migrations
 SELECT name, applied_at FROM {migration} ORDER BY name;
 
+-- name: record_migration
+INSERT INTO {migration} (name, applied_at) VALUES (:name, :now);
+
+-- ---------------------------------------------------------------- only here: on a caller's connection
+
+-- name: take_writer
+-- Changes nothing, but begins to write: inside a caller's transaction this takes the writer lock before
+-- the first read, since an upgrade later on would fail at once.
+DELETE FROM {mark} WHERE 0;
+
 -- name: newest_migration
 -- Twice: as declared, where a caller's converters apply, and as expressions, where they do not.
 SELECT name, applied_at, name || '', applied_at + 0 FROM {migration} ORDER BY name DESC LIMIT 1;
-
--- name: record_migration
-INSERT INTO {migration} (name, applied_at) VALUES (:name, :now);

@@ -35,6 +35,16 @@ class Base:
         return self.clock()
         yield  # a generator, so that an engine may ask its database instead
 
+    def new_ids(self, number: int) -> Steps[Sequence[int]]:
+        """Ids for new jobs, growing; the writer lock keeps them ours until the commit."""
+        ((first,),) = yield self.sql.next_job_id()
+        return range(int_of(first), int_of(first) + number)
+
+    def begin(self, number: int) -> Steps[tuple[int, Sequence[int]]]:
+        """The time, and ids for that many new jobs."""
+        now = yield from self.now()
+        return now, (yield from self.new_ids(number))
+
 
 def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
     """As many rows at a time as one statement may have."""

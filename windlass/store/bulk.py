@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..errors import DuplicateKey, InvalidState
+from ..errors import DuplicateKey, InvalidState, NotFound
 from ..model import JobRecord, State
 from ..operation import Steps, operation
 from .listing import JobFilter
@@ -37,17 +37,19 @@ class Bulk(Retention):
         return Touched(number, found.cursor)
 
     def _cancelled(self, record: JobRecord, by: str | None) -> Steps[bool]:
-        """Cancel a job; one that the cancelling of another has just ended is passed over."""
+        """Cancel a job; one that has just ended, by the cancelling of another too, or was deleted is
+        passed over."""
         try:
             yield from self.cancel(record.id, None, by)
-        except InvalidState:
+        except (InvalidState, NotFound):
             return False
         return True
 
     def _retried(self, record: JobRecord) -> Steps[bool]:
-        """Retry a job; one that cannot be, because of its blocker or its key, is passed over."""
+        """Retry a job; one that cannot be, because of its blocker or its key or since it was just
+        deleted, is passed over."""
         try:
             yield from self.retry(record.id)
-        except (InvalidState, DuplicateKey):
+        except (InvalidState, DuplicateKey, NotFound):
             return False
         return True

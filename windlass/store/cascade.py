@@ -25,7 +25,8 @@ from ..model import (
 )
 from ..operation import Steps
 from ..sql import Row
-from .base import Base, as_json, chunks
+from .base import as_json, chunks
+from .hold import Hold
 
 MINUTE = 60_000_000
 BUCKETS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
@@ -62,11 +63,17 @@ class EndedJob(NamedTuple):
     removed: int = 0
 
 
-class Cascade(Base):
+class Cascade(Hold):
     """The consequences of an end; used by finish, cancel and enqueue."""
 
-    def end_chains(self, ended: Sequence[EndedChain], now: int) -> Steps[int]:
-        """Close chains and settle all that waited; return how many jobs wait for fewer now."""
+    def end_chains(
+        self, ended: Sequence[EndedChain], now: int, *, held: bool = False, alone: bool = False
+    ) -> Steps[int]:
+        """Close chains and settle all that waited; return how many jobs wait for fewer now.
+
+        The chains are held; `held` says that all that follows from their end is, too, and `alone`
+        that nothing does.
+        """
         freed = 0
         while ended:
             over: list[Row] = [(CHAIN_CODE[c.state], now, c.id) for c in ended]
@@ -75,6 +82,8 @@ class Cascade(Base):
             keyed: list[Row] = [(now, c.id, c.key, c.id) for c in ended if c.key is not None]
             for chunk in chunks(keyed):
                 yield self.sql.end_keys.many(("now", "chain_id", "key", "chain_id"), chunk)
+            if alone:
+                break
             states = {chain.id: chain.state for chain in ended}
             dependents = yield from self._behind(states)
             if not dependents:
@@ -97,6 +106,9 @@ class Cascade(Base):
             for chunk in chunks(unblock):
                 yield self.sql.unblock_jobs.many(UNBLOCK, chunk)
             freed += len(unblock)
+            yield from self.wake(d.queue for id, d in free.items() if id not in doomed)
+            if doomed and not held:
+                yield from self.hold_jobs(doomed)
             ended = yield from self._fail_jobs(doomed, states, now)
         return freed
 

@@ -22,9 +22,10 @@ from ..model import (
     Outcome,
     Policy,
     State,
+    storable,
 )
 from ..operation import Steps, operation
-from .base import FOREVER, as_json, int_of
+from .base import FOREVER, int_of
 from .cascade import DELETE_LIVE, WAITING_END, EndedChain, EndedJob
 from .enqueue import LIVE, TAKE_KEY
 from .finish import RECORD, successor_of
@@ -62,6 +63,7 @@ class Control(Work):
     @operation()
     def run_now(self, job_id: int) -> Steps[JobRecord]:
         """Make a scheduled job pending at once."""
+        yield from self.hold_jobs([job_id])
         record = yield from self.one(job_id)
         if record.live_state != Live.SCHEDULED:
             raise InvalidState(
@@ -72,6 +74,7 @@ class Control(Work):
             state=int(Live.PENDING), run_at=now, open_blockers=0, was=int(Live.SCHEDULED),
             queue=record.queue, priority=record.priority, job_id=job_id,
         )  # fmt: skip
+        yield from self.wake([record.queue])
         return (yield from self.one(job_id))
 
     @operation()
@@ -81,11 +84,12 @@ class Control(Work):
         The first job of a failed chain stands for its chain: the last job is retried. Jobs that
         this chain's failure had failed are revived.
         """
-        record = yield from self.addressed(job_id)
+        record = yield from self.held(job_id)
         if record.state not in (State.FAILED, State.CANCELLED):
             raise InvalidState(
                 f"job {record.id} is {record.state}; only a failed or cancelled job can be retried"
             )
+        yield from self.share_blockers([record.id])
         blockers = (yield from self.blockers([record.id])).get(record.id, [])
         if len(blockers) < record.blockers:
             raise InvalidState(
@@ -112,6 +116,7 @@ class Control(Work):
     def resume(self, queue: str) -> Steps[None]:
         """Let workers claim from a paused queue again."""
         yield self.sql.resume_queue(name=queue)
+        yield from self.wake([queue])
 
     @operation(reads=True)
     def one(self, job_id: int) -> Steps[JobRecord]:
@@ -130,10 +135,20 @@ class Control(Work):
             record = (yield from self.tail(record.chain_id)) or record
         return record
 
+    def held(self, job_id: int) -> Steps[JobRecord]:
+        """The job that control of this one acts on, as it will stand until the commit."""
+        while True:
+            record = yield from self.addressed(job_id)
+            if not (yield from self.hold_jobs([record.id])):
+                return record
+            again = yield from self.addressed(job_id)
+            if again.id == record.id:
+                return again
+
     # ---- ending
 
     def _open_job(self, job_id: int, what: str) -> Steps[JobRecord]:
-        record = yield from self.addressed(job_id)
+        record = yield from self.held(job_id)
         if record.live_state is None:
             raise InvalidState(f"job {record.id} is {record.state} and cannot be {what} any more")
         return record
@@ -150,11 +165,11 @@ class Control(Work):
     ) -> Steps[JobRecord]:
         """End a job as seen. A running attempt that did not end it itself is recorded as lost."""
         now = yield from self.now()
-        by = by or "outside"
+        by, error = storable(by) or "outside", storable(error)
         code = OUTCOME_CODE[outcome]
         successor = None
         if next is not None:
-            successor = yield from self.next_id()
+            (successor,) = yield from self.new_ids(1)
         state, queue, priority = record.live_state, record.queue, record.priority
         if state == Live.RUNNING:
             own = outcome is Outcome.CANCELLED
@@ -206,6 +221,8 @@ class Control(Work):
             if not rows:
                 continue
             ids = [int_of(id) for (id,) in rows]
+            yield from self.hold_jobs(ids)
+            yield from self.share_blockers(ids)
             waiting = yield from self.blockers(ids)
             for dependent in (yield from self.records(ids)):
                 others = waiting[dependent.id]
@@ -223,11 +240,8 @@ class Control(Work):
     ) -> Steps[None]:
         waits = _unmet(record, blockers)
         if waits:
-            chains = as_json(blocker.chain_id for blocker in blockers)
-            ((circle,),) = yield self.sql.find_circle(
-                chains=chains, reopened=1, chain_id=record.chain_id
-            )
-            if circle:
+            chains = [blocker.chain_id for blocker in blockers]
+            if record.chain_id in (yield from self.upstream(chains, reopened=True)):
                 raise InvalidState(
                     f"job {record.id} cannot run again: what it waits for now waits for its own "
                     "chain; enqueue it anew"
@@ -243,6 +257,7 @@ class Control(Work):
             int(state), record.queue, record.priority, record.id, record.last_number, waits, run_at,
         )])  # fmt: skip
         yield self.sql.reopen_chain(id=record.chain_id)
+        yield from self.wake([record.queue])
         yield from self.count_ended(
             [EndedJob(record.queue, record.task, record.last_outcome or 0, None, 0, 1)], now
         )

@@ -56,12 +56,16 @@ class Enqueue(Cascade):
         """
         if not jobs:
             return []
-        now = yield from self.now()
-        next_id = yield from self.next_id()
         order = _blockers_first(jobs)
+        now, ids = yield from self.begin(len(jobs))
+        placed: dict[int, int] = dict(zip(order, ids, strict=True))  # index → id
+        taken: dict[int, int] = {}  # index → chain that has the key
+        if any(job.key is not None for job in jobs):
+            jobs = list(jobs)
+            taken = yield from self._take_keys(jobs, order, placed, now)
         answers: dict[int, Enqueued] = {}
         for part in chunks(order):
-            next_id = yield from self._enqueue_part(jobs, part, answers, next_id, now)
+            yield from self._enqueue_part(jobs, part, placed, taken, answers, now)
         if isinstance(order, range):
             return list(answers.values())
         return [answers[index] for index in range(len(jobs))]
@@ -70,32 +74,21 @@ class Enqueue(Cascade):
         self,
         jobs: Sequence[NewJob],
         part: Sequence[int],
+        placed: Mapping[int, int],
+        taken: Mapping[int, int],
         answers: dict[int, Enqueued],
-        next_id: int,
         now: int,
-    ) -> Steps[int]:
-        """Store some of a batch, as many as fit one statement; return the next free id."""
-        placed: dict[int, Placed] = {}  # by index
-        taken: dict[int, int] = {}  # index → chain that has the key
-        keys: dict[tuple[str, str], Placed] = {}
-        for index in part:
-            job = jobs[index]
-            if job.key is not None:
-                twin = keys.get((job.task, job.key))
-                holder = yield from self._take_key(job, next_id, now, twin)
-                if holder is not None:
-                    taken[index] = holder
-                    continue
-            place = Placed(next_id, next_id, 0, job, _resolve(job, answers, placed, taken))
-            placed[index] = place
-            if job.key is not None:
-                keys[job.task, job.key] = place
-            next_id += 1
-        records = yield from self.insert(list(placed.values()), now)
+    ) -> Steps[None]:
+        """Store some of a batch, as many as fit one statement."""
+        new = [index for index in part if index not in taken] if taken else part
+        places = [
+            Placed(placed[i], placed[i], 0, jobs[i], _resolve(jobs[i], placed, taken)) for i in new
+        ]
+        records = yield from self.insert(places, now)
         if not taken:
             answers.update(zip(part, [Enqueued(record, True) for record in records], strict=True))
-            return next_id
-        stored = dict(zip(placed, records, strict=True))
+            return
+        stored = dict(zip(new, records, strict=True))
         for index in part:
             if index in stored:
                 answers[index] = Enqueued(stored[index], True)
@@ -103,12 +96,6 @@ class Enqueue(Cascade):
                 tail = yield from self.tail(taken[index])
                 assert tail is not None
                 answers[index] = Enqueued(tail, False)
-        return next_id
-
-    def next_id(self) -> Steps[int]:
-        """The id for the next new job; the writer lock keeps it ours until the commit."""
-        ((first,),) = yield self.sql.next_job_id()
-        return int_of(first)
 
     def tail(self, chain_id: int) -> Steps[JobRecord | None]:
         """The last job of a chain, as it stands."""
@@ -129,6 +116,9 @@ class Enqueue(Cascade):
         """Write the rows of new jobs. A job with open blockers is blocked, one whose time has not
         come is scheduled, any other is pending at once. One behind a failure follows its policy.
         """
+        waiting = [place.chain_id for place in placed if place.position and place.blockers]
+        if waiting:  # chains that go on with a job that waits; what waits for them must see it
+            yield from self.hold_chains(waiting)
         states = yield from self._blocker_states(placed)
         records: list[JobRecord] = []
         failed: dict[int, ChainState] = {}
@@ -141,7 +131,7 @@ class Enqueue(Cascade):
             for place in part:
                 job = place.job
                 waits = _waits(place, states, edges, failed, doomed) if place.blockers else 0
-                run_at = _run_at(job, now)
+                run_at = due_at(job, now)
                 state = _BLOCKED if waits else _SCHEDULED if run_at > now else _PENDING
                 if place.position == 0:
                     chains.append((place.id, job.task, now, job.trace))
@@ -153,17 +143,22 @@ class Enqueue(Cascade):
                 jobs.append(row)
                 lives.append((state, job.queue, job.priority, place.id, 0, waits, run_at))
                 records.append(_record((*row, state, 0, 0, 0, waits, run_at, *_NOTHING_YET)))
-            if chains:
-                yield self.sql.insert_chains.many(CHAIN, chains)
-            yield self.sql.insert_jobs.many(JOB, jobs)
-            yield self.sql.insert_live.many(LIVE, lives)
+            yield from self.write_new(chains, jobs, lives)
             for chunk in chunks(edges):
                 yield self.sql.insert_blockers.many(BLOCKER, chunk)
         yield from self._refuse_circles(placed)
         if doomed:
             yield from self.fail_new(doomed, failed, now)
             records = yield from self.records([record.id for record in records])
+        yield from self.wake(r.queue for r in records if r.live_state in (_PENDING, _SCHEDULED))
         return records
+
+    def write_new(self, chains: list[Row], jobs: list[Row], lives: list[Row]) -> Steps[None]:
+        """The rows of new jobs, and of the chains that begin with them."""
+        if chains:
+            yield self.sql.insert_chains.many(CHAIN, chains)
+        yield self.sql.insert_jobs.many(JOB, jobs)
+        yield self.sql.insert_live.many(LIVE, lives)
 
     def _blocker_states(self, placed: Sequence[Placed]) -> Steps[dict[int, ChainState]]:
         """State of every chain the new jobs wait for; refuse what cannot be waited for."""
@@ -194,49 +189,67 @@ class Enqueue(Cascade):
         """Only a continuation can close a circle with stored jobs: its chain has dependents."""
         for place in placed:
             if place.position and place.blockers:
-                chains = as_json(blocker.chain_id for blocker in place.blockers)
-                ((found,),) = yield self.sql.find_circle(
-                    chains=chains, reopened=0, chain_id=place.chain_id
-                )
-                if found:
+                chains = [int_of(blocker.chain_id) for blocker in place.blockers]
+                if place.chain_id in (yield from self.upstream(chains, reopened=False)):
                     raise BlockerError(
                         f"job {place.job.task} cannot wait for what waits for its own chain"
                     )
 
-    def _take_key(
-        self, job: NewJob, chain_id: int, now: int, twin: Placed | None
-    ) -> Steps[int | None]:
-        """Give the key to chain_id and return None, or return the chain that has it.
+    def _take_keys(
+        self, jobs: list[NewJob], order: Sequence[int], ids: Mapping[int, int], now: int
+    ) -> Steps[dict[int, int]]:
+        """Take the keys of new jobs, in the order of the keys; return who has the taken ones.
 
-        A twin is a job of the same batch with the same key.
+        Of several jobs with one key the first that gets it is stored. Those before it found a
+        chain that was in their scope and not in its own; those after it find the first.
         """
-        expired = FOREVER
-        if job.scope == "any":
-            expired = -1 if job.window is None else now - job.window
-        ((won,),) = yield self.sql.take_key.counted(
-            TAKE_KEY, [(job.task, job.key, chain_id, now, expired)]
-        )
-        if won:
-            return None
-        ((holder, _),) = yield self.sql.read_key(task=job.task, key=job.key)
-        holder = int_of(holder)
-        if job.on_conflict == "raise":
-            raise DuplicateKey(
-                f"chain {holder} already has key {job.key!r} of task {job.task}", holder
-            )
-        if job.on_conflict == "replace":
-            if twin is None:
-                yield from self._replace(job, holder, now)
-            else:
-                twin.job = replace(twin.job, arguments=job.arguments, at=job.at, delay=job.delay)
-        return holder
+        taken: dict[int, int] = {}
+        asking: dict[tuple[str, str], list[int]] = {}
+        for index in order:
+            job = jobs[index]
+            if job.key is not None:
+                asking.setdefault((job.task, job.key), []).append(index)
+        while asking:
+            rows: list[Row] = []
+            for (task, key), indexes in sorted(asking.items()):
+                job = jobs[indexes[0]]
+                expired = FOREVER
+                if job.scope == "any":
+                    expired = -1 if job.window is None else now - job.window
+                rows.append((task, key, ids[indexes[0]], now, expired))
+            counts: list[Row] = []
+            for chunk in chunks(rows):
+                counts += yield self.sql.take_key.counted(TAKE_KEY, chunk)
+            for name, (won,) in zip(sorted(asking), counts, strict=True):
+                indexes = asking[name]
+                if won:
+                    first, *rest = indexes
+                    for index in rest:
+                        _refuse_taken(jobs[index], ids[first])
+                        if jobs[index].on_conflict == "replace":
+                            jobs[first] = _renewed(jobs[first], jobs[index])
+                        taken[index] = ids[first]
+                    del asking[name]
+                    continue
+                holder = yield self.sql.read_key(task=name[0], key=name[1])
+                if not holder:  # it was deleted this moment: ask again
+                    continue
+                index = indexes.pop(0)
+                taken[index] = int_of(holder[0][0])
+                _refuse_taken(jobs[index], taken[index])
+                if jobs[index].on_conflict == "replace":
+                    yield from self._replace(jobs[index], taken[index], now)
+                if not indexes:
+                    del asking[name]
+        return taken
 
     def _replace(self, job: NewJob, job_id: int, now: int) -> Steps[None]:
         """Debounce: new arguments and time for a job that never started; else change nothing."""
+        yield from self.hold_jobs([job_id])
         (record,) = yield from self.records([job_id])
         if record.live_state is None or record.attempt != 0:
             return
-        run_at = _run_at(job, now)
+        run_at = due_at(job, now)
         state = Live(record.live_state)
         if state is not Live.BLOCKED:
             state = Live.SCHEDULED if run_at > now else Live.PENDING
@@ -280,17 +293,24 @@ def _waits(
     return waits
 
 
-def _run_at(job: NewJob, now: int) -> int:
+def due_at(job: NewJob, now: int) -> int:
+    """When a new job may start: never in the past."""
     if job.at is not None:
         return max(job.at, now)
     return now + job.delay if job.delay and job.delay > 0 else now
 
 
+def _refuse_taken(job: NewJob, holder: int) -> None:
+    if job.on_conflict == "raise":
+        raise DuplicateKey(f"chain {holder} already has key {job.key!r} of task {job.task}", holder)
+
+
+def _renewed(first: NewJob, later: NewJob) -> NewJob:
+    return replace(first, arguments=later.arguments, at=later.at, delay=later.delay)
+
+
 def _resolve(
-    job: NewJob,
-    answers: Mapping[int, Enqueued],
-    placed: Mapping[int, Placed],
-    taken: Mapping[int, int],
+    job: NewJob, placed: Mapping[int, int], taken: Mapping[int, int]
 ) -> Sequence[NewBlocker]:
     """Put chain ids in place of indexes into the batch; the same chain twice is refused."""
     if not job.blockers:
@@ -299,12 +319,10 @@ def _resolve(
     for blocker in job.blockers:
         if blocker.index is None:
             chain = int_of(blocker.chain_id)
-        elif blocker.index in answers:
-            chain = answers[blocker.index].record.chain_id
-        elif blocker.index in placed:
-            chain = placed[blocker.index].chain_id
-        else:
+        elif blocker.index in taken:
             chain = taken[blocker.index]
+        else:
+            chain = placed[blocker.index]
         if chain in resolved:
             raise BlockerError(f"job {job.task} names chain {chain} twice as a blocker")
         resolved[chain] = replace(blocker, chain_id=chain, index=None)

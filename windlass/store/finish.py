@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..model import (
     CHAIN_END,
@@ -53,6 +54,17 @@ class Verdict:
     successor: int | None = None
 
 
+class Reserved(NamedTuple):
+    """Endings that can be written now; those that must wait, since somebody holds what they need.
+
+    `alone`: no job is behind the chains that end.
+    """
+
+    ready: Sequence[Verdict]
+    later: Sequence[Verdict] = ()
+    alone: bool = False
+
+
 class Finish(Enqueue):
     """The operation every attempt ends with."""
 
@@ -71,15 +83,40 @@ class Finish(Enqueue):
             return Finished()
         now = yield from self.now()
         verdicts = [self._judge(ending, now) for ending in endings]
-        if any(verdict.ending.outcome is Outcome.CONTINUED for verdict in verdicts):
-            successor = yield from self.next_id()
-            for verdict in verdicts:
-                if verdict.ending.outcome is Outcome.CONTINUED:
-                    verdict.successor = successor
-                    successor += 1
-        accepted = yield from self._record(verdicts, worker, now)
+        settled = yield from self.settle(verdicts, worker, slot, now)
+        rest: Sequence[Verdict] = verdicts
+        if settled:
+            written = {id(verdict) for verdict in settled}
+            rest = [verdict for verdict in verdicts if id(verdict) not in written]
+        finished = yield from self._finish_rest(rest, worker, slot, now)
+        if settled:
+            place = {ending.held.job_id: number for number, ending in enumerate(endings)}
+            finished.accepted += [verdict.ending.held.job_id for verdict in settled]
+            finished.accepted.sort(key=place.__getitem__)
+        return finished
+
+    def settle(
+        self, verdicts: Sequence[Verdict], worker: str | None, slot: int, now: int
+    ) -> Steps[list[Verdict]]:
+        """End the plainest in a quicker way, where an engine has one; return those."""
+        return []
+        yield
+
+    def _finish_rest(
+        self, verdicts: Sequence[Verdict], worker: str | None, slot: int, now: int
+    ) -> Steps[Finished]:
+        if not verdicts:
+            return Finished()
+        reserved = yield from self.reserve(verdicts)
+        continued = [v for v in reserved.ready if v.ending.outcome is Outcome.CONTINUED]
+        if continued:
+            for verdict, successor in zip(
+                continued, (yield from self.new_ids(len(continued))), strict=True
+            ):
+                verdict.successor = successor
+        accepted = yield from self._record(reserved.ready, worker, now)
         over = [verdict for verdict in accepted if verdict.final]
-        freed = yield from self._consequences(over, now)
+        freed = yield from self._consequences(over, now, alone=reserved.alone)
         yield from self.count_ended(
             [
                 EndedJob(
@@ -94,11 +131,18 @@ class Finish(Enqueue):
             slot,
         )
         kept = {id(verdict) for verdict in accepted}
+        later = {id(verdict) for verdict in reserved.later}
         return Finished(
             [v.ending.held.job_id for v in verdicts if id(v) in kept],
-            [v.ending.held.job_id for v in verdicts if id(v) not in kept],
+            [v.ending.held.job_id for v in verdicts if id(v) not in kept and id(v) not in later],
             freed,
+            [v.ending.held.job_id for v in reserved.later],
         )
+
+    def reserve(self, verdicts: Sequence[Verdict]) -> Steps[Reserved]:
+        """Take all that these endings will touch, without waiting for anybody."""
+        return Reserved(verdicts)
+        yield
 
     def _judge(self, ending: Ending, now: int) -> Verdict:
         held = ending.held
@@ -150,7 +194,7 @@ class Finish(Enqueue):
             accepted += [v for v, (n,) in zip(unstarted, counts, strict=True) if n]
         return accepted
 
-    def _consequences(self, over: Sequence[Verdict], now: int) -> Steps[int]:
+    def _consequences(self, over: Sequence[Verdict], now: int, *, alone: bool) -> Steps[int]:
         """Store continuations and end chains for jobs that are over."""
         continued: list[Placed] = []
         ended: list[EndedChain] = []
@@ -163,7 +207,7 @@ class Finish(Enqueue):
                 ended.append(EndedChain(held.chain_id, state, held.key))
         if continued:
             yield from self.insert(continued, now)
-        return (yield from self.end_chains(ended, now))
+        return (yield from self.end_chains(ended, now, held=True, alone=alone))
 
 
 def successor_of(before: Claimed | JobRecord, job: NewJob, id: int) -> Placed:

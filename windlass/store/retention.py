@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import NotFound, StillNeeded
 from ..operation import Steps, operation
+from ..sql import Row
 from .base import as_json, int_of
 from .cascade import DELETE_LIVE, MINUTE, EndedJob
 from .listing import Listing
@@ -31,6 +32,12 @@ class Ages:
     def of(self, code: int) -> int | None:
         return (None, self.completed, self.failed, self.cancelled)[code]
 
+    def over(self, chain: Row, now: int) -> bool:
+        """Whether a chain (id, state, created_at, ended_at) has ended and stayed long enough."""
+        _, state, _, ended_at = chain
+        age = self.of(int_of(state))
+        return age is not None and int_of(ended_at) <= now - age
+
 
 @dataclass(slots=True)
 class Pruned:
@@ -54,18 +61,10 @@ class Retention(Listing):
         missing = set(chain_ids) - {chain.id for chain in known}
         if missing:
             raise NotFound(f"there is no chain {min(missing)}")
-        chains = set(chain_ids)
-        jobs: set[int] = set()
-        fresh = set(chains)
-        while fresh:
-            rows = yield self.sql.chain_job_ids(chains=as_json(sorted(fresh)))
-            found = {int_of(id) for id, *_ in rows}
-            jobs |= found
-            fresh = set()
-            if cascade:
-                rows = yield self.sql.blockers_of_jobs(jobs=as_json(sorted(found)))
-                fresh = {int_of(id) for (id,) in rows} - chains
-                chains |= fresh
+        while True:
+            chains, jobs = yield from self._belonging(chain_ids, cascade)
+            if (yield from self.hold_to_delete(sorted(chains), jobs)):
+                break
         waiting = yield self.sql.find_waiting_outside(chains=as_json(sorted(chains)))
         if waiting:
             dependents = tuple(int_of(job) for _, job in waiting)
@@ -86,24 +85,25 @@ class Retention(Listing):
         Never deletes what a job still waits for, or would need again when it is retried.
         """
         now = yield from self.now()
-        marks = yield self.sql.read_mark(name="prune")
-        position = int_of(marks[0][0]) if marks else 0
+        position = yield from self.prune_position()
+        if position is None:
+            return Pruned(0, True)
         kept = [age for age in (ages.completed, ages.failed, ages.cancelled) if age is not None]
         if not kept:
             yield from self._fold(now)
             return Pruned(0, True)
         youngest = now - min(kept)
         rows = yield self.sql.walk_old_chains(position=position, limit=limit)
-        old: list[int] = []
         done = len(rows) < limit
-        for id, state, created_at, ended_at in rows:
+        for id, _, created_at, _ in rows:
             if int_of(created_at) > youngest:
                 done = True
                 break
             position = int_of(id)
-            age = ages.of(int_of(state))
-            if state and age is not None and int_of(ended_at) <= now - age:
-                old.append(position)
+        ripe = [row for row in rows if int_of(row[0]) <= position and ages.over(row, now)]
+        if ripe:
+            ripe = [row for row in (yield from self.hold_old(ripe)) if ages.over(row, now)]
+        old = [int_of(id) for id, *_ in ripe]
         while old:
             # What stays needs its blockers, so leaving one out may make another needed.
             needed = yield from self._needed(old)
@@ -115,6 +115,24 @@ class Retention(Listing):
         if done:
             yield from self._fold(now)
         return Pruned(len(old), done)
+
+    def _belonging(
+        self, chain_ids: Sequence[int], cascade: bool
+    ) -> Steps[tuple[set[int], set[int]]]:
+        """These chains and their jobs; with cascade also every chain they wait for, and its."""
+        chains = set(chain_ids)
+        jobs: set[int] = set()
+        fresh = set(chains)
+        while fresh:
+            rows = yield self.sql.chain_job_ids(chains=as_json(sorted(fresh)))
+            found = {int_of(id) for id, *_ in rows}
+            jobs |= found
+            fresh = set()
+            if cascade:
+                rows = yield self.sql.blockers_of_jobs(jobs=as_json(sorted(found)))
+                fresh = {int_of(id) for (id,) in rows} - chains
+                chains |= fresh
+        return chains, jobs
 
     def _needed(self, chains: Sequence[int]) -> Steps[set[int]]:
         rows = yield self.sql.find_needed(chains=as_json(chains))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from ..model import BlockerRecord, Claimed, Ending, Finished, Outcome, WorkerRecord
+from ..model import BlockerRecord, Claimed, Ending, Finished, Outcome, WorkerRecord, storable
 from ..operation import Op, Steps, compose, operation
 from ..retry import lost_delay
 from ..sql import Row
@@ -33,6 +33,7 @@ class Renewed:
     registered: bool
     lost: list[tuple[int, int]] = field(default_factory=list)
     released: int = 0
+    postponed: bool = False  # somebody looks at the registration just now: try again soon
 
 
 @dataclass(slots=True)
@@ -56,11 +57,16 @@ class Work(Finish):
     ) -> Steps[int]:  # fmt: skip
         """Enter a worker and return its number. Everything it claims hangs on this one lease."""
         now = yield from self.now()
-        ((id,),) = yield self.sql.next_worker_id()
+        id = yield from self.new_worker_id()
         yield self.sql.insert_worker(
             id=id, name=name, host=host, pid=pid, birth=birth, version=version,
             queues=as_json(queues), concurrency=concurrency, now=now, lease_until=now + lease,
         )  # fmt: skip
+        return id
+
+    def new_worker_id(self) -> Steps[int]:
+        """A number that no worker ever had."""
+        ((id,),) = yield self.sql.next_worker_id()
         yield self.sql.set_mark(name="worker_id", value=id)
         return int_of(id)
 
@@ -105,12 +111,17 @@ class Work(Finish):
         if room <= 0 or not queues:
             return []
         now = yield from self.now()
+        claimed = yield from self.take_pending(worker, queues, room, name, now)
+        return sorted(claimed, key=_claim_order)
+
+    def take_pending(
+        self, worker: int, queues: Sequence[str], room: int, name: str | None, now: int
+    ) -> Steps[list[Claimed]]:
+        """pending → running, in any order."""
         rows = yield self.sql.find_pending(
             now=now, worker=worker, name=name, queues=as_json(queues), room=room
         )
-        if not rows:
-            return []
-        claimed = sorted(map(Claimed._make, rows), key=_claim_order)
+        claimed = [Claimed._make(row) for row in rows]
         updates: list[Row] = [
             (
                 job.attempt, now, None if job.timeout is None else now + job.timeout, worker,
@@ -118,7 +129,8 @@ class Work(Finish):
             )
             for job in claimed
         ]  # fmt: skip
-        yield self.sql.claim_jobs.many(CLAIM, updates)
+        if updates:
+            yield self.sql.claim_jobs.many(CLAIM, updates)
         return claimed
 
     @operation(durable=False)
@@ -150,6 +162,8 @@ class Work(Finish):
             ("now", "lease_until", "id", "name"), [(now, now + lease, worker, name)]
         )
         if not kept:
+            if (yield from self.is_registered(worker, name)):
+                return Renewed(True, postponed=True)
             return Renewed(False, sorted(held))
         rows = yield self.sql.find_running_of(worker=worker)
         running = {(int_of(job), int_of(attempt)) for job, attempt, *_ in rows}
@@ -168,7 +182,7 @@ class Work(Finish):
     ) -> Steps[list[bool]]:
         """Record how far attempts are, for others to see; say which were still the worker's."""
         rows: list[Row] = [
-            (share, text, held.queue, held.priority, held.job_id, held.attempt)
+            (share, storable(text), held.queue, held.priority, held.job_id, held.attempt)
             for held, share, text in reports
         ]
         counts = (yield self.sql.record_progress.counted(PROGRESS, rows)) if rows else []
@@ -187,6 +201,7 @@ class Work(Finish):
         rows = yield self.sql.find_parked(tasks=as_json(tasks), limit=limit)
         if rows:
             yield self.sql.unpark_jobs.many(KEY, rows)
+            yield from self.wake(str(queue) for queue, *_ in rows)
         return len(rows)
 
     @operation(reads=True)
@@ -211,6 +226,7 @@ class Work(Finish):
         now = yield from self.now()
         expired = yield self.sql.find_expired_workers(now=now)
         dead = {int_of(id) for id, *_ in expired if suspects is None or id in suspects} | set(gone)
+        dead = yield from self.hold_workers(dead, gone, now)
         rows = yield self.sql.find_lost(dead=as_json(sorted(dead)), limit=limit)
         by_worker: dict[str, list[Ending]] = {}
         for *claim, name in rows:

@@ -1,0 +1,232 @@
+"""What psycopg alone has: blocks, cursors kept by the server, pipelines, a failed transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import IsolationLevel
+from psycopg.pq import TransactionStatus
+
+from tests.conformance.caller import Caller
+from tests.database import Database
+from tests.kit import claim, completed, new
+from windlass import State, Windlass
+from windlass.errors import UnsupportedConnection
+from windlass.operation import Op, Steps, compose
+
+
+class Undo(Exception):
+    """Ends a block that is to leave nothing."""
+
+
+@contextmanager
+def block(caller: Caller) -> Iterator[None]:
+    """`with connection.transaction()`, or `async with`."""
+    if not caller.kind.awaits:
+        with caller.raw.transaction():
+            yield
+        return
+    transaction = caller.raw.transaction()
+    caller.wait(transaction.__aenter__())
+    try:
+        yield
+    except BaseException as error:
+        if not caller.wait(transaction.__aexit__(type(error), error, error.__traceback__)):
+            raise
+    else:
+        caller.wait(transaction.__aexit__(None, None, None))
+
+
+def stored(app: Windlass) -> list[int]:
+    return [job.id for job in app.jobs(newest=False)]
+
+
+def read_and_write(app: Windlass) -> list[Op[Any]]:
+    return [app.store.counts(), app.store.enqueue([new()])]
+
+
+def test_E1_a_block_keeps_its_jobs_and_one_inside_it_can_lose_its_own(
+    app: Windlass, psycopg_caller: Caller
+) -> None:
+    caller = psycopg_caller
+    with block(caller):
+        (first,) = caller.enqueue()
+        with suppress(Undo), block(caller):
+            caller.enqueue()
+            raise Undo
+        with block(caller):
+            (second,) = caller.enqueue()
+        assert stored(app) == []
+    caller.commit()  # of what was open before the block, where it was
+    assert stored(app) == [first.id, second.id]
+
+
+def test_E2_a_cursor_kept_by_the_server_goes_on(app: Windlass, psycopg_caller: Caller) -> None:
+    caller = psycopg_caller
+    caller.begin()
+    caller.sql("DECLARE reading CURSOR FOR SELECT generate_series(1, 3)")
+
+    def fetch() -> Any:
+        return caller.next(caller.sql("FETCH reading"))
+
+    seen = [fetch()]
+    caller.enqueue()
+    seen.append(fetch())
+    with pytest.raises(ZeroDivisionError):
+        caller.run(compose("interrupted", lambda: interrupted(app)))
+    seen += [fetch(), fetch()]
+    assert seen == [(1,), (2,), (3,), None]
+
+
+def interrupted(app: Windlass) -> Steps[None]:
+    yield from app.store.enqueue([new()])
+    raise ZeroDivisionError
+
+
+def test_E3_in_a_failed_transaction_the_servers_own_error_arrives(
+    app: Windlass, psycopg_caller: Caller
+) -> None:
+    caller = psycopg_caller
+    caller.begin()
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        caller.sql("SELECT 1 / 0")
+    for op in read_and_write(app):
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            caller.run(op)
+        assert caller.raw.info.transaction_status == TransactionStatus.INERROR
+    caller.rollback()
+    (record,) = caller.enqueue()
+    caller.commit()
+    assert stored(app) == [record.id]
+
+
+def test_E3_a_wait_the_caller_has_limited_ends_in_the_drivers_error(
+    app: Windlass, psycopg_caller: Caller, database: Database
+) -> None:
+    """Another transaction has taken the key; what we had begun is undone, the rest is kept."""
+    caller = psycopg_caller
+    with closing(database.connect()) as other:
+        app.run(app.store.enqueue([new(key="k")]), on=other)
+        caller.begin()
+        caller.sql("SET LOCAL lock_timeout = '20ms'")
+        (kept,) = caller.enqueue()
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            caller.enqueue(new(), new(key="k"))
+        assert caller.in_transaction
+        other.rollback()
+        ((mine, created),) = caller.run(app.store.enqueue([new(key="k")]))
+        caller.commit()
+    assert created
+    assert stored(app) == [kept.id, mine.id]
+
+
+def test_E3_a_closed_connection_says_so(app: Windlass, postgres: Database) -> None:
+    connection = postgres.connect()
+    connection.close()
+    for op in read_and_write(app):
+        with pytest.raises(psycopg.OperationalError, match="closed"):
+            app.run(op, on=connection)
+
+
+def test_E2_blocking_on_an_awaiting_connection_names_the_twin(
+    make_app: Callable[..., Windlass], postgres: Database
+) -> None:
+    app = make_app()
+
+    @app.task
+    def ping() -> None: ...
+
+    async def main() -> None:
+        async with await psycopg.AsyncConnection.connect(postgres.url) as connection:
+            with pytest.raises(UnsupportedConnection, match=r"must be awaited: .* aenqueue"):
+                ping.using(on=connection).enqueue()
+            with pytest.raises(UnsupportedConnection, match=r"must be awaited: .* begins with a"):
+                app.job(1, on=connection)
+            assert connection.info.transaction_status == TransactionStatus.IDLE
+            await ping.using(on=connection).aenqueue()
+
+    asyncio.run(main())
+    assert len(app.jobs()) == 1
+
+
+def test_E2_the_awaiting_face_takes_a_blocking_connection(
+    app: Windlass, postgres: Database
+) -> None:
+    async def main(connection: Any) -> None:
+        await app.arun(app.store.enqueue([new()]), on=connection)
+
+    with closing(postgres.connect()) as connection:
+        asyncio.run(main(connection))
+        assert stored(app) == []
+        connection.commit()
+    assert len(stored(app)) == 1
+
+
+@pytest.mark.parametrize("threshold", [0, 1, None])
+def test_E2_nothing_is_prepared_on_the_callers_connection(
+    app: Windlass, postgres: Database, threshold: int | None
+) -> None:
+    """However it is set, and however often we come: a pooler may stand between."""
+    store = app.store
+
+    def work() -> Steps[int]:
+        yield from store.enqueue([new(), new(key="k"), new("behind", after=[])])
+        held = yield from claim(store, 3)
+        return len((yield from store.finish([completed(job) for job in held])).accepted)
+
+    with closing(postgres.connect(prepare_threshold=threshold)) as connection:
+        done = [app.run(compose("work", work), on=connection) for _ in range(12)]
+        connection.commit()
+        assert connection.prepare_threshold == threshold
+        text = "SELECT count(*) FROM pg_prepared_statements"
+        ((prepared,),) = connection.execute(text, prepare=False).fetchall()
+    assert done == [3] * 12
+    assert prepared == 0
+    assert {job.state for job in app.jobs()} == {State.COMPLETED}
+
+
+@pytest.mark.parametrize("level", list(IsolationLevel))
+def test_E2_any_isolation_level_is_kept(
+    app: Windlass, postgres: Database, level: IsolationLevel
+) -> None:
+    with closing(postgres.connect()) as connection:
+        connection.isolation_level = level
+        ((first, _),) = app.run(app.store.enqueue([new()]), on=connection)
+        app.run(app.store.enqueue([new(after=[first.id])]), on=connection)
+        app.run(app.store.complete(first.id, "1"), on=connection)
+        (found,) = connection.execute("SHOW transaction_isolation").fetchone()
+        assert found == level.name.lower().replace("_", " ")
+        connection.commit()
+        assert connection.isolation_level is level
+    assert [job.state for job in app.jobs(newest=False)] == [State.COMPLETED, State.PENDING]
+
+
+def test_E13_reading_works_where_writing_is_forbidden(app: Windlass, postgres: Database) -> None:
+    app.run(app.store.enqueue([new()]))
+    with closing(postgres.connect()) as connection:
+        connection.read_only = True
+        assert app.counts(on=connection) == {"default": {State.PENDING: 1}}
+        assert [job.id for job in app.jobs(on=connection)] == [1]
+        assert app.chain(1, on=connection).state == "open"
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            app.run(app.store.enqueue([new()]), on=connection)
+        assert connection.read_only
+
+
+def test_E1_inside_a_pipeline(app: Windlass, postgres: Database) -> None:
+    with closing(postgres.connect()) as connection:
+        with connection.pipeline():
+            connection.execute("INSERT INTO mine DEFAULT VALUES")
+            app.run(app.store.enqueue([new(), new(key="k")]), on=connection)
+            with pytest.raises(ZeroDivisionError):
+                app.run(compose("interrupted", lambda: interrupted(app)), on=connection)
+            connection.execute("INSERT INTO mine DEFAULT VALUES")
+            assert stored(app) == []
+        connection.commit()
+    assert len(stored(app)) == 2
+    assert postgres.rows("SELECT count(*) FROM mine") == [(2,)]

@@ -1,0 +1,108 @@
+"""What a mutant is: a small change of the library's SQL or of one of its methods, and its killer.
+
+It is planted in memory, by `plant` before anything has read the SQL; the tree is never changed. A
+change that no longer fits the text it was written for is an error: the mutant must move with it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import windlass.sql
+
+POSTGRES = "postgres"
+SQLITE = "sqlite"
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+class Misfit(Exception):
+    """The library has changed, and a mutant with it should."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """In the named statement `old` becomes `new`, wherever it stands; without `old`, all of it."""
+
+    query: str
+    old: str | None
+    new: str
+
+    def apply(self, text: str) -> str:
+        if self.old is None:
+            return f"\n{self.new};\n"
+        if self.old not in text:
+            raise Misfit(f"{self.query} has no {self.old!r}")
+        return text.replace(self.old, self.new)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A bug: `what` is broken, and the promises that it breaks.
+
+    `edits` by engine; `methods` are put in place of those that their dotted names tell. It is
+    planted on the engines that have edits, or else on all that `on` names. `killers` are tests
+    from the folder tests/ that must fail, by an assertion that says `sign`; {database} is the name
+    of a database.
+    """
+
+    name: str
+    what: str
+    promises: str
+    killers: Sequence[str]
+    edits: Mapping[str, Sequence[Edit]] = field(default_factory=dict)
+    methods: Mapping[str, object] = field(default_factory=dict)
+    on: tuple[str, ...] = ()
+    sign: str = ""
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        return self.on or tuple(self.edits)
+
+
+def in_each(queries: Iterable[str], old: str, new: str) -> list[Edit]:
+    """The same change of several statements."""
+    return [Edit(query, old, new) for query in queries]
+
+
+def plant(mutant: Mutant) -> None:
+    """Change the library in this process. Only once, and before an engine reads its SQL."""
+    plain = windlass.sql.read_text
+
+    def read_text(package: str, *path: str) -> str:
+        text = plain(package, *path)
+        edits = mutant.edits.get(package.rpartition(".")[2], ())
+        return edited(text, edits) if path == ("queries.sql",) else text
+
+    put("windlass.sql.read_text", read_text)
+    for place, method in mutant.methods.items():
+        put(place, method)
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """The text of `queries.sql` with these changes."""
+    head, *parts = _NAME.split(text)
+    queries = dict(zip(parts[::2], parts[1::2], strict=True))
+    for edit in edits:
+        if edit.query not in queries:
+            raise Misfit(f"there is no statement {edit.query}")
+        queries[edit.query] = edit.apply(queries[edit.query])
+    return head + "".join(f"-- name: {name}{query}" for name, query in queries.items())
+
+
+def put(place: str, thing: Any) -> None:
+    """Put something in the place of what has this dotted name: module, perhaps class, name."""
+    module, _, name = place.rpartition(".")
+    owner: Any
+    try:
+        owner = importlib.import_module(module)
+    except ModuleNotFoundError:
+        module, _, outer = module.rpartition(".")
+        owner = getattr(importlib.import_module(module), outer)
+    if not hasattr(owner, name):
+        raise Misfit(f"there is no {place}")
+    setattr(owner, name, thing)

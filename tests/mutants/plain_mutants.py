@@ -1,0 +1,251 @@
+"""Bugs that show to whoever looks, with one transaction after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.mutants.mutant import POSTGRES, SQLITE, Edit, Mutant, in_each
+from windlass.operation import Steps
+from windlass.sql import Query
+from windlass.store.finish import Finish, Verdict
+
+# Statements whose rows pass only under (job, attempt).
+FENCED = (
+    "record_attempts", "put_back", "park_jobs", "record_progress", "hold_running", "still_running",
+    "settle_jobs",
+)  # fmt: skip
+FENCED_IN_SQLITE = ("record_attempts", "put_back", "park_jobs", "record_progress")
+FENCE = "l.attempt = r.attempt AND l.state::integer = 3"
+WORKER = "(r.worker IS NULL OR l.worker = (SELECT w.id FROM {worker} AS w WHERE w.name = r.worker))"
+
+# An ending that passes writes the row of whatever attempt runs, not of the one it was told of.
+WHATEVER_RUNS = (
+    Edit("record_attempts", "l.job_id, l.claimed_at", "l.job_id, l.attempt, l.claimed_at"),
+    Edit("record_attempts", "r.job_id, r.attempt, r.outcome", "r.job_id, h.attempt, r.outcome"),
+    Edit("settle_jobs", "SELECT r.*, ", "SELECT r.*, l.attempt AS running, "),
+    Edit("settle_jobs", "SELECT job_id, attempt, outcome, 1", "SELECT job_id, running, outcome, 1"),
+)  # fmt: skip
+
+LEASE = "conformance/test_lease.py::{}[{{database}}: ours, blocking]"
+FENCES = "conformance/test_fence.py::{}[{{database}}: ours, blocking]"
+ROW = "conformance/test_worker_row.py::{}[{{database}}: ours, blocking]"
+NUMBERS = (
+    "conformance/test_claim.py::"
+    "test_L1_each_claim_gives_out_the_next_attempt_number_whatever_came_between"
+    "[{database}: ours, blocking]"
+)
+
+
+def commit_before_consequences(
+    self: Finish, over: Sequence[Verdict], now: int, *, alone: bool
+) -> Steps[int]:
+    """The continuation comes in a transaction of its own."""
+    if any(verdict.successor is not None for verdict in over):
+        yield Query("commit", "COMMIT")()
+        yield Query("begin", "BEGIN")()
+    return (yield from _consequences(self, over, now, alone=alone))
+
+
+_consequences = Finish._consequences
+
+PLAIN = [
+    Mutant(
+        "no fence",
+        "Whoever says that a job has ended is believed.",
+        "L3",
+        [LEASE.format("test_L3_a_lost_lease_changes_nothing")],
+        {
+            POSTGRES: [*in_each(FENCED, f" AND {FENCE}", ""), *WHATEVER_RUNS],
+            SQLITE: [
+                *in_each(FENCED_IN_SQLITE, "state = 3 AND", "state IN (0, 1, 2, 3, 4) AND"),
+                *in_each(FENCED_IN_SQLITE, "attempt = :attempt", ":attempt > 0"),
+            ],
+        },
+        sign="[1] == []",
+    ),
+    Mutant(
+        "fence by state only",
+        "An ending passes while the job runs, under whatever attempt.",
+        "L3",
+        [LEASE.format("test_L3_a_lost_lease_changes_nothing")],
+        {
+            POSTGRES: [*in_each(FENCED, "l.attempt = r.attempt AND ", ""), *WHATEVER_RUNS],
+            SQLITE: in_each(FENCED_IN_SQLITE, "attempt = :attempt", ":attempt > 0"),
+        },
+        sign="[1] == []",
+    ),
+    Mutant(
+        "fence by worker only",
+        "An ending passes while the job runs in the name of this worker, under whatever attempt.",
+        "L3",
+        [
+            FENCES.format(
+                "test_L3_a_worker_that_runs_a_job_again_is_fenced_from_its_own_earlier_attempt"
+            )
+        ],
+        {
+            POSTGRES: [
+                *in_each(
+                    ("put_back", "hold_running", "still_running"), "l.attempt = r.attempt AND ", ""
+                ),
+                *in_each(
+                    ("record_attempts", "settle_jobs"),
+                    "l.attempt = r.attempt AND",
+                    f"{WORKER} AND",
+                ),
+                *WHATEVER_RUNS,
+            ],
+            SQLITE: [
+                Edit("put_back", "attempt = :attempt", ":attempt > 0"),
+                Edit(
+                    "record_attempts",
+                    None,
+                    """
+INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
+                       progress, progress_text, continued_by, ended_by)
+SELECT l.job_id, l.attempt, r.outcome, r.final, r.worker, coalesce(r.started_at, l.claimed_at),
+       r.now, r.output, r.error, l.progress, l.progress_text, r.continued_by, r.ended_by
+  FROM (SELECT :outcome AS outcome, :final AS final, :worker AS worker, :started_at AS started_at,
+               :now AS now, :output AS output, :error AS error, :continued_by AS continued_by,
+               :ended_by AS ended_by) AS r
+ CROSS JOIN {live} AS l
+ WHERE l.state = 3 AND l.queue = :queue AND l.priority = :priority AND l.job_id = :job_id
+   AND :attempt > 0 AND WORKER
+ON CONFLICT (job_id, number) DO NOTHING
+""".replace("WORKER", WORKER),
+                ),
+            ],
+        },
+        sign="([1], []) == ([], [1])",
+    ),
+    Mutant(
+        "fence by attempt only",
+        "An ending passes under the number that the job last ran with, though it only waits.",
+        "L3",
+        [FENCES.format("test_L3_an_attempt_that_was_given_back_cannot_be_ended_any_more")],
+        {
+            POSTGRES: in_each(FENCED, " AND l.state::integer = 3", ""),
+            SQLITE: in_each(FENCED_IN_SQLITE, "state = 3 AND", "state IN (0, 1, 2, 3, 4) AND"),
+        },
+        sign="([1], []) == ([], [1])",
+    ),
+    Mutant(
+        "attempt counted at the end",
+        "A claim stores no number; it is counted when the job is put back.",
+        "L1",
+        [NUMBERS],
+        {
+            POSTGRES: [
+                Edit("claim_pending", "attempt = l.attempt + 1, ", ""),
+                Edit(
+                    "claim_pending",
+                    "l.job_id, l.attempt, l.queue",
+                    "l.job_id, l.attempt + 1, l.queue",
+                ),
+                *in_each(FENCED, "l.attempt = r.attempt", "l.attempt + 1 = r.attempt"),
+                *in_each(
+                    ("find_lost", "find_running_of"), "l.attempt, l.queue", "l.attempt + 1, l.queue"
+                ),
+                Edit(
+                    "job_records",
+                    "l.state, l.attempt,",
+                    "l.state, l.attempt + (l.state = 3)::integer,",
+                ),
+                Edit(
+                    "put_back", "SET state = h.state,", "SET state = h.state, attempt = h.attempt,"
+                ),
+            ],
+            SQLITE: [
+                Edit("claim_jobs", "attempt = :attempt", "attempt = :attempt - 1"),
+                Edit("record_attempts", "SELECT job_id, attempt,", "SELECT job_id, attempt + 1,"),
+                *in_each(FENCED_IN_SQLITE, "attempt = :attempt", "attempt = :attempt - 1"),
+                *in_each(
+                    ("find_lost", "find_running_of"), "l.attempt, l.queue", "l.attempt + 1, l.queue"
+                ),
+                Edit("job_records", "l.state, l.attempt,", "l.state, l.attempt + (l.state = 3),"),
+                Edit(
+                    "put_back", "SET state = :state,", "SET state = :state, attempt = attempt + 1,"
+                ),
+            ],
+        },
+        sign="5, 6, 7, 7, 8] ==",
+    ),
+    Mutant(
+        "attempt lowered on release",
+        "A released job gets the number back that it was claimed under.",
+        "L1",
+        [NUMBERS],
+        {
+            POSTGRES: [
+                Edit(
+                    "put_back",
+                    "SET state = h.state,",
+                    "SET state = h.state, attempt = l.attempt - (h.state = 0)::integer,",
+                )
+            ],
+            SQLITE: [
+                Edit(
+                    "put_back",
+                    "SET state = :state,",
+                    "SET (state, attempt) ="
+                    " (SELECT s.new, attempt - (s.new = 0) FROM (SELECT :state AS new) AS s),",
+                )
+            ],
+        },
+        sign="[1, 1, 2",
+    ),
+    Mutant(
+        "continuation in a second transaction",
+        "The job's end is committed before its continuation is stored.",
+        "C1, O1",
+        [
+            "conformance/test_chain.py::"
+            "test_C1_the_continuation_is_stored_in_the_commit_that_completes_its_predecessor"
+            "[{database}: ours, blocking]"
+        ],
+        methods={"windlass.store.finish.Finish._consequences": commit_before_consequences},
+        on=(POSTGRES, SQLITE),
+        sign="State.COMPLETED",
+    ),
+    Mutant(
+        "sweep without crash limit",
+        "A job that kills every worker is given to the next one for ever.",
+        "L4, O11",
+        [LEASE.format("test_L4_a_job_that_kills_its_worker_every_time_fails_at_the_crash_limit")],
+        methods={"windlass.store.finish.Finish.crash_limit": 10**9},
+        on=(POSTGRES, SQLITE),
+        sign="State.SCHEDULED",
+    ),
+    Mutant(
+        "sweep without batch limit",
+        "One transaction takes back everything that a crowd of dead workers held.",
+        "L5",
+        [
+            ROW.format(
+                "test_L5_a_sweep_takes_a_bounded_number_and_the_worker_goes_with_its_last_job"
+            )
+        ],
+        {
+            POSTGRES: [Edit("find_lost", "LIMIT :limit", "LIMIT :limit + 1000000")],
+            SQLITE: [Edit("find_lost", "LIMIT :limit", "LIMIT :limit + 1000000")],
+        },
+        sign="[(5, 1)",
+    ),
+    Mutant(
+        "sweep without state test",
+        "What no living worker holds counts as lost, though it only waits.",
+        "L5, O11",
+        [FENCES.format("test_L5_O11_a_sweep_takes_what_runs_and_nothing_else")],
+        {
+            POSTGRES: [
+                Edit("find_lost", "WHERE state = 3\n           AND", "WHERE"),
+                *in_each(FENCED, " AND l.state::integer = 3", ""),
+            ],
+            SQLITE: [
+                Edit("find_lost", "WHERE state = 3\n           AND", "WHERE"),
+                *in_each(FENCED_IN_SQLITE, "state = 3 AND", "state IN (0, 1, 2, 3, 4) AND"),
+            ],
+        },
+        sign="6 == 1",
+    ),
+]

@@ -1,0 +1,220 @@
+"""Bugs that show only when transactions overlap. SQLite has one writer, so there are none there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from tests.mutants.mutant import POSTGRES, Edit, Mutant, in_each
+from windlass.model import Policy
+from windlass.operation import Steps
+from windlass.postgres.store import PostgresStore
+from windlass.sql import Row
+from windlass.store.finish import Verdict
+from windlass.store.hold import Hold
+from windlass.store.work import Work
+
+INTERLEAVED = "races/test_interleavings.py::test_every_order_of_statements_ends_well[{}]"
+OVERLAPPING = "races/test_overlapping_transactions.py::{}[{{database}}]"
+# The row in {live} of each chain's last job is held, instead of the chain's own.
+TAIL = """
+WITH held AS MATERIALIZED (
+    SELECT l.job_id
+      FROM {live} AS l
+     WHERE l.job_id IN (
+           SELECT coalesce((SELECT k.id FROM {job} AS k
+                             WHERE k.chain_id = x.value::bigint AND k.position > 0
+                             ORDER BY k.position DESC LIMIT 1), x.value::bigint)
+             FROM json_array_elements_text(:chains::json) AS x)
+     ORDER BY l.job_id
+       FOR SHARE OF l WAIT
+)
+SELECT COLUMNS
+  FROM {chain} AS c
+ WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+   AND (SELECT count(*) FROM held) >= 0
+"""
+UNBLOCK_BY_NOT_EXISTS = """
+UPDATE {live} AS l
+   SET open_blockers = 0, state = CASE WHEN l.run_at > r.now THEN 1 ELSE 0 END
+  FROM json_to_recordset(:rows::json) AS r(ended integer, now bigint, job_id bigint)
+ WHERE l.job_id = r.job_id AND l.state::integer = 2
+   AND NOT EXISTS (SELECT 1
+                     FROM {blocker} AS b
+                     JOIN {chain} AS c ON c.id = b.chain_id
+                     JOIN {job} AS j ON j.id = b.job_id
+                    WHERE b.job_id = l.job_id
+                      AND (c.state = 0 OR (c.state <> 1 AND j.policy <> RUN)))
+"""
+NOT_WAITING = (
+    "claim_pending", "find_due", "find_parked", "find_pending", "hold_blocked", "hold_running",
+    "hold_workers", "park_jobs", "put_back", "read_mark", "record_attempts", "record_progress",
+    "renew_worker", "settle_jobs",
+)  # fmt: skip
+WAITING_OR_NOT = ("hold_chains", "hold_doomed", "hold_keys", "share_chains")
+
+
+def settle_in_one_statement(
+    self: PostgresStore, verdicts: Sequence[Verdict], worker: str | None, slot: int, now: int
+) -> Steps[list[Verdict]]:
+    """Neither the chains' locks nor a look at who waits for them come before the end."""
+    steps = _settle(self, verdicts, worker, slot, now)
+    try:
+        statement = next(steps)
+        while True:
+            rows: list[Row] = []
+            if statement.query.name == "hold_chains_now":
+                rows = [(id,) for id in json.loads(str(statement.params[0]))]
+            elif statement.query.name != "find_awaited":
+                rows = yield statement
+            statement = steps.send(rows)
+    except StopIteration as stop:
+        settled: list[Verdict] = stop.value
+        return settled
+
+
+_settle = PostgresStore.settle
+
+RACING = [
+    Mutant(
+        "select, then update",
+        "A claim looks for pending jobs, and takes for its own what it has seen.",
+        "L1",
+        [INTERLEAVED.format("claim, claim")],
+        {POSTGRES: [Edit("find_pending", "FOR UPDATE SKIP LOCKED", "")]},
+        {"windlass.postgres.store.PostgresStore.take_pending": Work.take_pending},
+        sign="given out: [1, 1], not [1, 2]",
+    ),
+    Mutant(
+        "tail locked instead of chain",
+        "Who begins to wait for a chain holds its last job, which may no longer be its last.",
+        "B3, B4",
+        [
+            OVERLAPPING.format(
+                "test_B3_B4_a_chain_that_goes_on_and_ends_while_somebody_enqueues_behind_it"
+                "_frees_the_job"
+            )
+        ],
+        {
+            POSTGRES: [
+                Edit(
+                    "chain_states",
+                    None,
+                    TAIL.replace("COLUMNS", "c.id, c.state, c.created_at").replace("WAIT", ""),
+                ),
+                Edit(
+                    "share_chains",
+                    None,
+                    TAIL.replace("COLUMNS", "c.id").replace("WAIT", "{wait}"),
+                ),
+            ]
+        },
+        sign="State.BLOCKED",
+    ),
+    Mutant(
+        "unblock by not exists",
+        "A job is freed by whoever sees no open blocker; two who end together see each other's.",
+        "B2",
+        [INTERLEAVED.format("finish completed, finish completed, fail")],
+        {
+            POSTGRES: [
+                Edit("hold_blocked", "FOR UPDATE OF l SKIP LOCKED", ""),
+                Edit(
+                    "unblock_jobs",
+                    None,
+                    UNBLOCK_BY_NOT_EXISTS.replace("RUN", str(int(Policy.RUN))),
+                ),
+            ]
+        },
+        sign="stuck: job 3",
+    ),
+    Mutant(
+        "unordered unblocking",
+        "Jobs behind a chain are taken in an order that each connection has for itself.",
+        "P5",
+        [
+            OVERLAPPING.format(
+                "test_P5_callers_who_end_blockers_of_the_same_jobs_take_them_in_one_order"
+            )
+        ],
+        {
+            POSTGRES: [
+                Edit(
+                    "unblock_jobs",
+                    "ORDER BY l.job_id",
+                    "ORDER BY md5(l.job_id::text || pg_backend_pid()::text)",
+                )
+            ]
+        },
+        sign="DeadlockDetected",
+    ),
+    Mutant(
+        "dedup by look-up",
+        "Whether a key is free is looked up; it is then taken in any case.",
+        "D1",
+        [INTERLEAVED.format("dedup, dedup, open ours")],
+        {
+            POSTGRES: [
+                Edit(
+                    "take_key",
+                    """
+     WHERE k.ended_at IS NOT NULL
+       AND k.created_at <= (SELECT r.expired FROM r WHERE r.chain_id = excluded.chain_id)""",
+                    "",
+                )
+            ]
+        },
+        sign="key: 2 open chains",
+    ),
+    Mutant(
+        "one-statement finish",
+        "Who waits for a chain is looked up by the statement that takes the chain's lock.",
+        "B3",
+        [INTERLEAVED.format("enqueue ours behind, finish completed, fail")],
+        {
+            POSTGRES: [
+                Edit(
+                    "settle_jobs",
+                    "l.state::integer = 3\n",
+                    "l.state::integer = 3\n"
+                    " CROSS JOIN LATERAL (SELECT c.id FROM {chain} AS c WHERE c.id = r.chain_id"
+                    " FOR NO KEY UPDATE OF c) AS chained"
+                    " WHERE NOT EXISTS"
+                    " (SELECT 1 FROM {blocker} AS b WHERE b.chain_id = r.chain_id)\n",
+                )
+            ]
+        },
+        {"windlass.postgres.store.PostgresStore.settle": settle_in_one_statement},
+        sign="stuck: job 2",
+    ),
+    Mutant(
+        "a worker waits",
+        "Nothing is passed over: a worker's turn stands still behind any caller.",
+        "P5, P9",
+        [INTERLEAVED.format("enqueue caller behind, finish completed, fail")],
+        {
+            POSTGRES: [
+                *in_each(NOT_WAITING, "SKIP LOCKED", ""),
+                *in_each(WAITING_OR_NOT, "{wait}", "/* {wait} */"),
+            ]
+        },
+        sign="wait: finish",
+    ),
+    Mutant(
+        "sweep without the worker's row",
+        "A sweep goes by the lease that it read, though the worker may renew it meanwhile.",
+        "L9",
+        [INTERLEAVED.format("sweep, renew")],
+        methods={"windlass.postgres.hold.Holding.hold_workers": Hold.hold_workers},
+        on=(POSTGRES,),
+        sign="taken back: 1, not 0",
+    ),
+    Mutant(
+        "claim without the worker's row",
+        "A worker claims while it is being swept: what nobody has run counts as lost.",
+        "L3, O11",
+        [INTERLEAVED.format("sweep, claim")],
+        {POSTGRES: in_each(("claim_pending", "find_pending"), "FOR KEY SHARE SKIP LOCKED", "")},
+        sign="a worker that is gone has claimed",
+    ),
+]

@@ -1,0 +1,214 @@
+"""What the server does for each statement of an operation, counted on tables that are full.
+
+    python -m tests.postgres.plans --each 1000000        # prints every plan
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from bench.seed import FINISHED, PREFIX, TASK, Numbers, queue_names, seed_postgres
+from tests import servers
+from windlass.connections.psycopg import PlainCursor, copied, execute, parameters
+from windlass.operation import Op, drive
+from windlass.postgres.transaction import SETTINGS
+from windlass.sql import Row, Statement
+
+BIG_TABLES = ("job", "live", "attempt", "chain", "key", "blocker")
+QUEUES = queue_names(5)
+WORKERS = 50
+RUNNING = 2_000
+
+# Beside what bench.seed makes: keys, labels, chains of two jobs, failures, running jobs, workers.
+MORE = """
+INSERT INTO windlass_key SELECT '{task}', 'k' || id, id, 1, 1
+  FROM windlass_job WHERE id <= {finished};
+UPDATE windlass_job SET key = 'k' || id, label = 'l' || id % 1000 WHERE id <= {finished};
+INSERT INTO windlass_job (id, chain_id, position, task, queue, priority, max_attempts, blockers,
+                          policy, arguments, created_at)
+SELECT {jobs} + id, id, 1, task, queue, priority, 5, 0, 0, '{{}}', created_at
+  FROM windlass_job WHERE id <= {finished};
+INSERT INTO windlass_attempt (job_id, number, outcome, final, ended_at)
+SELECT {jobs} + id, 1, CASE id % 50 WHEN 0 THEN 3 ELSE 1 END, 1, 1
+  FROM windlass_job WHERE id <= {finished};
+UPDATE windlass_attempt SET outcome = 2 WHERE job_id <= {finished};
+UPDATE windlass_chain SET state = 2, bad = true WHERE id <= {finished} AND id % 50 = 0;
+INSERT INTO windlass_worker SELECT id, 'w' || id, 'here', id, '', '', '[]', 1, 1, 1, {lease}
+  FROM generate_series(1, {workers}) AS id;
+UPDATE windlass_live SET state = 3, attempt = 1, worker = 1 + job_id % {workers}, claimed_at = 1
+ WHERE job_id > {jobs} - {running};
+SELECT setval('windlass_job_ids', {jobs} + {finished}), setval('windlass_worker_ids', {workers});
+"""
+TRUNCATE = f"TRUNCATE {', '.join(f'{PREFIX}{table}' for table in (*BIG_TABLES, 'worker'))}"
+
+
+def fill(url: str, each: int, statistics: str) -> Numbers:
+    """Fill an empty database; statistics: none, of everything, or of the few jobs once there."""
+    numbers = Numbers.each(each, len(QUEUES))
+    if statistics == "of 100 jobs":
+        _fill(url, Numbers.each(20, len(QUEUES)))
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("ANALYZE")
+            connection.execute(TRUNCATE.encode())
+            connection.execute(f"TRUNCATE {PREFIX}rollup".encode())
+    _fill(url, numbers)
+    if statistics == "of everything":
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("ANALYZE")
+    return numbers
+
+
+def _fill(url: str, numbers: Numbers) -> None:
+    seed_postgres(url, numbers, arguments="{}")
+    each = len(numbers.ids(FINISHED))
+    text = MORE.format(
+        task=TASK, finished=each, jobs=5 * each, lease=2**60, workers=WORKERS,
+        running=min(RUNNING, each // 2),
+    )  # fmt: skip
+    with psycopg.connect(url, autocommit=True) as connection:
+        for table in (*BIG_TABLES, "worker"):  # statistics come when the test says so
+            connection.execute(
+                f"ALTER TABLE {PREFIX}{table} SET (autovacuum_enabled = false)".encode()
+            )
+        connection.execute(text.encode())
+
+
+# ---- one statement
+
+
+@dataclass
+class Explained:
+    """A statement of an operation, its plan, and what was counted while it ran."""
+
+    name: str
+    plan: dict[str, Any]
+
+    def nodes(self) -> Iterator[dict[str, Any]]:
+        stack = [self.plan]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack += node.get("Plans", [])
+
+    def scans(self) -> Iterator[tuple[dict[str, Any], str]]:
+        """The nodes that read a big table or its index, with the table's or index's name."""
+        for node in self.nodes():
+            name = str(node.get("Relation Name") or node.get("Index Name") or "")
+            name = name.removeprefix(PREFIX)
+            if "Scan" in node["Node Type"] and name.split("_")[0] in BIG_TABLES:
+                yield node, str(node.get("Index Name") or name).removeprefix(PREFIX)
+
+    def whole(self) -> list[str]:
+        """Tables and indexes that were read from one end on, not searched by a condition."""
+        return [
+            f"{node['Node Type']} of {name}"
+            for node, name in self.scans()
+            if node["Node Type"] != "Bitmap Heap Scan"
+            and ("Seq" in node["Node Type"] or "Index Cond" not in node)
+        ]
+
+    def examined(self) -> int:
+        """Rows of big tables that were looked at, whether they were wanted or not."""
+        return sum(seen(node) for node, _ in self.scans())
+
+    def sorted(self) -> int:
+        """The most rows that were put in order."""
+        sorts = [node for node in self.nodes() if "Sort" in node["Node Type"]]
+        return max((seen(child) for node in sorts for child in node["Plans"]), default=0)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {_text(self.plan)}"
+
+
+def seen(node: dict[str, Any]) -> int:
+    rows = node.get("Actual Rows", 0)
+    rows += node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+    return round(rows * node.get("Actual Loops", 1))
+
+
+def _text(node: dict[str, Any], depth: int = 0) -> str:
+    what = [node["Node Type"]]
+    what += [str(node[key]) for key in ("Index Name", "Relation Name", "CTE Name") if key in node]
+    what += [f"({node[key]})" for key in ("Index Cond", "Filter", "Sort Key") if key in node]
+    line = f"{'  ' * depth}{' '.join(what)}  rows {seen(node)}"
+    return "\n".join([line, *(_text(child, depth + 1) for child in node.get("Plans", []))])
+
+
+# ---- an operation
+
+
+def explain(url: str, ops: Sequence[Callable[[], Op[Any]]], settings: str) -> list[Explained]:
+    """Run operations one after another in a transaction that is rolled back; explain the last."""
+    found: list[Explained] = []
+
+    def look(statement: Statement) -> list[Row]:
+        if copied(statement) is None:
+            cursor.execute("SAVEPOINT before")
+            found.append(Explained(statement.query.name, plan_of(cursor, statement)))
+            cursor.execute("ROLLBACK TO before")
+        return execute(cursor, statement, False)
+
+    *before, last = ops
+    with psycopg.connect(url) as connection, PlainCursor(connection) as cursor:
+        if settings:
+            cursor.execute(settings.encode())
+        for op in before:
+            drive(op(), lambda statement: execute(cursor, statement, False))
+        drive(last(), look)
+        connection.rollback()
+    return found
+
+
+def plan_of(cursor: psycopg.Cursor[Any], statement: Statement) -> dict[str, Any]:
+    """As the driver would prepare it, so that plan_cache_mode decides what plan it gets."""
+    places = iter(range(1, 100))
+    text = re.sub(r"%s", lambda _: f"${next(places)}", statement.query.format).replace("%%", "%")
+    values = parameters(statement)
+    types = ", ".join(_type(value) for value in values)
+    cursor.execute(f"PREPARE x{f'({types})' if types else ''} AS {text}".encode())
+    listed = ", ".join(psycopg.sql.Literal(value).as_string() for value in values)
+    cursor.execute(
+        "EXPLAIN (ANALYZE, TIMING off, COSTS off, FORMAT json) "
+        f"EXECUTE x{f'({listed})' if values else ''}".encode()
+    )
+    ((plan,),) = cursor.fetchall()
+    cursor.execute("DEALLOCATE x")
+    top: dict[str, Any] = plan[0]["Plan"]
+    return top
+
+
+def _type(value: object) -> str:
+    """The type that psycopg gives a parameter: text is left to the server."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return "unknown"
+    if isinstance(value, float):
+        return "double precision"
+    assert isinstance(value, int)
+    return "smallint" if abs(value) < 2**15 else "integer" if abs(value) < 2**31 else "bigint"
+
+
+def main() -> None:
+    from tests.postgres.test_plans import OPERATIONS, store_of
+
+    parser = argparse.ArgumentParser(description="The plan of every statement of every operation.")
+    parser.add_argument("--server", default=servers.servers()[-1])
+    parser.add_argument("--each", type=int, default=100_000)
+    parser.add_argument("--statistics", default="of everything")
+    options = parser.parse_args()
+    with servers.server(options.server).database() as url:
+        numbers = fill(url, options.each, options.statistics)
+        for name, ops in OPERATIONS.items():
+            print(f"\n## {name}\n")
+            store = store_of(url)
+            for explained in explain(url, ops(store, numbers), SETTINGS):
+                print(explained, flush=True)
+
+
+if __name__ == "__main__":
+    main()

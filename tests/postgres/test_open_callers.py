@@ -1,0 +1,194 @@
+"""P9: a caller who has not committed yet keeps waiting only what he has his hands on.
+
+Whoever waits here for the caller fails: the caller is in the same thread and will not move, and our
+patience is short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests import servers
+from tests.database import Database
+from tests.kit import SECOND, Clock, completed, continued, failed, new, register, states
+from tests.postgres.open_callers import BEHIND, CANCELLED, KEYED, measure
+from windlass import Windlass
+from windlass.model import Claimed, Ending, State
+from windlass.operation import Op, compose
+from windlass.store import Store
+
+LEASE = 30 * SECOND
+KEY = "the key of the running chain"
+
+Connect = Callable[..., psycopg.Connection[Any]]
+
+
+@pytest.fixture
+def app(make_app: Callable[..., Windlass], clock: Clock) -> Windlass:
+    return make_app(clock=clock, lock_timeout=0.1)
+
+
+class Worker:
+    """Holds one job that a caller will touch, and has others to run and to renew."""
+
+    def __init__(self, app: Windlass, clock: Clock) -> None:
+        self.app = app
+        self.store = app.store
+        self.clock = clock
+        self.id = app.run(compose("register", lambda: register(self.store, "w", lease=LEASE)))
+        app.run(self.store.enqueue([new("touched", key=KEY)]))
+        (self.held,) = app.run(self.store.claim(self.id, ["default"], 1, "w"))
+        self.ran: list[int] = []
+
+    def go_on(self, ending: Ending, *, accepted: bool) -> None:
+        """Three leases pass. All others are finished, claimed, freed and renewed, also beside the
+        one ending, which is accepted at once or put off each time."""
+        others: list[Claimed] = []
+        offered = [ending]
+        for _ in range(9):
+            first, _ = self.app.run(self.store.enqueue([new("other"), new("other", key="free")]))
+            self.app.run(self.store.enqueue([new("other", after=[first.record.id])]))
+            turn = self.app.run(
+                self.store.turn(self.id, "w", ["default"], 5, [*offered, *map(completed, others)])
+            )
+            asked = [e.held.job_id for e in offered]
+            assert turn.finished.postponed == ([] if accepted else asked)
+            assert turn.finished.refused == []
+            taken = {job.job_id for job in others} | set(asked if accepted else [])
+            assert set(turn.finished.accepted) == taken
+            self.ran += [job.job_id for job in others]
+            if accepted:
+                offered = []
+            others = turn.claimed
+            assert {job.task for job in others} == {"other"}
+            self.clock.advance(LEASE / SECOND / 3)
+            self.renew(*others, *(e.held for e in offered))
+            assert self.app.run(self.store.sweep()) == 0
+        self.app.run(self.store.finish([completed(job) for job in others]))
+        self.ran += [job.job_id for job in others]
+        assert len(self.ran) >= 9 * 2, "nothing else went on"
+
+    def renew(self, *held: Claimed) -> None:
+        renewed = self.app.run(
+            self.store.renew(self.id, "w", LEASE, {(job.job_id, job.attempt) for job in held})
+        )
+        assert (renewed.registered, renewed.postponed, renewed.lost) == (True, False, [])
+
+
+@pytest.fixture
+def worker(app: Windlass, clock: Clock) -> Worker:
+    return Worker(app, clock)
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What a caller does with the running job before it leaves its transaction open."""
+
+    name: str
+    op: Callable[[Store, Claimed], Op[Any]]
+    waits: bool
+    """Whether the end of that one chain has to wait for the caller."""
+    wins: bool = False
+    """Whether the caller has ended the job himself, if he commits."""
+
+
+DEEDS = [
+    Deed("enqueues behind it", lambda s, x: s.enqueue([new(after=[x.chain_id])]), waits=True),
+    Deed("cancels it", lambda s, x: s.cancel(x.job_id), waits=True, wins=True),
+    Deed("completes it", lambda s, x: s.complete(x.job_id, "1"), waits=True, wins=True),
+    Deed("is given it for its key", lambda s, x: s.enqueue([new("touched", key=KEY)]), waits=False),
+    Deed(
+        "asks to replace it by its key",
+        lambda s, x: s.enqueue([new("touched", key=KEY, on_conflict="replace")]),
+        waits=True,
+    ),
+]
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commits", "rolls back"])
+@pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.name)
+def test_P9_a_caller_with_its_hands_on_a_running_job_delays_only_the_end_of_that_chain(
+    app: Windlass, worker: Worker, connect: Connect, deed: Deed, commits: bool
+) -> None:
+    raw = connect()
+    app.run(deed.op(app.store, worker.held), raw)
+    ending = completed(worker.held)
+    worker.go_on(ending, accepted=not deed.waits)
+    raw.commit() if commits else raw.rollback()
+    finished = app.run(app.store.finish([ending], "w", worker.id))
+    id = worker.held.job_id
+    if not deed.waits or (deed.wins and commits):
+        assert finished.refused == [id]  # it had ended
+    else:
+        assert finished.accepted == [id]
+    assert finished.freed == (1 if commits and deed.name == "enqueues behind it" else 0)
+    state = State.CANCELLED if commits and deed.name == "cancels it" else State.COMPLETED
+    assert app.run(compose("look", lambda: states(app.store, id), reads=True)) == [state]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda held: continued(held, new("next", queue="next")),
+        lambda held: failed(held, delay=10**6 * SECOND),
+    ],
+    ids=["continues", "is tried again"],
+)
+def test_P9_a_job_that_does_not_end_its_chain_waits_for_nobody_behind_it(
+    app: Windlass, worker: Worker, connect: Connect, end: Callable[[Claimed], Ending]
+) -> None:
+    raw = connect()
+    app.run(app.store.enqueue([new(after=[worker.held.chain_id])]), raw)
+    worker.go_on(end(worker.held), accepted=True)
+    raw.commit()
+
+
+def test_P9_one_caller_at_many_running_chains_delays_those_and_no_other(
+    app: Windlass, worker: Worker, connect: Connect
+) -> None:
+    """In one turn with endings that need not wait."""
+    store = app.store
+    app.run(store.enqueue([new() for _ in range(6)]))
+    held = app.run(store.claim(worker.id, ["default"], 6, "w"))
+    raw = connect()
+    app.run(store.enqueue([new("behind", after=[job.chain_id for job in held[::2]])]), raw)
+    endings = [completed(job) for job in held]
+    finished = app.run(store.finish(endings, "w", worker.id))
+    assert finished.accepted == [job.job_id for job in held[1::2]]
+    assert finished.postponed == [job.job_id for job in held[::2]]
+    raw.commit()
+    assert app.run(store.finish(endings[::2], "w", worker.id)).accepted == finished.postponed
+    (behind,) = app.run(store.claim(worker.id, ["default"], 6, "w"))
+    assert behind.task == "behind"
+
+
+def test_P9_what_a_caller_has_cancelled_but_not_committed_is_passed_over_by_claims(
+    app: Windlass, worker: Worker, connect: Connect
+) -> None:
+    store = app.store
+    records = [r for r, _ in app.run(store.enqueue([new() for _ in range(3)]))]
+    raw = connect()
+    app.run(store.cancel(records[1].id), raw)
+    claimed = app.run(store.claim(worker.id, ["default"], 3, "w"))
+    assert [job.job_id for job in claimed] == [records[0].id, records[2].id]
+    raw.rollback()
+    (late,) = app.run(store.claim(worker.id, ["default"], 3, "w"))
+    assert late.job_id == records[1].id
+
+
+@pytest.mark.parametrize("server", servers.servers()[-1:], indirect=True)
+def test_P9_workers_go_on_beside_three_open_callers_until_they_commit(database: Database) -> None:
+    """With real leases and workers at once; `python -m tests.postgres.open_callers` has figures."""
+    _, during, after = measure(database.url, lease=1.5, quiet=0)
+    assert during.finished > 0
+    assert during.renewed > 0
+    assert during.renewals_put_off == 0
+    assert during.postponed[BEHIND] > 0
+    assert during.postponed[CANCELLED] > 0
+    assert (during.accepted, during.refused) == ({KEYED}, set())
+    assert (after.accepted, after.refused) == ({BEHIND}, {CANCELLED})

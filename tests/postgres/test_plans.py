@@ -1,0 +1,198 @@
+"""L6, R1, S4: no statement reads more of a big table than it needs, whatever the planner knows.
+
+On 100,000 jobs of each kind, without statistics, with statistics of everything, and with those of a
+time when there were hardly any jobs; with plans made for the parameters and with plans made for
+any; on our own connections and, for what callers run, on theirs, where no setting is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from bench.seed import BLOCKED, FINISHED, PENDING, SCHEDULED, STRANGER, TASK, Numbers
+from tests import servers
+from tests.kit import completed, continued, failed, new
+from tests.postgres.plans import BIG_TABLES, QUEUES, Explained, explain, fill
+from windlass import Windlass
+from windlass.model import ChainState, Claimed, Outcome, State
+from windlass.operation import Op, Steps, compose
+from windlass.postgres.transaction import SETTINGS
+from windlass.store import Store
+from windlass.store.listing import ChainFilter, JobFilter
+from windlass.store.retention import Ages
+
+EACH = 100_000
+NUMBERS = Numbers.each(EACH, len(QUEUES))
+STATISTICS = ("none", "of everything", "of 100 jobs")
+MODES = ("force_custom_plan", "force_generic_plan")
+MOST = 2_000  # rows that a statement may look at; a fortieth of any kind
+
+# By design: the first stops at a number, the second is asked only when open jobs are few, the
+# third walks the running jobs and the last has a row for each minute.
+READ_ALL = {"count_live", "open_chain_ids", "find_lost"}
+
+Ops = Sequence[Callable[[], Op[Any]]]
+
+
+def store_of(url: str) -> Store:
+    return Windlass(url).store
+
+
+def one(op: Callable[[Store, Numbers], Op[Any]]) -> Callable[[Store, Numbers], Ops]:
+    return lambda store, numbers: [lambda: op(store, numbers)]
+
+
+def with_held(
+    script: Callable[[Store, list[Claimed]], Steps[Any]], room: int = 10
+) -> Callable[[Store, Numbers], Ops]:
+    """Claim, and do something with what was claimed."""
+
+    def ops(store: Store, numbers: Numbers) -> Ops:
+        def steps() -> Steps[None]:
+            held = yield from store.claim(1, QUEUES, room)
+            assert len(held) == room
+            yield from script(store, held)
+
+        return [lambda: compose("script", steps)]
+
+    return ops
+
+
+def turn(store: Store, held: list[Claimed]) -> Steps[None]:
+    after = yield from store.turn(1, "w1", QUEUES, 10, [completed(job) for job in held])
+    assert len(after.finished.accepted) == len(after.claimed) == 10
+
+
+def finish_all_ways(store: Store, held: list[Claimed]) -> Steps[None]:
+    endings = [
+        *map(completed, held[:2]),
+        *(failed(job, delay=1) for job in held[2:4]),
+        *(failed(job) for job in held[4:6]),
+        *(continued(job, new(queue="queue0")) for job in held[6:8]),
+        *(continued(job, new(after=[1, 50])) for job in held[8:]),
+    ]
+    assert len((yield from store.finish(endings, "w1", 1)).accepted) == 10
+
+
+def park_and_unpark(store: Store, held: list[Claimed]) -> Steps[None]:
+    assert (yield from store.park(held)) == 10
+    assert (yield from store.unpark([STRANGER], 10)) == 10
+
+
+def renew(store: Store, held: list[Claimed]) -> Steps[None]:
+    yield from store.progress([(job, 0.5, "half") for job in held])
+    yield from store.renew(1, "w1", 1, [(job.job_id, job.attempt) for job in held])
+
+
+def end_with_dependents(how: str) -> Callable[[Store, Numbers], Ops]:
+    """A chain that somebody waits for: each scheduled one has a job behind it."""
+
+    def ops(store: Store, numbers: Numbers) -> Ops:
+        chain = numbers.ids(SCHEDULED)[0]
+
+        def steps() -> Steps[None]:
+            if how == "completed":
+                yield from store.complete(chain, "null")
+            else:
+                yield from store.fail(chain, "broken")
+                yield from store.retry(chain)
+
+        return [lambda: compose("script", steps)]
+
+    return ops
+
+
+def keyed(**fields: Any) -> Callable[[Store, Numbers], Ops]:
+    job = new(TASK, queue="queue0", **fields)
+    return lambda store, numbers: [lambda: store.enqueue([job]), lambda: store.enqueue([job])]
+
+
+def jobs(**where: Any) -> Callable[[Store, Numbers], Ops]:
+    return lambda store, numbers: [lambda: store.jobs(JobFilter(**where), 50)]
+
+
+def chains(**where: Any) -> Callable[[Store, Numbers], Ops]:
+    return lambda store, numbers: [lambda: store.chains(ChainFilter(**where), 50)]
+
+
+def first(kind: str, op: Callable[..., Op[Any]], *more: Any) -> Callable[[Store, Numbers], Ops]:
+    """An operation on the first job of a kind."""
+    return lambda store, numbers: [lambda: op(store, numbers.ids(kind)[0], *more)]
+
+
+# What callers run on connections of their own.
+CALLERS: dict[str, Callable[[Store, Numbers], Ops]] = {
+    "enqueue": one(lambda store, n: store.enqueue([new(queue="queue0")])),
+    "enqueue 100": one(lambda store, n: store.enqueue([new(queue="queue0") for _ in range(100)])),
+    "enqueue with a new key": keyed(key="fresh"),
+    "enqueue with a key once taken": keyed(key="k7"),
+    "enqueue with a key for ever": keyed(key="k7", scope="any"),
+    "enqueue and replace": keyed(key="fresh", on_conflict="replace"),
+    "enqueue behind chains": one(
+        lambda store, n: store.enqueue([new(after=[1, 2, n.ids(SCHEDULED)[5], n.ids(PENDING)[0]])])
+    ),
+    "enqueue behind a failed one": one(lambda store, n: store.enqueue([new(after=[50])])),
+    "cancel": first(PENDING, Store.cancel),
+    "cancel what others wait for": first(SCHEDULED, Store.cancel),
+    "complete what others wait for": end_with_dependents("completed"),
+    "fail and retry what others wait for": end_with_dependents("failed"),
+    "retry": one(lambda store, n: store.retry(5 * len(n.ids(FINISHED)) + 50)),
+    "run now": first(SCHEDULED, Store.run_now),
+    "delete": one(lambda store, n: store.delete([n.ids(FINISHED)[0]])),
+    "delete with what it waits for": one(
+        lambda store, n: store.delete([n.ids(BLOCKED)[0]], cascade=True)
+    ),
+    "one job": first(PENDING, Store.one),
+    "one chain": first(FINISHED, Store.chain),
+    "attempts": first(FINISHED, Store.attempts),
+    "blockers": one(lambda store, n: store.blockers([n.ids(BLOCKED)[0]])),
+    "dependents": first(SCHEDULED, Store.dependents),
+    "cancel by filter": one(
+        lambda store, n: store.bulk("cancel", JobFilter(state=State.BLOCKED), False, None, 10)
+    ),
+    "50 jobs": jobs(),
+    "50 pending jobs": jobs(state=State.PENDING),
+    "50 running jobs": jobs(state=State.RUNNING),
+    "50 blocked jobs": jobs(state=State.BLOCKED),
+    "50 completed jobs": jobs(state=State.COMPLETED),
+    "50 failed jobs": jobs(state=State.FAILED),
+    "50 jobs by outcome": jobs(outcome=Outcome.COMPLETED),
+    "50 jobs by task": jobs(task=TASK),
+    "50 jobs by queue": jobs(queue="queue0"),
+    "jobs by key": jobs(key="k7"),
+    "50 jobs by label": jobs(label="l7"),
+    "jobs of a chain": jobs(chain=7),
+    "50 jobs since": jobs(since=0, until=2**60),
+    "50 chains": chains(),
+    "50 failed chains": chains(state=ChainState.FAILED),
+    "50 completed chains": chains(state=ChainState.COMPLETED),
+    "50 chains by task": chains(task=TASK),
+}
+# What workers do, on our own connections.
+WORKERS: dict[str, Callable[[Store, Numbers], Ops]] = {
+    "claim 10 of 5 queues": one(lambda store, n: store.claim(1, QUEUES, 10)),
+    "claim 10 of one queue": one(lambda store, n: store.claim(1, QUEUES[:1], 10)),
+    "turn": with_held(turn),
+    "finish in every way": with_held(finish_all_ways),
+    "park and unpark": with_held(park_and_unpark),
+    "progress and renew": with_held(renew),
+    "promote": one(lambda store, n: store.promote()),
+    "next due": one(lambda store, n: store.next_due()),
+    "sweep": one(lambda store, n: store.sweep(gone=[1], limit=20)),
+    "prune": one(lambda store, n: store.prune(Ages(0, 0, 0), 10)),
+}
+OPERATIONS = {**CALLERS, **WORKERS}
+
+
+@pytest.fixture(scope="module", params=servers.servers())
+def server(request: pytest.FixtureRequest) -> servers.Server:
+    return servers.server(request.param)
+
+
+@pytest.fixture(scope="module", params=STATISTICS)
+def url(request: pytest.FixtureRequest, server: servers.Server) -> str:
+    """A filled database; shared, since nothing that is done to it stays."""
+    raise NotImplementedError

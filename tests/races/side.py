@@ -1,0 +1,191 @@
+"""One side of a meeting: an operation on a connection of its own, run a statement at a time.
+
+In transactions as our engine makes them, or as a caller has them: begun by the caller, with a
+savepoint around the operation. A side that met a deadlock starts anew, as our engine does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from enum import Enum
+from typing import Any
+
+import psycopg
+
+from tests.races.footprint import Footprint, Held, Marks
+from windlass.connections.psycopg import PlainCursor, execute, in_place
+from windlass.errors import WindlassError
+from windlass.operation import Op
+from windlass.postgres.fault import AGAIN
+from windlass.postgres.transaction import Transaction
+from windlass.sql import Queries, Statement
+
+PATIENCE = 30.0  # seconds until a step that neither ends nor waits is a mistake of ours
+GLANCE = 0.0015  # seconds that a statement has before we ask whether it waits
+ENDINGS = ("commit", "rollback", "rollback_to")
+
+
+class Style(Enum):
+    """Whose transaction an operation runs in."""
+
+    OURS = "ours"
+    CALLER = "caller"
+
+
+class Left(Exception):
+    """An operation is not brought to its end."""
+
+
+class Side:
+    """A connection, and what is done on it. All of its steps run in one thread of its own."""
+
+    def __init__(self, name: str, url: str) -> None:
+        self.name = name
+        self.raw: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True)
+        self.raw.execute("SET deadlock_timeout = '20ms'")
+        self.raw.execute("SET synchronous_commit = off")
+        self.pid = self.raw.info.backend_pid
+        self._cursor = PlainCursor(self.raw)
+        self._thread = ThreadPoolExecutor(1)
+        self._future: Future[None] | None = None
+        self._held = Held()
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        self._cursor.close()
+        self.raw.close()
+
+    def take(self, op: Op[Any], sql: Queries, style: Style) -> None:
+        """Stand before the first step of an operation."""
+        self._op = op
+        self._sql = sql
+        self._style = style
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.next: str | None = "begin"
+        self.again = 0  # how often it met a deadlock
+        self.waited: list[str] = []
+        self._statement: Statement | None = None
+
+    # ---- where it stands
+
+    @property
+    def over(self) -> bool:
+        return self.next is None
+
+    @property
+    def waiting(self) -> bool:
+        """A statement of it waits for a lock."""
+        return self._future is not None
+
+    def footprint(self, before: Marks, after: Marks) -> Footprint:
+        """What others could notice of the step that was made last, given the rows' marks."""
+        return self._footprint._replace(
+            touched=self._footprint.touched
+            | {row for row, mark in after.items() if before.get(row) != mark}
+        )
+
+    # ---- making steps
+
+    def go(self, is_blocked: Callable[[int], bool]) -> bool:
+        """Make the next step; True when it is done, False when it waits for a lock."""
+        label, text = str(self.next), self._statement and self._statement.query.text
+        self._future = self._thread.submit(self._step)
+        done = self.settle(is_blocked)
+        if not done:
+            self.waited.append(label)
+        if label in ENDINGS:
+            self._footprint = self._held.end()
+        else:
+            self._footprint = self._held.step(text or "", waits=not done)
+        return done
+
+    def settle(self, is_blocked: Callable[[int], bool]) -> bool:
+        """See how a step stands that was begun: done, or waiting for a lock."""
+        assert self._future is not None
+        turns = int(PATIENCE / GLANCE)
+        for _ in range(turns):
+            done, _ = wait_for([self._future], GLANCE)
+            if done:
+                self._future.result()
+                self._future = None
+                return True
+            if is_blocked(self.pid):
+                return False
+        raise AssertionError(f"{self.name} neither ends nor waits at {self.next}")
+
+    def leave(self) -> None:
+        """Give up in the middle; a statement that waits must be let go by then."""
+        if self._future is not None:
+            self._future.result(PATIENCE)
+            self._future = None
+        self._thread.submit(self._give_up).result(PATIENCE)
+
+    def _give_up(self) -> None:
+        if self.next not in (None, "begin"):
+            self._transaction.undo()
+        if self._statement is not None:  # the operation may want to clear up first
+            try:
+                self._steps.throw(Left())
+                while True:
+                    self._steps.send([])
+            except Left:
+                pass
+        self.next = self._statement = None
+
+    def _step(self) -> None:
+        match self.next:
+            case "begin":
+                self._begin()
+            case "commit":
+                self._transaction.commit(self._op)
+                self._end()
+            case "rollback":
+                self._transaction.undo()
+                self._end()
+            case _:
+                self._execute()
+
+    def _begin(self) -> None:
+        self._held = Held()
+        self._transaction = Transaction(self._sql, self._cursor)
+        self._transaction.begin(self._op, PATIENCE, losable=True)
+        op = self._op if self._style is Style.OURS else in_place(self._op, self.raw)
+        self._steps = iter(op)
+        self._advance(lambda: next(self._steps))
+
+    def _execute(self) -> None:
+        assert self._statement is not None
+        try:
+            rows = (
+                self._transaction.execute(self._statement)
+                if self._style is Style.OURS
+                else execute(self._cursor, self._statement, None)
+            )
+        except psycopg.Error as error:
+            failure = error
+            self._advance(lambda: self._steps.throw(failure))
+        else:
+            self._advance(lambda: self._steps.send(rows))
+
+    def _advance(self, step: Callable[[], Statement]) -> None:
+        """Let the operation say what comes next."""
+        self._statement = None
+        try:
+            self._statement = step()
+        except StopIteration as stop:
+            self.answer, self.next = stop.value, "commit"
+        except (WindlassError, psycopg.Error) as error:
+            # A caller who is refused may go on and commit; ours is undone.
+            kept = self._style is Style.CALLER and isinstance(error, WindlassError)
+            self.error, self.next = error, "commit" if kept else "rollback"
+        else:
+            self.next = self._statement.query.name
+
+    def _end(self) -> None:
+        self.next = None
+        if isinstance(self.error, AGAIN):
+            self.error, self.next = None, "begin"
+            self.again += 1

@@ -1,0 +1,192 @@
+"""Every order of statements of two operations that meet, on PostgreSQL (B2–B6, D1, D2, L1, L3, R3).
+
+SQLite has one writer at a time: there is nothing to interleave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import servers
+from tests.database import opened
+from tests.kit import Clock
+from tests.races import meetings as m
+from tests.races import meetings_of_control as c
+from tests.races.interleaver import Interleaver, Meeting, Report
+from tests.races.side import Style
+from windlass import Windlass
+from windlass.model import Policy
+from windlass.sql import Queries, Query
+from windlass.store import Store
+
+OURS, CALLER = Style.OURS, Style.CALLER
+POLICIES = (Policy.FAIL, Policy.WAIT, Policy.RUN)
+Case = tuple[Meeting[Any], tuple[Style, ...]]
+
+
+def cases() -> Iterator[tuple[str, Meeting[Any], tuple[Style, ...]]]:
+    """Meetings by name; the styles say in whose transactions the operations run."""
+    yield "finish, sweep", m.finish_and_sweep(), (OURS, OURS)
+    yield "sweep, sweep", m.sweep_and_sweep(), (OURS, OURS)
+    yield "sweep, renew", m.sweep_and_renew(), (OURS, OURS)
+    yield "sweep, claim", m.sweep_and_claim(), (OURS, OURS)
+    yield "claim, claim", m.claim_and_claim(), (OURS, OURS)
+    yield "promote, run now", m.promote_and_control("run"), (OURS, CALLER)
+    yield "promote, cancel", m.promote_and_control("cancel"), (OURS, CALLER)
+    for style in Style:
+        yield f"finish, cancel {style.value}", m.finish_and_control("cancelled"), (OURS, style)
+        yield f"finish, complete {style.value}", m.finish_and_control("completed"), (OURS, style)
+        yield f"claim, cancel {style.value}", m.claim_and_cancel(), (OURS, style)
+        yield f"claim, replace {style.value}", m.claim_and_replace(0), (OURS, style)
+        yield f"claim, replace later {style.value}", m.claim_and_replace(9), (OURS, style)
+    for ends, policy in product(
+        (("completed", "completed"), ("completed", "failed"), ("failed", "cancelled")), POLICIES
+    ):
+        name = f"finish {ends[0]}, finish {ends[1]}, {policy.name.lower()}"
+        yield name, m.finish_and_finish(*ends, policy), (OURS, OURS)
+    for how in ("completed", "failed"):
+        yield f"finish {how}, cancel dependent", m.end_and_cancel_dependent(how), (OURS, CALLER)
+        for policy, style in product(POLICIES, Style):
+            name = f"enqueue {style.value} behind, finish {how}, {policy.name.lower()}"
+            yield name, m.enqueue_and_end(how, policy), (style, OURS)
+    for how, policy in (
+        ("completed", Policy.FAIL),
+        ("failed", Policy.FAIL),
+        ("cancelled", Policy.RUN),
+    ):
+        name = f"enqueue caller behind, {how} caller, {policy.name.lower()}"
+        yield name, m.enqueue_and_end(how, policy, outside=True), (CALLER, CALLER)
+    for style in Style:
+        name = f"enqueue {style.value} behind"
+        yield f"{name}, continue", m.enqueue_and_continue(), (style, OURS)
+        yield f"{name}, continue outside", m.enqueue_and_continue(outside=True), (style, style)
+        yield f"{name}, cascade", m.enqueue_and_cascade(), (style, OURS)
+    for third in (False, True):
+        name = f"circle {'through a third' if third else 'of two'}"
+        yield f"{name}, finish", m.circle(outside=False, through_third=third), (OURS, OURS)
+        for style in Style:
+            meeting = m.circle(outside=True, through_third=third)
+            yield f"{name}, complete {style.value}", meeting, (style, style)
+    for scope, style in product(("open", "any"), Style):
+        name = f"{scope} {style.value}"
+        yield f"dedup, dedup, finish, {name}", c.dedup_and_dedup(scope), (style, style, OURS)
+        yield f"dedup, dedup, {name}", c.dedup_twice(scope), (style, style)
+        yield f"prune, key {name}", c.prune_and_key(scope), (OURS, style)
+    yield "keys in two orders", c.keys_in_two_orders(), (OURS, CALLER)
+    for style in Style:
+        word = style.value
+        yield f"prune, enqueue {word} behind", c.prune_and_enqueue_behind(), (OURS, style)
+        yield f"prune, retry blocker {word}", c.prune_and_retry("blocker"), (OURS, style)
+        yield f"prune, retry dependent {word}", c.prune_and_retry("job"), (OURS, style)
+        yield f"delete, enqueue {word} behind", c.delete_and_enqueue_behind(), (OURS, style)
+        yield f"delete {word}, continue", c.delete_and_finish(goes_on=True), (style, OURS)
+        yield f"delete {word}, finish", c.delete_and_finish(goes_on=False), (style, OURS)
+        yield f"delete {word}, key", c.delete_and_key(), (style, OURS)
+        yield f"retry, cancel {word}", c.retry_and_cancel(), (OURS, style)
+        yield f"retry, cancel dependent {word}", c.retry_and_cancel_dependent(), (OURS, style)
+        yield f"retry, retry {word}", c.retry_and_retry(), (OURS, style)
+        yield f"retry two blockers {word}", c.retry_two_blockers(), (OURS, style)
+        yield f"retry, enqueue {word} its key", c.retry_key_and_enqueue(), (OURS, style)
+        for policy in POLICIES:
+            name = f"retry, enqueue {word} behind, {policy.name.lower()}"
+            yield name, c.retry_and_enqueue_behind(policy), (OURS, style)
+
+
+CASES: dict[str, Case] = {name: (meeting, styles) for name, meeting, styles in cases()}
+SAMPLE = (
+    "finish, sweep",
+    "finish completed, finish failed, fail",
+    "enqueue caller behind, finish completed, fail",
+    "circle of two, finish",
+    "prune, key any caller",
+)
+
+
+Open = Callable[[str], tuple[Interleaver, Store]]
+
+
+@pytest.fixture(scope="module")
+def open_on() -> Iterator[Open]:
+    """An interleaver on a database of any server, made when it is first asked for."""
+    with ExitStack() as stack:
+
+        @cache
+        def open_(server: str) -> tuple[Interleaver, Store]:
+            url = stack.enter_context(opened(server, Path())).url
+            app = stack.enter_context(closing(Windlass(url, clock=Clock(), notify=False)))
+            return stack.enter_context(closing(Interleaver(url, sides=3))), app.store
+
+        yield open_
+
+
+def explore(open_on: Open, server: str, name: str, **settings: Any) -> Report:
+    interleaver, store = open_on(server)
+    meeting, styles = CASES[name]
+    report = interleaver.explore(store, meeting, styles, **settings)
+    print(f"{server}: {name}: {report}")
+    return report
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_order_of_statements_ends_well(open_on: Open, name: str) -> None:
+    """B2–B6, D1, D2, L1, L3, L5, R3: whatever the order, somebody wins and nothing is left over."""
+    report = explore(open_on, servers.servers()[-1], name)
+    assert report.findings == []
+    assert report.schedules > 1
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("server", servers.servers()[:-1])
+def test_on_other_servers_too(open_on: Open, server: str, name: str) -> None:
+    """The same, some of it, where locks are implemented by an older server."""
+    report = explore(open_on, server, name)
+    assert report.findings == []
+    assert report.schedules > 1
+
+
+@pytest.mark.parametrize("name", ["sweep, renew", "claim, claim"])
+def test_schedules_that_are_not_run_would_end_in_no_other_way(open_on: Open, name: str) -> None:
+    """All orders, not only those that can be told apart, end as the ones we run do."""
+    few = explore(open_on, servers.servers()[-1], name)
+    all_of_them = explore(open_on, servers.servers()[-1], name, reduce=False)
+    assert all_of_them.schedules > few.schedules
+    assert all_of_them.ends.keys() == few.ends.keys()
+    assert all_of_them.findings == []
+
+
+# Locks that are left out: the statement, its lock, a meeting that needs it, and what is found.
+PLANTS = {
+    "a blocker is not shared": (
+        {"chain_states": "FOR SHARE OF c"},
+        "enqueue ours behind, finish completed, fail",
+        "stuck: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_lock_that_is_left_out_is_found(open_on: Open, plant: str) -> None:
+    """The interleaver finds bugs: each of these is one lock less."""
+    changes, name, found = PLANTS[plant]
+    interleaver, store = open_on(servers.servers()[-1])
+    meeting, styles = CASES[name]
+    report = interleaver.explore(without(store, changes), meeting, styles, enough=1)
+    print(f"{plant}: {report}")
+    assert any(finding.startswith(found) for finding in report.findings), report.findings
+
+
+def without(store: Store, changes: dict[str, str]) -> Store:
+    """A store of the same kind whose statements lack these words."""
+    sql = Queries("windlass.postgres", "windlass_", "public")
+    for name, words in changes.items():
+        text = getattr(sql, name).text
+        assert words in text
+        sql._queries[name] = Query(name, text.replace(words, ""))
+    return type(store)(sql, None, store.clock)

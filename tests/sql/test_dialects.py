@@ -1,0 +1,92 @@
+"""The two `queries.sql` side by side: a diff of them is the document of the dialects."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from windlass.sql import TABLES, VIEWS, Queries, read_text, strip_comments
+
+PACKAGES = ("windlass.sqlite", "windlass.postgres")
+
+# What one database needs and the other does not: at the end of its file, and listed here.
+ONLY_IN = {
+    "windlass.sqlite": ["take_writer", "newest_migration"],
+    "windlass.postgres": [
+        "hold_running", "still_running", "find_awaited", "settle_jobs", "claim_pending",
+        "enqueue_plain", "hold_chains", "share_chains", "hold_doomed", "hold_keys", "hold_blocked",
+        "hold_jobs", "chains_of_jobs", "hold_workers", "is_registered", "notify", "notify_alone",
+        "create_schema", "has_schema", "hold_schema", "invalid_indexes",
+    ],
+}  # fmt: skip
+
+
+# A success must be able to stay on its page there, so no index may name the state.
+OWN_COLUMNS = {("windlass.postgres", "chain"): {"bad"}}
+
+
+def names(package: str) -> list[str]:
+    return re.findall(r"^-- name: (\w+)$", read_text(package, "queries.sql"), re.MULTILINE)
+
+
+def sections(package: str) -> list[str]:
+    text = read_text(package, "queries.sql")
+    found = re.findall(r"^-- -{10,} (.*)$", text, re.MULTILINE)
+    return [title for title in found if not title.startswith("only here")]
+
+
+def shared(package: str) -> list[str]:
+    """The names before those that only this engine has."""
+    found, own = names(package), ONLY_IN[package]
+    assert found[len(found) - len(own) :] == own, "what only one engine has stands at the end"
+    return found[: len(found) - len(own)]
+
+
+def tables(package: str) -> dict[str, list[str]]:
+    """The columns of each table, in order, from the text of the schema."""
+    text = strip_comments(read_text(package, "schema.sql"))
+    found = {}
+    for table, body in re.findall(r"CREATE TABLE \{(\w+)\} \((.*?)\n\)", text, re.DOTALL):
+        parts = [part.split() for part in re.sub(r"\([^()]*\)", "", body).split(",")]
+        found[table] = [part[0] for part in parts if part and part[0].islower()]
+    return found
+
+
+def test_both_engines_have_the_same_statements_in_the_same_order() -> None:
+    one, two = map(shared, PACKAGES)
+    assert one == two
+    assert len(one) > 80
+
+
+def test_both_engines_have_the_same_sections() -> None:
+    one, two = map(sections, PACKAGES)
+    assert one == two
+    assert len(one) >= 5
+
+
+def test_both_engines_have_the_same_walks() -> None:
+    """A name may stand for two statements, _newest and _oldest."""
+    walks = [
+        [query.name for query in Queries(package, "windlass_") if query.name.startswith("walk_")]
+        for package in PACKAGES
+    ]
+    assert walks[0] == walks[1]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_both_engines_have_the_same_columns(table: str) -> None:
+    """So that plain SQL of people reads either; only their order may differ."""
+    one, two = (
+        sorted(set(tables(package)[table]) - OWN_COLUMNS.get((package, table), set()))
+        for package in PACKAGES
+    )
+    assert one == two
+    assert len(one) >= 2
+
+
+def test_both_engines_have_the_same_tables_and_views() -> None:
+    for package in PACKAGES:
+        text = strip_comments(read_text(package, "schema.sql"))
+        assert set(re.findall(r"CREATE TABLE \{(\w+)\}", text)) == set(TABLES)
+        assert re.findall(r"CREATE VIEW \{(\w+)\}", text) == list(VIEWS)

@@ -1,0 +1,227 @@
+"""psycopg 3, blocking and awaiting, as the caller configured it.
+
+What an operation does depends on where the connection stands:
+
+    in a transaction                     a savepoint; the caller commits
+    idle, the driver would open one      it does, at our first statement; left open for the caller
+    idle in autocommit                   BEGIN … COMMIT, a transaction of its own
+
+Row factories, cursor classes, loaders and dumpers of the caller neither disturb us nor are changed.
+Nothing is prepared on the server: a pooler may stand between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import psycopg
+from psycopg import adapt, postgres
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from ..errors import UnsupportedConnection
+from ..operation import Op, adrive, compose, drive, enclose
+from ..sql import Queries, Query, Row, Statement
+
+if TYPE_CHECKING:
+    from ..operation import Steps
+
+T = TypeVar("T")
+
+COPY_FROM = 200  # rows from which COPY is quicker than one JSON parameter
+
+_encode = msgspec.json.Encoder().encode
+SAVEPOINT = Query("savepoint", "SAVEPOINT windlass")()
+RELEASE = Query("release", "RELEASE SAVEPOINT windlass")()
+BACK = Query("rollback_to", "ROLLBACK TO SAVEPOINT windlass")()
+BEGIN = Query("begin", "BEGIN")()
+COMMIT = Query("commit", "COMMIT")()
+ROLLBACK = Query("rollback", "ROLLBACK")()
+
+
+@cache
+def plain_adapters() -> adapt.AdaptersMap:
+    """Types as psycopg ships them, whatever the application has registered."""
+    adapters = adapt.AdaptersMap(types=psycopg.postgres.types)
+    postgres.register_default_adapters(adapters)
+    return adapters
+
+
+class PlainCursor(psycopg.Cursor[Row]):
+    """A cursor that the caller's settings do not reach."""
+
+    @property
+    def adapters(self) -> adapt.AdaptersMap:
+        return plain_adapters()
+
+
+class PlainAsyncCursor(psycopg.AsyncCursor[Row]):
+    """The same for awaiting connections."""
+
+    @property
+    def adapters(self) -> adapt.AdaptersMap:
+        return plain_adapters()
+
+
+def as_records(statement: Statement) -> str:
+    """Many rows as one parameter; numbered where the statement asks for it."""
+    picks = statement.picks
+    rows = statement.rows or ()
+    records: list[dict[str, Any]] = [{name: row[i] for name, i in picks} for row in rows]
+    if "n" in statement.query.records:
+        for number, record in enumerate(records):
+            record["n"] = number
+    return _encode(records).decode()
+
+
+def parameters(statement: Statement) -> Sequence[Any]:
+    return statement.params if statement.rows is None else (as_records(statement),)
+
+
+def answer(statement: Statement, rows: list[Row]) -> list[Row]:
+    """What the store is told: rows, or of each row that was sent whether it changed something."""
+    if not statement.counted:
+        return rows
+    passed = {number for (number,) in rows}
+    return [(int(number in passed),) for number in range(len(statement.rows or ()))]
+
+
+def copied(statement: Statement) -> tuple[str, list[str], Iterator[Row]] | None:
+    """The text, types and rows of a COPY, when a statement is a plain insert of many rows."""
+    copy = statement.query.copy
+    if copy is None or statement.rows is None or len(statement.rows) < COPY_FROM:
+        return None
+    table, columns, types = copy
+    places = dict(statement.picks)
+    order = [places[column] for column in columns]
+    rows = statement.rows
+    text = f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT binary)"
+    if order == list(range(len(order))):
+        return text, list(types), iter(rows)
+    return text, list(types), (tuple([row[i] for i in order]) for row in rows)
+
+
+def execute(cursor: psycopg.Cursor[Row], statement: Statement, prepare: bool | None) -> list[Row]:
+    """Run one statement and read all rows."""
+    if (bulk := copied(statement)) is not None:
+        text, types, rows = bulk
+        with cursor.copy(text.encode()) as copy:
+            copy.set_types(types)
+            for row in rows:
+                copy.write_row(row)
+        return []
+    query = statement.query.format.encode()
+    cursor.execute(query, parameters(statement), prepare=prepare)
+    return answer(statement, cursor.fetchall()) if cursor.description else []
+
+
+async def aexecute(cursor: psycopg.AsyncCursor[Row], statement: Statement) -> list[Row]:
+    if (bulk := copied(statement)) is not None:
+        text, types, rows = bulk
+        async with cursor.copy(text.encode()) as copy:
+            copy.set_types(types)
+            for row in rows:
+                await copy.write_row(row)
+        return []
+    query = statement.query.format.encode()
+    await cursor.execute(query, parameters(statement), prepare=False)
+    return answer(statement, await cursor.fetchall()) if cursor.description else []
+
+
+def in_place(op: Op[T], raw: psycopg.BaseConnection[Any]) -> Op[T]:
+    """The operation with what this connection needs around it."""
+    if raw.info.transaction_status is not TransactionStatus.IDLE:
+        if op.reads or op.single:
+            return op
+        return enclose(op, [SAVEPOINT], [RELEASE], [BACK, RELEASE])
+    if raw.autocommit and op.single:
+        return op
+    if raw.autocommit:
+        return enclose(op, [BEGIN], [COMMIT], [ROLLBACK])
+    return enclose(op, undo=[ROLLBACK])
+
+
+def look(sql: Queries, raw: psycopg.BaseConnection[Any]) -> Op[set[str] | None]:
+    """Which migrations this connection's database has; leaves no transaction behind."""
+
+    def steps() -> Steps[set[str] | None]:
+        ((tables,),) = yield sql.has_tables()
+        if not tables:
+            return None
+        return {str(name) for name, _ in (yield sql.list_migrations())}
+
+    op = compose("look", steps, reads=True)
+    if raw.info.transaction_status is TransactionStatus.IDLE and not raw.autocommit:
+        return enclose(op, after=[ROLLBACK], undo=[ROLLBACK])
+    return op
+
+
+class PsycopgConnection:
+    """A caller's psycopg.Connection."""
+
+    def __init__(self, raw: psycopg.Connection[Any], sql: Queries) -> None:
+        self.raw = raw
+        self._sql = sql
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.raw.info.transaction_status is not TransactionStatus.IDLE
+
+    def run(self, op: Op[T]) -> T:
+        with self._cursor() as cursor:
+            return drive(in_place(op, self.raw), lambda s: execute(cursor, s, False))
+
+    async def arun(self, op: Op[T]) -> T:
+        """A blocking connection belongs to the thread that awaits; nothing to wait for."""
+        return self.run(op)
+
+    def migrations(self) -> set[str] | None:
+        with self._cursor() as cursor:
+            return drive(look(self._sql, self.raw), lambda s: execute(cursor, s, False))
+
+    async def amigrations(self) -> set[str] | None:
+        return self.migrations()
+
+    @contextmanager
+    def _cursor(self) -> Iterator[PlainCursor]:
+        with PlainCursor(self.raw, row_factory=tuple_row) as cursor:
+            yield cursor
+
+
+class AsyncPsycopgConnection:
+    """A caller's psycopg.AsyncConnection; only the awaiting face can use it."""
+
+    def __init__(self, raw: psycopg.AsyncConnection[Any], sql: Queries) -> None:
+        self.raw = raw
+        self._sql = sql
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.raw.info.transaction_status is not TransactionStatus.IDLE
+
+    def run(self, op: Op[T]) -> T:
+        raise must_be_awaited(op.name)
+
+    def migrations(self) -> set[str] | None:
+        raise must_be_awaited("looking at the schema")
+
+    async def arun(self, op: Op[T]) -> T:
+        return await self._drive(in_place(op, self.raw))
+
+    async def amigrations(self) -> set[str] | None:
+        return await self._drive(look(self._sql, self.raw))
+
+    async def _drive(self, op: Op[T]) -> T:
+        async with PlainAsyncCursor(self.raw, row_factory=tuple_row) as cursor:
+            return await adrive(op, lambda statement: aexecute(cursor, statement))
+
+
+def must_be_awaited(what: str) -> UnsupportedConnection:
+    return UnsupportedConnection(
+        f"{what} on a psycopg.AsyncConnection must be awaited: use the method whose name begins "
+        "with a, such as aenqueue"
+    )

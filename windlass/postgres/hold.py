@@ -1,0 +1,99 @@
+"""Rows an operation takes before it reads what it acts on: PostgreSQL has many writers at a time.
+
+Whoever waits takes rows in the order of their ids, a chain before its jobs. A statement sees the
+database as it was when it began, so what is decided by a lock is read by a later statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from ..operation import Steps
+from ..sql import Queries, Row
+from ..store import Store
+from ..store.base import Clock, as_json, host_clock, int_of
+
+
+class Holding(Store):
+    """The database's clock and ids, and what is held."""
+
+    def __init__(self, sql: Queries, channel: str | None, clock: Clock | None = None) -> None:
+        super().__init__(sql, clock or host_clock)
+        self._own_clock = clock is None
+        self._channel = channel
+
+    def now(self) -> Steps[int]:
+        """The database's clock decides; a test may bring its own."""
+        if not self._own_clock:
+            return self.clock()
+        ((now,),) = yield self.sql.clock()
+        return int_of(now)
+
+    def new_ids(self, number: int) -> Steps[Sequence[int]]:
+        return [int_of(id) for (id,) in (yield self.sql.next_job_id(number=number))]
+
+    def new_worker_id(self) -> Steps[int]:
+        ((id,),) = yield self.sql.next_worker_id()
+        return int_of(id)
+
+    def hold_chains(self, chains: Iterable[int]) -> Steps[None]:
+        yield self.sql.hold_chains(chains=as_json(set(chains)))
+
+    def hold_jobs(self, jobs: Iterable[int]) -> Steps[bool]:
+        listed = as_json(jobs)
+        rows = yield self.sql.chains_of_jobs(jobs=listed)
+        yield from self.hold_chains(int_of(id) for (id,) in rows)
+        yield self.sql.hold_jobs(jobs=listed)
+        return True
+
+    def share_blockers(self, jobs: Iterable[int]) -> Steps[None]:
+        rows = yield self.sql.blockers_of_jobs(jobs=as_json(jobs))
+        if rows:
+            yield self.sql.share_chains(chains=as_json(id for (id,) in rows))
+
+    def upstream(self, chains: Iterable[int], reopened: bool) -> Steps[set[int]]:
+        """Look, share what was found, and look again, until there is nothing new: of several
+        that would close a circle together the last one sees the others."""
+        shared: set[int] = set()
+        while True:
+            found = yield from super().upstream(chains, reopened)
+            if found <= shared:
+                return found
+            yield self.sql.share_chains(chains=as_json(found - shared))
+            shared |= found
+
+    def hold_workers(self, dead: set[int], gone: Collection[int], now: int) -> Steps[set[int]]:
+        if not dead:
+            return dead
+        rows = yield self.sql.hold_workers(
+            workers=as_json(sorted(dead)), gone=as_json(sorted(gone)), now=now
+        )
+        return {int_of(id) for (id,) in rows}
+
+    def is_registered(self, worker: int, name: str) -> Steps[bool]:
+        ((found,),) = yield self.sql.is_registered(id=worker, name=name)
+        return bool(found)
+
+    def hold_to_delete(self, chains: Sequence[int], jobs: Collection[int]) -> Steps[bool]:
+        listed = as_json(chains)
+        yield self.sql.hold_doomed(chains=listed)
+        yield self.sql.hold_jobs(jobs=as_json(jobs))
+        yield self.sql.hold_keys(chains=listed)
+        rows = yield self.sql.chain_job_ids(chains=listed)
+        return {int_of(id) for id, *_ in rows} <= set(jobs)
+
+    def hold_old(self, rows: Sequence[Row]) -> Steps[Sequence[Row]]:
+        """A chain that somebody looks at, or whose key somebody takes, is pruned another time."""
+        held = yield self.sql.hold_doomed_now(chains=as_json(id for id, *_ in rows))
+        keys = yield self.sql.hold_keys_now(chains=as_json(id for id, *_ in held))
+        busy = {chain for chain, ours in keys if not ours}
+        return [row for row in held if row[0] not in busy]
+
+    def prune_position(self) -> Steps[int | None]:
+        marks = yield self.sql.read_mark(name="prune")
+        return int_of(marks[0][0]) if marks else None
+
+    def wake(self, queues: Iterable[str]) -> Steps[None]:
+        named = sorted(set(queues)) if self._channel else []
+        if named:
+            yield self.sql.notify(channel=self._channel, queues=as_json(named))

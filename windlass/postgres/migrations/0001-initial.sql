@@ -1,0 +1,225 @@
+-- The whole schema as it is today. A fresh database gets this text; an older one gets there by
+-- the steps in migrations/, and a test compares the two. Times are microseconds since 1970, UTC.
+-- People should look at the views at the end: they are the stable way to read with plain SQL.
+-- Text is compared byte by byte (COLLATE "C"), as SQLite does it.
+
+-- Plain sequences: no blocks of ids, which would break the order of age.
+CREATE SEQUENCE {job_ids} AS bigint;
+CREATE SEQUENCE {worker_ids} AS bigint;
+
+-- One row per job; written once. Only arguments change, by on_conflict="replace".
+CREATE TABLE {job} (
+    id bigint PRIMARY KEY,
+    chain_id bigint NOT NULL,
+    position integer NOT NULL,
+    task text COLLATE "C" NOT NULL,
+    label text COLLATE "C",
+    queue text COLLATE "C" NOT NULL,
+    priority integer NOT NULL,
+    max_attempts integer NOT NULL,
+    timeout bigint,
+    key text COLLATE "C",
+    blockers integer NOT NULL,
+    policy smallint NOT NULL CHECK (policy BETWEEN 0 AND 2),
+    arguments text NOT NULL,
+    trace text,
+    created_at bigint NOT NULL
+);
+-- A chain's later jobs, and one successor per job; the first job has the chain's own id.
+CREATE UNIQUE INDEX {prefix}job_chain ON {job} (chain_id, position) WHERE position > 0;
+-- Lists by queue, by task, or both: walked group by group.
+CREATE INDEX {prefix}job_lane ON {job} (queue, task, id);
+CREATE INDEX {prefix}job_label ON {job} (label, id) WHERE label IS NOT NULL;
+CREATE INDEX {prefix}job_key ON {job} (key, id) WHERE key IS NOT NULL;
+
+-- One narrow row per open job; every transition is one UPDATE. A state is part of the indexes below,
+-- so in a query it is a literal: a parameter under a generic plan could use none of them.
+-- state: 0 pending, 1 scheduled, 2 blocked, 3 running, 4 parked (waits for a worker that knows it)
+-- Rows live for seconds, so vacuum comes by a fixed number of dead ones and does not rest.
+CREATE TABLE {live} (
+    job_id bigint PRIMARY KEY,
+    state smallint NOT NULL CHECK (state BETWEEN 0 AND 4),
+    queue text COLLATE "C" NOT NULL,
+    priority integer NOT NULL,
+    attempt integer NOT NULL DEFAULT 0,
+    used integer NOT NULL DEFAULT 0,
+    lost integer NOT NULL DEFAULT 0,
+    open_blockers integer NOT NULL DEFAULT 0 CHECK (open_blockers >= 0),
+    run_at bigint,
+    claimed_at bigint,
+    deadline bigint,
+    worker bigint,
+    progress double precision,
+    progress_text text,
+    parked_task text COLLATE "C"
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+        autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05);
+CREATE INDEX {prefix}live_pending ON {live} (queue, priority DESC, job_id) WHERE state = 0;
+CREATE INDEX {prefix}live_due ON {live} (run_at) WHERE state = 1;
+CREATE INDEX {prefix}live_waiting ON {live} (state, queue, priority DESC, job_id) WHERE state IN (1, 2, 4);
+CREATE INDEX {prefix}live_running ON {live} (worker, job_id) WHERE state = 3;
+CREATE INDEX {prefix}live_parked ON {live} (parked_task, job_id) WHERE state = 4;
+
+-- One row per ended attempt, inserted once. The one that ended the job is final; retry clears that.
+-- run_at: the time a job was meant for that ended while it waited, should it be revived.
+-- outcome: 1 completed, 2 continued, 3 failed, 4 timeout, 5 snoozed, 6 cancelled, 7 lost, 8 released
+CREATE TABLE {attempt} (
+    job_id bigint NOT NULL,
+    number integer NOT NULL,
+    outcome smallint NOT NULL CHECK (outcome BETWEEN 1 AND 8),
+    final smallint CHECK (final = 1),
+    worker text,
+    started_at bigint,
+    ended_at bigint NOT NULL,
+    output text,
+    error text,
+    progress double precision,
+    progress_text text,
+    blocker bigint,
+    continued_by bigint,
+    ended_by text,
+    run_at bigint,
+    PRIMARY KEY (job_id, number)
+);
+-- Lists of failed and cancelled jobs.
+CREATE INDEX {prefix}attempt_bad ON {attempt} (job_id) WHERE final = 1 AND outcome NOT IN (1, 2);
+
+-- One row per chain, updated once, when it ends. state: 0 open, 1 completed, 2 failed, 3 cancelled
+-- What waits for a chain locks this row. The state is in no index, so that the update of a success
+-- can stay on its page (bad says what an index needs to know).
+CREATE TABLE {chain} (
+    id bigint PRIMARY KEY,
+    task text COLLATE "C" NOT NULL,
+    state smallint NOT NULL DEFAULT 0 CHECK (state BETWEEN 0 AND 3),
+    bad boolean NOT NULL DEFAULT false,
+    created_at bigint NOT NULL,
+    ended_at bigint,
+    trace text
+) WITH (fillfactor = 85);
+CREATE INDEX {prefix}chain_bad ON {chain} (id) WHERE bad;
+
+-- Which chain has a key. One upsert decides; the row is replaced when its chain is out of scope.
+CREATE TABLE {key} (
+    task text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    chain_id bigint NOT NULL,
+    created_at bigint NOT NULL,
+    ended_at bigint,
+    PRIMARY KEY (task, key)
+) WITH (fillfactor = 85);
+
+-- An edge: the job waits for the chain. Deleted with either of them.
+CREATE TABLE {blocker} (
+    chain_id bigint NOT NULL,
+    job_id bigint NOT NULL,
+    position integer NOT NULL,
+    name text,
+    trace text,
+    PRIMARY KEY (chain_id, job_id)
+);
+CREATE UNIQUE INDEX {prefix}blocker_job ON {blocker} (job_id, position);
+
+-- A running worker; its one lease covers everything it holds.
+CREATE TABLE {worker} (
+    id bigint PRIMARY KEY,
+    name text NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    birth text,
+    version text NOT NULL,
+    queues text NOT NULL,
+    concurrency integer NOT NULL,
+    started_at bigint NOT NULL,
+    seen_at bigint NOT NULL,
+    lease_until bigint NOT NULL
+) WITH (fillfactor = 50);
+
+-- A queue has a row only while it is paused.
+CREATE TABLE {queue} (
+    name text COLLATE "C" PRIMARY KEY,
+    paused_at bigint NOT NULL,
+    paused_by text
+);
+
+-- Ended jobs by minute, written by whoever ends them; slot keeps writers apart (a worker's id).
+-- removed counts those that were deleted, pruned or retried since. h0..h7: run time below
+-- 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, 1000 s, and above.
+CREATE TABLE {rollup} (
+    minute bigint NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    task text COLLATE "C" NOT NULL,
+    outcome smallint NOT NULL,
+    slot bigint NOT NULL,
+    ended bigint NOT NULL,
+    removed bigint NOT NULL,
+    duration bigint NOT NULL,
+    h0 bigint NOT NULL, h1 bigint NOT NULL, h2 bigint NOT NULL, h3 bigint NOT NULL,
+    h4 bigint NOT NULL, h5 bigint NOT NULL, h6 bigint NOT NULL, h7 bigint NOT NULL,
+    PRIMARY KEY (minute, queue, task, outcome, slot)
+) WITH (fillfactor = 50);
+
+-- Remembered positions: where retention stopped.
+CREATE TABLE {mark} (
+    name text COLLATE "C" PRIMARY KEY,
+    value bigint NOT NULL
+);
+-- Whoever prunes holds this row; it is here from the start, so that nobody waits to make it.
+INSERT INTO {mark} (name, value) VALUES ('prune', 0);
+
+-- Applied migrations.
+CREATE TABLE {migration} (
+    name text COLLATE "C" PRIMARY KEY,
+    applied_at bigint NOT NULL
+);
+
+-- Jobs for people: states in words, times as such, the running attempt.
+CREATE VIEW {jobs} AS
+SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.key,
+       CASE WHEN l.job_id IS NOT NULL
+            THEN CASE l.state WHEN 1 THEN 'scheduled' WHEN 2 THEN 'blocked' WHEN 3 THEN 'running' ELSE 'pending' END
+            WHEN a.outcome IN (1, 2) THEN 'completed'
+            WHEN a.outcome = 6 THEN 'cancelled'
+            ELSE 'failed' END AS state,
+       CASE WHEN l.state = 4 THEN 'no running worker knows task ' || j.task END AS reason,
+       coalesce(l.attempt, a.number) AS attempt,
+       j.max_attempts,
+       l.open_blockers,
+       to_timestamp(j.created_at / 1000000.0) AS created_at,
+       to_timestamp(l.run_at / 1000000.0) AS run_at,
+       to_timestamp(coalesce(l.claimed_at, a.started_at) / 1000000.0) AS started_at,
+       CASE WHEN l.job_id IS NULL THEN to_timestamp(a.ended_at / 1000000.0) END AS ended_at,
+       coalesce(w.name, a.worker) AS worker,
+       coalesce(l.progress, a.progress) AS progress,
+       coalesce(l.progress_text, a.progress_text) AS progress_text,
+       j.arguments,
+       CASE WHEN l.job_id IS NULL THEN a.output END AS output,
+       a.error, a.continued_by, a.ended_by
+  FROM {job} AS j
+  LEFT JOIN {live} AS l ON l.job_id = j.id
+  LEFT JOIN LATERAL (SELECT * FROM {attempt} AS m WHERE m.job_id = j.id ORDER BY m.number DESC LIMIT 1) AS a ON true
+  LEFT JOIN {worker} AS w ON w.id = l.worker;
+
+-- Attempts for people: the ended ones and those running now.
+CREATE VIEW {attempts} AS
+SELECT a.job_id, a.number,
+       CASE a.outcome WHEN 1 THEN 'completed' WHEN 2 THEN 'continued' WHEN 3 THEN 'failed' WHEN 4 THEN 'timeout'
+            WHEN 5 THEN 'snoozed' WHEN 6 THEN 'cancelled' WHEN 7 THEN 'lost' ELSE 'released' END AS outcome,
+       a.final, a.worker, a.ended_by,
+       to_timestamp(a.started_at / 1000000.0) AS started_at,
+       to_timestamp(a.ended_at / 1000000.0) AS ended_at,
+       a.output, a.error, a.progress, a.progress_text
+  FROM {attempt} AS a
+UNION ALL
+SELECT l.job_id, l.attempt, 'running', NULL, w.name, NULL,
+       to_timestamp(l.claimed_at / 1000000.0), NULL,
+       NULL, NULL, l.progress, l.progress_text
+  FROM {live} AS l LEFT JOIN {worker} AS w ON w.id = l.worker
+ WHERE l.state = 3;
+
+-- Chains for people.
+CREATE VIEW {chains} AS
+SELECT c.id, c.task, j.label, j.key,
+       CASE c.state WHEN 0 THEN 'open' WHEN 1 THEN 'completed' WHEN 2 THEN 'failed' ELSE 'cancelled' END AS state,
+       to_timestamp(c.created_at / 1000000.0) AS created_at,
+       to_timestamp(c.ended_at / 1000000.0) AS ended_at
+  FROM {chain} AS c JOIN {job} AS j ON j.id = c.id;

@@ -1,0 +1,960 @@
+-- Every statement of the PostgreSQL engine. Its SQLite brother has the same names in the same order, so
+-- that a diff of the two is the document of the dialects; what only this engine needs stands at the end.
+-- A statement over many rows takes them as one JSON parameter, :rows, and names the columns it reads.
+-- Where the store wants to know what each row changed, they carry their number n, and the statement
+-- returns the numbers of those that passed.
+--
+-- Many transactions write at once (READ COMMITTED). What keeps them apart:
+--   * A row is locked before anything is read that the operation acts on, and read by a later statement:
+--     a statement sees the database as it was when it began, not as it is once it got its locks.
+--   * Whoever waits takes rows in the order of their ids, a chain's row before its jobs' rows in {live}.
+--   * A worker never waits: what it would need and somebody holds is left for its next turn. {wait} makes
+--     two statements of one: it waits, or, named _now, passes over (SKIP LOCKED).
+--   * A state of {live} is a literal, so that every plan can use the partial indexes; {state} makes a
+--     statement for each. Where rows are addressed by their ids the test says state::integer, which fits
+--     none of them: before the first ANALYZE the planner would walk all rows of a state instead.
+
+-- ---------------------------------------------------------------- write
+
+-- name: next_job_id
+-- Ids for new jobs, one by one from the sequence: never given out again, in the order of asking.
+SELECT nextval('{job_ids}') FROM generate_series(1, :number::integer);
+
+-- name: chain_states
+-- State and age of the chains somebody wants to wait for, kept as they are until the commit: whoever ends
+-- one comes before us and is seen, or after us and sees our edge.
+SELECT c.id, c.state, c.created_at
+  FROM {chain} AS c
+ WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+ ORDER BY c.id
+   FOR SHARE OF c;
+
+-- name: take_key
+-- Give the key to a new chain, unless one in scope has it: an open chain always is, an ended one until
+-- it is older than :expired (no limit for scope "open"). The upsert decides, in the order of the keys; a
+-- key that is plainly taken is not touched, since even a conflict that changes nothing locks its row.
+WITH r AS (
+    SELECT * FROM json_to_recordset(:rows::json)
+        AS r(n integer, task text, key text, chain_id bigint, now bigint, expired bigint)
+), won AS (
+    INSERT INTO {key} AS k (task, key, chain_id, created_at)
+    SELECT r.task, r.key, r.chain_id, r.now
+      FROM r LEFT JOIN {key} AS o ON o.task = r.task AND o.key = r.key
+     WHERE o.task IS NULL OR (o.ended_at IS NOT NULL AND o.created_at <= r.expired)
+     ORDER BY r.task COLLATE "C", r.key COLLATE "C"
+    ON CONFLICT (task, key) DO UPDATE
+       SET chain_id = excluded.chain_id, created_at = excluded.created_at, ended_at = NULL
+     WHERE k.ended_at IS NOT NULL
+       AND k.created_at <= (SELECT r.expired FROM r WHERE r.chain_id = excluded.chain_id)
+    RETURNING k.chain_id
+)
+SELECT r.n FROM r JOIN won ON won.chain_id = r.chain_id;
+
+-- name: read_key
+-- Who has the key; the chain stays until the commit, though it may end.
+SELECT k.chain_id, k.ended_at
+  FROM {key} AS k JOIN {chain} AS c ON c.id = k.chain_id
+ WHERE k.task = :task AND k.key = :key
+   FOR KEY SHARE OF c;
+
+-- name: insert_chains
+INSERT INTO {chain} (id, task, created_at, trace)
+SELECT id, task, created_at, trace
+  FROM json_to_recordset(:rows::json) AS r(id bigint, task text, created_at bigint, trace text);
+
+-- name: insert_jobs
+INSERT INTO {job} (id, chain_id, position, task, label, queue, priority, max_attempts, timeout, key,
+                   blockers, policy, arguments, trace, created_at)
+SELECT id, chain_id, position, task, label, queue, priority, max_attempts, timeout, key,
+       blockers, policy, arguments, trace, created_at
+  FROM json_to_recordset(:rows::json)
+    AS r(id bigint, chain_id bigint, position integer, task text, label text, queue text, priority integer,
+         max_attempts integer, timeout bigint, key text, blockers integer, policy smallint, arguments text,
+         trace text, created_at bigint);
+
+-- name: insert_live
+INSERT INTO {live} (state, queue, priority, job_id, attempt, open_blockers, run_at)
+SELECT state, queue, priority, job_id, attempt, open_blockers, run_at
+  FROM json_to_recordset(:rows::json)
+    AS r(state smallint, queue text, priority integer, job_id bigint, attempt integer,
+         open_blockers integer, run_at bigint);
+
+-- name: insert_blockers
+INSERT INTO {blocker} (chain_id, job_id, position, name, trace)
+SELECT chain_id, job_id, position, name, trace
+  FROM json_to_recordset(:rows::json)
+    AS r(chain_id bigint, job_id bigint, position integer, name text, trace text);
+
+-- name: find_upstream
+-- These chains, and all that they wait for in turn. Follows the last job of each chain while it is
+-- blocked, or, when a chain is opened again (:reopened), while it may be blocked again; rides job_chain,
+-- the key of live and blocker_job.
+WITH RECURSIVE up(chain_id) AS (
+    SELECT value::bigint FROM json_array_elements_text(:chains::json)
+    UNION
+    SELECT b.chain_id
+      FROM up
+     CROSS JOIN LATERAL (
+           SELECT coalesce((SELECT k.id FROM {job} AS k
+                             WHERE k.chain_id = up.chain_id AND k.position > 0
+                             ORDER BY k.position DESC LIMIT 1), up.chain_id) AS id) AS t
+      JOIN {live} AS l ON l.job_id = t.id AND (l.state::integer = 2 OR (:reopened::integer = 1 AND l.state::integer <> 3))
+      JOIN {blocker} AS b ON b.job_id = t.id
+)
+SELECT chain_id FROM up;
+
+-- name: replace_arguments
+-- The one update of a job's row: on_conflict="replace" before the first start.
+UPDATE {job} SET arguments = :arguments WHERE id = :job_id;
+
+-- name: move_waiting
+-- A job that is not running changes its state or its time.
+UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blockers, parked_task = NULL
+ WHERE job_id = :job_id AND state = :was AND queue = :queue AND priority = :priority;
+
+-- ---------------------------------------------------------------- worker
+
+-- name: find_pending
+-- The next jobs in order of claiming. For each queue a range of live_pending, stopped as soon as :room
+-- rows are found; never a sort of the backlog. Rows that somebody else is about to claim are passed
+-- over. A paused queue is left out. A worker that gives its name must still be registered, and stays so
+-- until the commit: what a swept one claims would count as lost.
+WITH me AS MATERIALIZED (
+    SELECT w.id FROM {worker} AS w WHERE w.id = :worker AND w.name = :name FOR KEY SHARE SKIP LOCKED
+), r AS MATERIALIZED (
+    SELECT x.job_id, x.attempt, x.queue, x.priority, x.used, x.lost
+      FROM json_array_elements_text(:queues::json) AS q
+     CROSS JOIN LATERAL (
+           SELECT l.job_id, l.attempt, l.queue, l.priority, l.used, l.lost
+             FROM {live} AS l
+            WHERE l.state = 0 AND l.queue = q.value
+            ORDER BY l.priority DESC, l.job_id
+            LIMIT :room::integer
+              FOR UPDATE SKIP LOCKED) AS x
+     WHERE (:name::text IS NULL OR EXISTS (SELECT 1 FROM me))
+       AND q.value NOT IN (SELECT p.name FROM {queue} AS p)
+     ORDER BY x.priority DESC, x.job_id
+     LIMIT :room::integer
+)
+SELECT r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.task, j.arguments,
+       r.used, r.lost, j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at,
+       :now::bigint
+  FROM r JOIN {job} AS j ON j.id = r.job_id;
+
+-- name: claim_jobs
+-- pending → running; the attempt number is the fence and only ever grows.
+UPDATE {live} AS l
+   SET state = 3, attempt = r.attempt, claimed_at = r.now, deadline = r.deadline, worker = r.worker,
+       progress = NULL, progress_text = NULL
+  FROM json_to_recordset(:rows::json)
+    AS r(attempt integer, now bigint, deadline bigint, worker bigint, job_id bigint)
+ WHERE l.job_id = r.job_id AND l.state::integer = 0;
+
+-- name: record_attempts
+-- The fence of every ending: no row is written unless the job still runs under this attempt number, nor a
+-- second one for an attempt that one turn was told of twice.
+WITH r AS (
+    SELECT DISTINCT ON (job_id, attempt) *
+      FROM json_to_recordset(:rows::json)
+        AS r(n integer, outcome smallint, final smallint, worker text, started_at bigint, now bigint,
+             output text, error text, continued_by bigint, ended_by text, job_id bigint, attempt integer)
+     ORDER BY job_id, attempt, n
+), held AS MATERIALIZED (
+    SELECT l.job_id, l.claimed_at, l.progress, l.progress_text
+      FROM r JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+     ORDER BY l.job_id
+       FOR UPDATE OF l SKIP LOCKED
+), done AS (
+    INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
+                           progress, progress_text, continued_by, ended_by)
+    SELECT r.job_id, r.attempt, r.outcome, r.final, r.worker, coalesce(r.started_at, h.claimed_at), r.now,
+           r.output, r.error, h.progress, h.progress_text, r.continued_by, r.ended_by
+      FROM r JOIN held AS h ON h.job_id = r.job_id
+    ON CONFLICT (job_id, number) DO NOTHING
+    RETURNING job_id
+)
+SELECT r.n FROM r JOIN done ON done.job_id = r.job_id;
+
+-- name: record_waiting_end
+-- A job that ends without a run: the next number, no start. Fenced by the state it was seen in.
+WITH r AS (
+    SELECT * FROM json_to_recordset(:rows::json)
+        AS r(n integer, outcome smallint, now bigint, output text, error text, blocker bigint,
+             continued_by bigint, ended_by text, state smallint, job_id bigint)
+), held AS MATERIALIZED (
+    SELECT l.job_id, l.attempt, l.run_at
+      FROM r JOIN {live} AS l ON l.job_id = r.job_id AND l.state = r.state
+     ORDER BY l.job_id
+       FOR UPDATE OF l
+), done AS (
+    INSERT INTO {attempt} (job_id, number, outcome, final, started_at, ended_at, output, error, blocker,
+                           continued_by, ended_by, run_at)
+    SELECT r.job_id, h.attempt + 1, r.outcome, 1, NULL, r.now, r.output, r.error, r.blocker,
+           r.continued_by, r.ended_by, h.run_at
+      FROM r JOIN held AS h ON h.job_id = r.job_id
+    RETURNING job_id
+)
+SELECT r.n FROM r JOIN done ON done.job_id = r.job_id;
+
+-- name: delete_live
+-- The job is no longer open.
+DELETE FROM {live} AS l
+ USING json_to_recordset(:rows::json) AS r(state smallint, job_id bigint)
+ WHERE l.job_id = r.job_id AND l.state = r.state;
+
+-- name: put_back
+-- running → pending or scheduled. Fenced; the attempt number stays, so it is never given out again.
+WITH held AS MATERIALIZED (
+    SELECT r.*
+      FROM json_to_recordset(:rows::json)
+        AS r(n integer, state smallint, run_at bigint, used integer, lost integer, job_id bigint,
+             attempt integer)
+      JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+     ORDER BY l.job_id
+       FOR UPDATE OF l SKIP LOCKED
+)
+UPDATE {live} AS l
+   SET state = h.state, run_at = h.run_at, used = h.used, lost = h.lost, claimed_at = NULL,
+       deadline = NULL, worker = NULL, progress = NULL, progress_text = NULL
+  FROM held AS h
+ WHERE l.job_id = h.job_id
+RETURNING h.n;
+
+-- name: park_jobs
+-- running → parked: this worker does not know the task. Fenced.
+WITH held AS MATERIALIZED (
+    SELECT r.*
+      FROM json_to_recordset(:rows::json) AS r(n integer, task text, job_id bigint, attempt integer)
+      JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+     ORDER BY l.job_id
+       FOR UPDATE OF l SKIP LOCKED
+)
+UPDATE {live} AS l
+   SET state = 4, parked_task = h.task, claimed_at = NULL, deadline = NULL, worker = NULL
+  FROM held AS h
+ WHERE l.job_id = h.job_id
+RETURNING h.n;
+
+-- name: find_parked
+-- Parked jobs of tasks a worker knows. Rides live_parked.
+SELECT x.queue, x.priority, x.job_id
+  FROM json_array_elements_text(:tasks::json) AS t
+ CROSS JOIN LATERAL (
+       SELECT l.queue, l.priority, l.job_id
+         FROM {live} AS l
+        WHERE l.state = 4 AND l.parked_task = t.value
+        LIMIT :limit::integer
+          FOR UPDATE SKIP LOCKED) AS x
+ LIMIT :limit::integer;
+
+-- name: unpark_jobs
+UPDATE {live} AS l SET state = 0, parked_task = NULL
+  FROM json_to_recordset(:rows::json) AS r(job_id bigint)
+ WHERE l.job_id = r.job_id AND l.state::integer = 4;
+
+-- name: find_due
+-- Scheduled jobs whose time has come. Rides live_due.
+SELECT queue, priority, job_id
+  FROM {live}
+ WHERE state = 1 AND run_at <= :now
+ ORDER BY run_at
+ LIMIT :limit
+   FOR UPDATE SKIP LOCKED;
+
+-- name: promote_jobs
+UPDATE {live} AS l SET state = 0
+  FROM json_to_recordset(:rows::json) AS r(job_id bigint)
+ WHERE l.job_id = r.job_id AND l.state::integer = 1;
+
+-- name: next_due
+-- When the next scheduled job is due. Rides live_due.
+SELECT min(run_at) FROM {live} WHERE state = 1;
+
+-- name: record_progress
+-- Fenced like an ending. A row that somebody holds is left alone, but it is still the worker's.
+WITH r AS (
+    SELECT * FROM json_to_recordset(:rows::json)
+        AS r(n integer, progress double precision, text text, job_id bigint, attempt integer)
+), held AS MATERIALIZED (
+    SELECT r.n, l.job_id
+      FROM r JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+     ORDER BY l.job_id
+       FOR UPDATE OF l SKIP LOCKED
+), done AS (
+    UPDATE {live} AS l SET progress = r.progress, progress_text = r.text
+      FROM r JOIN held AS h ON h.n = r.n
+     WHERE l.job_id = h.job_id
+)
+SELECT r.n FROM r JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3;
+
+-- name: end_chains
+UPDATE {chain} AS c SET state = r.state, bad = r.state <> 1, ended_at = r.now
+  FROM json_to_recordset(:rows::json) AS r(state smallint, now bigint, id bigint)
+ WHERE c.id = r.id AND c.state = 0;
+
+-- name: end_keys
+-- A key belongs to the task of the chain's first job.
+UPDATE {key} AS k SET ended_at = r.now
+  FROM json_to_recordset(:rows::json) AS r(now bigint, chain_id bigint, key text)
+  JOIN {chain} AS c ON c.id = r.chain_id
+ WHERE k.task = c.task AND k.key = r.key AND k.chain_id = r.chain_id;
+
+-- name: find_dependents
+-- Jobs behind these chains, with the key of their live row. Rides the primary keys of blocker and job.
+SELECT b.chain_id, b.job_id, j.chain_id, j.queue, j.priority, j.policy, j.task, j.key, b.name
+  FROM {blocker} AS b JOIN {job} AS j ON j.id = b.job_id
+ WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)));
+
+-- name: unblock_jobs
+-- A job waits for open_blockers chains; each end subtracts its share. At zero it is due, or scheduled
+-- when its time has not come. Never "is any blocker left?". Rows are taken in the order of their ids.
+WITH held AS MATERIALIZED (
+    SELECT r.*
+      FROM json_to_recordset(:rows::json) AS r(ended integer, now bigint, job_id bigint)
+      JOIN {live} AS l ON l.job_id = r.job_id AND l.state::integer = 2
+     ORDER BY l.job_id
+       FOR UPDATE OF l
+)
+UPDATE {live} AS l
+   SET open_blockers = l.open_blockers - h.ended,
+       state = CASE WHEN l.open_blockers > h.ended THEN 2 WHEN l.run_at > h.now THEN 1 ELSE 0 END
+  FROM held AS h
+ WHERE l.job_id = h.job_id AND l.state::integer = 2;
+
+-- name: add_rollups
+-- Ended jobs of this minute; one row per writer (slot), so that writers do not meet. Who is no worker
+-- has the number of its connection for a slot.
+INSERT INTO {rollup} AS t (minute, queue, task, outcome, slot, ended, removed, duration,
+                           h0, h1, h2, h3, h4, h5, h6, h7)
+SELECT minute, queue, task, outcome, CASE slot WHEN 0 THEN -1 - pg_backend_pid() ELSE slot END, ended,
+       removed, duration, h0, h1, h2, h3, h4, h5, h6, h7
+  FROM json_to_recordset(:rows::json)
+    AS r(minute bigint, queue text, task text, outcome smallint, slot bigint, ended bigint, removed bigint,
+         duration bigint, h0 bigint, h1 bigint, h2 bigint, h3 bigint, h4 bigint, h5 bigint, h6 bigint,
+         h7 bigint)
+ ORDER BY queue, task, outcome
+ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
+   SET ended = t.ended + excluded.ended, removed = t.removed + excluded.removed,
+       duration = t.duration + excluded.duration,
+       h0 = t.h0 + excluded.h0, h1 = t.h1 + excluded.h1, h2 = t.h2 + excluded.h2, h3 = t.h3 + excluded.h3,
+       h4 = t.h4 + excluded.h4, h5 = t.h5 + excluded.h5, h6 = t.h6 + excluded.h6, h7 = t.h7 + excluded.h7;
+
+-- name: next_worker_id
+-- Never given out again: a worker that was stopped and swept must not act in the name of a newer one.
+SELECT nextval('{worker_ids}');
+
+-- name: insert_worker
+INSERT INTO {worker} (id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at,
+                      lease_until)
+VALUES (:id, :name, :host, :pid, :birth, :version, :queues, :concurrency, :now, :now, :lease_until);
+
+-- name: renew_worker
+-- One row carries the lease of everything the worker holds. The name fences a reused id.
+WITH held AS MATERIALIZED (
+    SELECT r.*
+      FROM json_to_recordset(:rows::json)
+        AS r(n integer, now bigint, lease_until bigint, id bigint, name text)
+      JOIN {worker} AS w ON w.id = r.id AND w.name = r.name
+       FOR UPDATE OF w SKIP LOCKED
+)
+UPDATE {worker} AS w SET seen_at = h.now, lease_until = h.lease_until
+  FROM held AS h
+ WHERE w.id = h.id
+RETURNING h.n;
+
+-- name: find_running_of
+-- What runs in a worker's name. Rides live_running.
+SELECT l.job_id, l.attempt, l.queue, l.priority, l.used, l.lost
+  FROM {live} AS l
+ WHERE l.state = 3 AND l.worker = :worker;
+
+-- ---------------------------------------------------------------- upkeep
+
+-- name: find_expired_workers
+SELECT id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at, lease_until
+  FROM {worker}
+ WHERE lease_until <= :now;
+
+-- name: find_lost
+-- Running jobs of workers that are dead (:dead) or no longer registered. Walks the running rows only.
+SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, '', l.used, l.lost,
+       j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at, l.claimed_at,
+       w.name
+  FROM (SELECT job_id, attempt, queue, priority, used, lost, claimed_at, worker
+          FROM {live}
+         WHERE state = 3
+           AND coalesce(worker, 0) NOT IN (
+                   SELECT id FROM {worker}
+                    WHERE id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:dead::json))))
+         LIMIT :limit) AS l
+  JOIN {job} AS j ON j.id = l.job_id
+  LEFT JOIN {worker} AS w ON w.id = l.worker;
+
+-- name: remove_workers
+-- A worker's row goes when nothing runs in its name any more.
+DELETE FROM {worker} AS w
+ WHERE w.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:workers::json)))
+   AND NOT EXISTS (SELECT 1 FROM {live} AS l WHERE l.state = 3 AND l.worker = w.id);
+
+-- name: read_mark
+-- Whoever reads a mark holds it; no row means that somebody else does.
+SELECT value FROM {mark} WHERE name = :name FOR UPDATE SKIP LOCKED;
+
+-- name: set_mark
+INSERT INTO {mark} (name, value) VALUES (:name, :value)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: keep_job_id
+-- Nothing to remember: a sequence never gives an id out again.
+SELECT 1 WHERE false;
+
+-- name: walk_old_chains
+-- Retention reads the chains by primary key, a bounded batch at a time.
+SELECT id, state, created_at, ended_at FROM {chain} WHERE id > :position ORDER BY id LIMIT :limit;
+
+-- name: find_needed
+-- Which of these chains somebody may still ask for the output of: a dependent that is open, or one that
+-- failed or was cancelled and could be retried.
+SELECT DISTINCT b.chain_id
+  FROM {blocker} AS b
+  JOIN {job} AS j ON j.id = b.job_id
+  JOIN {chain} AS c ON c.id = j.chain_id
+ WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+   AND c.state <> 1
+   AND j.chain_id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)));
+
+-- name: count_ended_of
+-- The ended jobs of chains about to go, for the roll-up.
+SELECT j.queue, j.task, a.outcome, count(*)
+  FROM {attempt} AS a JOIN {job} AS j ON j.id = a.job_id
+ WHERE a.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)))
+   AND a.final = 1
+ GROUP BY 1, 2, 3;
+
+-- name: delete_attempts
+DELETE FROM {attempt} AS a
+ USING json_to_recordset(:rows::json) AS r(job_id bigint)
+ WHERE a.job_id = r.job_id;
+
+-- name: open_keys
+-- The whole keys of those of these jobs that are open.
+SELECT l.state, l.queue, l.priority, l.job_id
+  FROM {live} AS l
+ WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)));
+
+-- name: delete_edges
+DELETE FROM {blocker} AS b
+ USING json_to_recordset(:rows::json) AS r(chain_id bigint)
+ WHERE b.chain_id = r.chain_id;
+
+-- name: delete_edges_of_jobs
+DELETE FROM {blocker} AS b
+ USING json_to_recordset(:rows::json) AS r(job_id bigint)
+ WHERE b.job_id = r.job_id;
+
+-- name: delete_keys
+DELETE FROM {key} AS k
+ USING json_to_recordset(:rows::json) AS r(chain_id bigint, key text), {chain} AS c
+ WHERE c.id = r.chain_id AND k.task = c.task AND k.key = r.key AND k.chain_id = r.chain_id;
+
+-- name: delete_jobs
+DELETE FROM {job} AS j
+ USING json_to_recordset(:rows::json) AS r(id bigint)
+ WHERE j.id = r.id;
+
+-- name: delete_chains
+DELETE FROM {chain} AS c
+ USING json_to_recordset(:rows::json) AS r(id bigint)
+ WHERE c.id = r.id;
+
+-- name: fold_rollups
+-- Rows older than :before, made coarser: one per :unit minutes, without slots.
+INSERT INTO {rollup} AS t (minute, queue, task, outcome, slot, ended, removed, duration,
+                           h0, h1, h2, h3, h4, h5, h6, h7)
+SELECT minute / :unit::bigint * :unit::bigint, queue, task, outcome, -1, sum(ended), sum(removed),
+       sum(duration), sum(h0), sum(h1), sum(h2), sum(h3), sum(h4), sum(h5), sum(h6), sum(h7)
+  FROM {rollup}
+ WHERE minute < :before AND NOT (slot = -1 AND minute % :unit::bigint = 0)
+ GROUP BY 1, 2, 3, 4
+ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
+   SET ended = t.ended + excluded.ended, removed = t.removed + excluded.removed,
+       duration = t.duration + excluded.duration,
+       h0 = t.h0 + excluded.h0, h1 = t.h1 + excluded.h1, h2 = t.h2 + excluded.h2, h3 = t.h3 + excluded.h3,
+       h4 = t.h4 + excluded.h4, h5 = t.h5 + excluded.h5, h6 = t.h6 + excluded.h6, h7 = t.h7 + excluded.h7;
+
+-- name: drop_folded_rollups
+DELETE FROM {rollup} WHERE minute < :before AND NOT (slot = -1 AND minute % :unit::bigint = 0);
+
+-- ---------------------------------------------------------------- read
+
+-- name: job_records
+-- Jobs as they stand: primary keys only, one probe for the live row, one for the last attempt.
+SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.max_attempts, j.timeout,
+       j.key, j.blockers, j.policy, j.arguments, j.trace, j.created_at,
+       l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.claimed_at, l.progress,
+       l.progress_text, w.name,
+       a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_at, a.output, a.error,
+       a.progress, a.progress_text, a.blocker, a.continued_by, a.ended_by, a.run_at
+  FROM {job} AS j
+  LEFT JOIN {live} AS l ON l.job_id = j.id
+  LEFT JOIN LATERAL (SELECT * FROM {attempt} AS m WHERE m.job_id = j.id
+                      ORDER BY m.number DESC LIMIT 1) AS a ON true
+  LEFT JOIN {worker} AS w ON w.id = l.worker
+ WHERE j.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:ids::json)));
+
+-- name: chain_records
+SELECT c.id, c.task, c.state, c.created_at, c.ended_at, c.trace, j.label, j.key
+  FROM {chain} AS c JOIN {job} AS j ON j.id = c.id
+ WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:ids::json)));
+
+-- name: chain_tail
+-- The last job of a chain: the highest position, or the first job itself.
+SELECT coalesce((SELECT id FROM {job}
+                  WHERE chain_id = :chain_id AND position > 0 ORDER BY position DESC LIMIT 1),
+                (SELECT id FROM {job} WHERE id = :chain_id));
+
+-- name: chain_job_ids
+-- All jobs of these chains; the first has the chain's own id.
+SELECT j.id, j.chain_id, j.task, j.key
+  FROM {job} AS j
+ WHERE j.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+UNION ALL
+SELECT j.id, j.chain_id, j.task, j.key
+  FROM {job} AS j
+ WHERE j.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+   AND j.position > 0;
+
+-- name: list_attempts
+-- Ended attempts of a job and the one that runs, oldest first.
+SELECT a.job_id, a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_at, a.output, a.error,
+       a.progress, a.progress_text, a.ended_by
+  FROM {attempt} AS a WHERE a.job_id = :job_id
+UNION ALL
+SELECT l.job_id, l.attempt, 0, NULL, w.name, l.claimed_at, NULL, NULL, NULL, l.progress,
+       l.progress_text, NULL
+  FROM {live} AS l
+  LEFT JOIN {worker} AS w ON w.id = l.worker
+ WHERE l.job_id = :job_id AND l.state::integer = 3
+ ORDER BY 2;
+
+-- name: list_blockers
+-- What these jobs wait for, in declared order, with the output or error of each chain's last job.
+SELECT b.job_id, b.position, b.name, b.chain_id, c.state, t.task, a.output, a.error, b.trace
+  FROM {blocker} AS b
+  JOIN {chain} AS c ON c.id = b.chain_id
+  LEFT JOIN LATERAL (
+       SELECT coalesce((SELECT k.id FROM {job} AS k WHERE k.chain_id = c.id AND k.position > 0
+                         ORDER BY k.position DESC LIMIT 1), c.id) AS id) AS e ON true
+  LEFT JOIN {job} AS t ON t.id = e.id
+  LEFT JOIN LATERAL (SELECT * FROM {attempt} AS m WHERE m.job_id = e.id
+                      ORDER BY m.number DESC LIMIT 1) AS a ON true
+ WHERE b.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)))
+ ORDER BY b.job_id, b.position;
+
+-- name: list_workers
+SELECT id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at, lease_until
+  FROM {worker} ORDER BY id;
+
+-- name: list_paused
+SELECT name, paused_at, paused_by FROM {queue} ORDER BY name;
+
+-- name: live_lanes
+-- The (queue, priority) groups of one state, by probing from one to the next: cost grows with groups.
+WITH RECURSIVE q(queue) AS (
+    (SELECT queue FROM {live} WHERE state = {state} ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT l.queue FROM {live} AS l WHERE l.state = {state} AND l.queue > q.queue
+             ORDER BY l.queue LIMIT 1)
+      FROM q WHERE q.queue IS NOT NULL
+), p(queue, priority) AS (
+    SELECT q.queue, (SELECT l.priority FROM {live} AS l WHERE l.state = {state} AND l.queue = q.queue
+                      ORDER BY l.priority DESC LIMIT 1)
+      FROM q WHERE q.queue IS NOT NULL
+    UNION ALL
+    SELECT p.queue, (SELECT l.priority FROM {live} AS l
+                      WHERE l.state = {state} AND l.queue = p.queue AND l.priority < p.priority
+                      ORDER BY l.priority DESC LIMIT 1)
+      FROM p WHERE p.priority IS NOT NULL
+)
+SELECT queue, priority FROM p WHERE priority IS NOT NULL;
+
+-- name: job_lanes
+-- The (queue, task) groups ever used, by probing job_lane.
+WITH RECURSIVE q(queue) AS (
+    (SELECT queue FROM {job} ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT j.queue FROM {job} AS j WHERE j.queue > q.queue ORDER BY j.queue LIMIT 1)
+      FROM q WHERE q.queue IS NOT NULL
+), t(queue, task) AS (
+    SELECT q.queue, (SELECT j.task FROM {job} AS j WHERE j.queue = q.queue ORDER BY j.task LIMIT 1)
+      FROM q WHERE q.queue IS NOT NULL
+    UNION ALL
+    SELECT t.queue, (SELECT j.task FROM {job} AS j
+                      WHERE j.queue = t.queue AND j.task > t.task ORDER BY j.task LIMIT 1)
+      FROM t WHERE t.task IS NOT NULL
+)
+SELECT queue, task FROM t WHERE task IS NOT NULL;
+
+-- The walks below give job ids past a cursor in one direction, at most :limit of them. Each exists
+-- twice: _newest (descending) and _oldest (ascending).
+
+-- name: walk_jobs
+SELECT id FROM {job} WHERE id {past} :cursor ORDER BY id {direction} LIMIT :limit;
+
+-- name: walk_lane
+SELECT id FROM {job}
+ WHERE queue = :queue AND task = :task AND id {past} :cursor ORDER BY id {direction} LIMIT :limit;
+
+-- name: walk_live
+SELECT job_id FROM {live}
+ WHERE state = {state} AND queue = :queue AND priority = :priority AND job_id {past} :cursor
+ ORDER BY job_id {direction} LIMIT :limit;
+
+-- name: walk_bad
+SELECT job_id FROM {attempt}
+ WHERE final = 1 AND outcome NOT IN (1, 2) AND job_id {past} :cursor
+ ORDER BY job_id {direction} LIMIT :limit;
+
+-- name: walk_tried
+-- Jobs with an ended attempt.
+SELECT job_id FROM {attempt} WHERE job_id {past} :cursor
+ GROUP BY job_id ORDER BY job_id {direction} LIMIT :limit;
+
+-- name: walk_label
+SELECT id FROM {job}
+ WHERE label = :label AND id {past} :cursor ORDER BY id {direction} LIMIT :limit;
+
+-- name: walk_key
+SELECT id FROM {job}
+ WHERE key = :key AND id {past} :cursor ORDER BY id {direction} LIMIT :limit;
+
+-- name: walk_chain_jobs
+(SELECT id FROM {job} WHERE id = :chain_id AND id {past} :cursor)
+UNION ALL
+(SELECT id FROM {job}
+  WHERE chain_id = :chain_id AND position > 0 AND id {past} :cursor)
+ ORDER BY id {direction} LIMIT :limit;
+
+-- name: walk_chains
+SELECT id FROM {chain} WHERE id {past} :cursor ORDER BY id {direction} LIMIT :limit;
+
+-- name: walk_bad_chains
+SELECT id FROM {chain}
+ WHERE bad AND id {past} :cursor ORDER BY id {direction} LIMIT :limit;
+
+-- name: count_live
+-- Open jobs, as far as anybody asks: a count of all would read all.
+SELECT count(*) FROM (SELECT 1 FROM {live} LIMIT 100001) AS l;
+
+-- name: open_chain_ids
+-- Chains of all open jobs; asked only when they are few.
+SELECT j.chain_id
+  FROM {live} AS l JOIN {job} AS j ON j.id = l.job_id;
+
+-- name: id_bounds
+SELECT coalesce((SELECT min(id) FROM {job}), 1), coalesce((SELECT max(id) FROM {job}), 0);
+
+-- name: created_near
+-- When the first job at or after an id was created, to find an id by time.
+SELECT id, created_at FROM {job} WHERE id >= :id ORDER BY id LIMIT 1;
+
+-- name: count_lane
+-- Open jobs of a state and queue, counted up to a limit.
+SELECT count(*) FROM (SELECT 1 FROM {live} WHERE state = {state} AND queue = :queue LIMIT :limit) AS l;
+
+-- name: sum_rollups
+SELECT queue, outcome, sum(ended - removed)::bigint FROM {rollup} GROUP BY queue, outcome;
+
+-- ---------------------------------------------------------------- control
+
+-- name: clear_final
+-- Retry: the old last attempt no longer ends the job.
+UPDATE {attempt} SET final = NULL WHERE job_id = :job_id AND number = :number;
+
+-- name: insert_attempt
+-- An ending from outside, beside the attempt it cut short.
+INSERT INTO {attempt} (job_id, number, outcome, final, ended_at, output, error, continued_by, ended_by)
+VALUES (:job_id, :number, :outcome, 1, :now, :output, :error, :continued_by, :ended_by);
+
+-- name: reopen_chain
+UPDATE {chain} SET state = 0, bad = false, ended_at = NULL WHERE id = :id;
+
+-- name: chain_task
+-- What a key is stored under, and since when its window counts.
+SELECT task, created_at FROM {chain} WHERE id = :id;
+
+-- name: find_blocked_by
+-- Dependents of a chain that waited and were failed by a blocker, or still wait.
+SELECT b.job_id FROM {blocker} AS b WHERE b.chain_id = :chain_id ORDER BY b.job_id;
+
+-- name: blockers_of_jobs
+-- Every chain these jobs wait for: what a cascade follows, also from continuations.
+SELECT DISTINCT b.chain_id
+  FROM {blocker} AS b
+ WHERE b.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)));
+
+-- name: find_waiting_outside
+-- Open jobs that wait for these chains and do not belong to them.
+SELECT DISTINCT b.chain_id, b.job_id
+  FROM {blocker} AS b
+  JOIN {job} AS j ON j.id = b.job_id
+  JOIN {live} AS l ON l.job_id = b.job_id
+ WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+   AND j.chain_id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+ ORDER BY b.job_id;
+
+-- name: pause_queue
+INSERT INTO {queue} (name, paused_at, paused_by) VALUES (:name, :now, :by)
+ON CONFLICT (name) DO NOTHING;
+
+-- name: resume_queue
+DELETE FROM {queue} WHERE name = :name;
+
+-- ---------------------------------------------------------------- schema
+
+-- name: clock
+-- The time that decides; it moves inside a transaction.
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+
+-- name: has_tables
+SELECT count(*) FROM pg_catalog.pg_class WHERE oid = to_regclass('{migration}');
+
+-- name: list_migrations
+SELECT name, applied_at FROM {migration} ORDER BY name;
+
+-- name: record_migration
+INSERT INTO {migration} (name, applied_at)
+SELECT name, now FROM json_to_recordset(:rows::json) AS r(name text, now bigint);
+
+-- ---------------------------------------------------------------- only here: rows that an operation holds
+
+-- name: hold_running
+-- What a worker wants to end: its rows in {live} (0) and, where one ends its chain, the chain's row (1).
+WITH r AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:rows::json) AS r(job_id bigint, attempt integer, chain_id bigint)
+), held AS MATERIALIZED (
+    SELECT l.job_id
+      FROM r JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+     ORDER BY l.job_id
+       FOR UPDATE OF l SKIP LOCKED
+), chained AS MATERIALIZED (
+    SELECT c.id
+      FROM {chain} AS c
+     WHERE c.id = ANY (ARRAY(SELECT r.chain_id FROM r))
+     ORDER BY c.id
+       FOR NO KEY UPDATE OF c SKIP LOCKED
+)
+SELECT 0, job_id FROM held UNION ALL SELECT 1, id FROM chained;
+
+-- name: still_running
+-- Which of these attempts are running all the same, though somebody else holds what they need.
+SELECT r.n
+  FROM json_to_recordset(:rows::json) AS r(n integer, job_id bigint, attempt integer)
+  JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3;
+
+-- name: find_awaited
+-- Which of these chains some job waits or waited for.
+SELECT DISTINCT b.chain_id FROM {blocker} AS b
+ WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)));
+
+-- name: settle_jobs
+-- The whole end of jobs that ran, are over, and end a chain that is held and that nobody waits for:
+-- nearly all. Everything follows from the rows that passed the fence.
+WITH held AS MATERIALIZED (
+    SELECT r.*, coalesce(r.started_at, l.claimed_at) AS began, l.progress, l.progress_text
+      FROM json_to_recordset(:rows::json)
+        AS r(job_id bigint, attempt integer, chain_id bigint, chain_state smallint, outcome smallint,
+             worker text, slot bigint, queue text, task text, started_at bigint, now bigint, output text,
+             error text)
+      JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+     ORDER BY l.job_id
+       FOR UPDATE OF l SKIP LOCKED
+), gone AS (
+    DELETE FROM {live} AS l USING held AS h WHERE l.job_id = h.job_id RETURNING h.*
+), recorded AS (
+    INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
+                           progress, progress_text)
+    SELECT job_id, attempt, outcome, 1, worker, began, now, output, error, progress, progress_text
+      FROM gone
+), ended AS (
+    UPDATE {chain} AS c SET state = g.chain_state, bad = g.chain_state <> 1, ended_at = g.now
+      FROM gone AS g
+     WHERE c.id = g.chain_id AND c.state = 0
+), counted AS (
+    INSERT INTO {rollup} AS t (minute, queue, task, outcome, slot, ended, removed, duration,
+                               h0, h1, h2, h3, h4, h5, h6, h7)
+    SELECT now / 60000000, queue, task, outcome,
+           CASE slot WHEN 0 THEN -1 - pg_backend_pid() ELSE slot END, count(*), 0, sum(took),
+           count(*) FILTER (WHERE took < 1000),
+           count(*) FILTER (WHERE took >= 1000 AND took < 10000),
+           count(*) FILTER (WHERE took >= 10000 AND took < 100000),
+           count(*) FILTER (WHERE took >= 100000 AND took < 1000000),
+           count(*) FILTER (WHERE took >= 1000000 AND took < 10000000),
+           count(*) FILTER (WHERE took >= 10000000 AND took < 100000000),
+           count(*) FILTER (WHERE took >= 100000000 AND took < 1000000000),
+           count(*) FILTER (WHERE took >= 1000000000)
+      FROM (SELECT *, greatest(now - began, 0) AS took FROM gone) AS g
+     GROUP BY 1, 2, 3, 4, 5
+     ORDER BY 2, 3, 4
+    ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
+       SET ended = t.ended + excluded.ended, duration = t.duration + excluded.duration,
+           h0 = t.h0 + excluded.h0, h1 = t.h1 + excluded.h1, h2 = t.h2 + excluded.h2,
+           h3 = t.h3 + excluded.h3, h4 = t.h4 + excluded.h4, h5 = t.h5 + excluded.h5,
+           h6 = t.h6 + excluded.h6, h7 = t.h7 + excluded.h7
+)
+SELECT job_id FROM gone;
+
+-- name: claim_pending
+-- find_pending and claim_jobs in one.
+WITH me AS MATERIALIZED (
+    SELECT w.id FROM {worker} AS w WHERE w.id = :worker AND w.name = :name FOR KEY SHARE SKIP LOCKED
+), r AS MATERIALIZED (
+    SELECT x.job_id
+      FROM json_array_elements_text(:queues::json) AS q
+     CROSS JOIN LATERAL (
+           SELECT l.job_id, l.priority
+             FROM {live} AS l
+            WHERE l.state = 0 AND l.queue = q.value
+            ORDER BY l.priority DESC, l.job_id
+            LIMIT :room::integer
+              FOR UPDATE SKIP LOCKED) AS x
+     WHERE (:name::text IS NULL OR EXISTS (SELECT 1 FROM me))
+       AND q.value NOT IN (SELECT p.name FROM {queue} AS p)
+     ORDER BY x.priority DESC, x.job_id
+     LIMIT :room::integer
+)
+UPDATE {live} AS l
+   SET state = 3, attempt = l.attempt + 1, claimed_at = :now, deadline = :now + j.timeout,
+       worker = :worker, progress = NULL, progress_text = NULL
+  FROM r JOIN {job} AS j ON j.id = r.job_id
+ WHERE l.job_id = r.job_id AND l.state::integer = 0
+RETURNING l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, j.arguments,
+          l.used, l.lost, j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at,
+          l.claimed_at;
+
+-- name: enqueue_plain
+-- New chains without keys or blockers, from ids to rows in one.
+WITH c AS MATERIALIZED (
+    SELECT coalesce(:now::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), r AS MATERIALIZED (
+    SELECT r.*, c.now, nextval('{job_ids}') AS id,
+           greatest(c.now, coalesce(r.at, c.now + coalesce(r.delay, 0))) AS run_at
+      FROM c CROSS JOIN json_to_recordset(:records::json)
+        AS r(n integer, task text, label text, queue text, priority integer, max_attempts integer,
+             timeout bigint, policy smallint, arguments text, trace text, at bigint, delay bigint)
+), chains AS (
+    INSERT INTO {chain} (id, task, created_at, trace) SELECT id, task, now, trace FROM r
+), jobs AS (
+    INSERT INTO {job} (id, chain_id, position, task, label, queue, priority, max_attempts, timeout, key,
+                       blockers, policy, arguments, trace, created_at)
+    SELECT id, id, 0, task, label, queue, priority, max_attempts, timeout, NULL, 0, policy, arguments,
+           trace, now
+      FROM r
+), lives AS (
+    INSERT INTO {live} (state, queue, priority, job_id, run_at)
+    SELECT CASE WHEN run_at > now THEN 1 ELSE 0 END, queue, priority, id, run_at FROM r
+)
+SELECT n, id, now, run_at FROM r;
+
+-- name: hold_chains
+-- Chains that are about to end, to open again, or to wait: nobody begins to wait for them meanwhile.
+SELECT c.id FROM {chain} AS c
+ WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+ ORDER BY c.id
+   FOR NO KEY UPDATE OF c {wait};
+
+-- name: share_chains
+-- Chains that must stay as they are: somebody is about to wait for them.
+SELECT c.id FROM {chain} AS c
+ WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+ ORDER BY c.id
+   FOR SHARE OF c {wait};
+
+-- name: hold_doomed
+-- Chains that are about to be deleted, as they stand.
+SELECT c.id, c.state, c.created_at, c.ended_at FROM {chain} AS c
+ WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+ ORDER BY c.id
+   FOR UPDATE OF c {wait};
+
+-- name: hold_keys
+-- Keys of chains that end or go. Says of each chain that has its key whether the key's row is ours now.
+WITH r AS (
+    SELECT c.id, c.task, j.key
+      FROM {chain} AS c JOIN {job} AS j ON j.id = c.id
+     WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+       AND j.key IS NOT NULL
+), held AS MATERIALIZED (
+    SELECT k.chain_id
+      FROM r JOIN {key} AS k ON k.task = r.task AND k.key = r.key AND k.chain_id = r.id
+     ORDER BY k.task, k.key
+       FOR UPDATE OF k {wait}
+)
+SELECT k.chain_id, (h.chain_id IS NOT NULL)::integer
+  FROM r JOIN {key} AS k ON k.task = r.task AND k.key = r.key AND k.chain_id = r.id
+  LEFT JOIN held AS h ON h.chain_id = k.chain_id;
+
+-- name: hold_blocked
+-- Blocked jobs whose blockers end. Says of each whether its row is ours now.
+WITH held AS MATERIALIZED (
+    SELECT l.job_id FROM {live} AS l
+     WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)))
+       AND l.state::integer = 2
+     ORDER BY l.job_id
+       FOR UPDATE OF l SKIP LOCKED
+)
+SELECT l.job_id, (h.job_id IS NOT NULL)::integer
+  FROM {live} AS l LEFT JOIN held AS h ON h.job_id = l.job_id
+ WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)))
+   AND l.state::integer = 2;
+
+-- name: hold_jobs
+-- The rows of open jobs that somebody acts on from outside.
+SELECT l.job_id FROM {live} AS l
+ WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)))
+ ORDER BY l.job_id
+   FOR UPDATE OF l;
+
+-- name: chains_of_jobs
+SELECT DISTINCT j.chain_id FROM {job} AS j
+ WHERE j.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)));
+
+-- name: hold_workers
+-- Workers to be swept, unless they have renewed their lease meanwhile or are at work this moment.
+SELECT w.id FROM {worker} AS w
+ WHERE w.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:workers::json)))
+   AND (w.lease_until <= :now
+        OR w.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:gone::json))))
+   FOR UPDATE OF w SKIP LOCKED;
+
+-- name: is_registered
+SELECT count(*) FROM {worker} WHERE id = :id AND name = :name;
+
+-- name: notify
+-- A hint for those who listen: one for each queue, and the server drops repeats within a transaction.
+SELECT count(pg_notify(:channel, value)) FROM json_array_elements_text(:queues::json);
+
+-- name: notify_alone
+-- The same in a transaction of its own, whose loss would be harmless.
+SELECT count(pg_notify(:channel, value)), set_config('synchronous_commit', 'off', true)
+  FROM json_array_elements_text(:queues::json);
+
+-- name: create_schema
+-- Only asked for when it is missing: even IF NOT EXISTS needs the right to create one.
+CREATE SCHEMA IF NOT EXISTS {schema};
+
+-- name: has_schema
+SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = '{schema}';
+
+-- name: hold_schema
+-- One at a time changes the schema; let go at the end of the transaction.
+SELECT pg_advisory_xact_lock(:lock::bigint);
+
+-- name: invalid_indexes
+-- Those of these that a concurrent build left behind which failed: "IF NOT EXISTS" would take them for good.
+SELECT c.relname
+  FROM pg_catalog.pg_index AS i
+  JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
+  JOIN pg_catalog.pg_namespace AS s ON s.oid = c.relnamespace
+ WHERE NOT i.indisvalid AND s.nspname = '{schema}'
+   AND c.relname IN (SELECT value FROM json_array_elements_text(:names::json));
