@@ -1,8 +1,8 @@
 """How close does enqueueing on PostgreSQL come to the bare COPY of the same rows?
 
 Bulk: `app.enqueue_many` of N calls against a binary COPY of the very same rows into the same three
-tables, in one transaction, on a database of the same schema, with psycopg's compiled writer. The rows
-of the bare COPY, ids and all, are made beforehand; building the calls is shown apart.
+tables, in one transaction, on a database of the same schema, with psycopg's compiled writer. The
+rows of the bare COPY, ids and all, are made beforehand; building the calls is shown apart.
 
 Single: `task.enqueue` against a commit of one row in a plain table. Together: eight threads that
 enqueue one by one, against one thread.

@@ -123,7 +123,7 @@ def seed_postgres(url: str, numbers: Numbers, *, arguments: str = ARGUMENTS) -> 
     app.close()
     last = 0
     with psycopg.ClientCursor(psycopg.connect(url)) as cursor, cursor.connection:
-        for kind, first, last in numbers.spans():  # noqa: B007 - the last of the last is used
+        for kind, first, last in numbers.spans():
             values, statements = _rows(kind, first, last, numbers, arguments)
             for text in statements:
                 filled = fill_names(POSTGRES_SPAN + text, PREFIX, "public")

@@ -79,10 +79,6 @@ class Database(Protocol):
 
 def names() -> list[str]:
     """Every database the suites run on, the quickest first."""
-    import windlass  # TEMPORARY
-
-    if not (Path(windlass.__file__).parent / "postgres/engine.py").exists():
-        return [SQLITE]
     return [SQLITE, *servers.servers()]
 
 

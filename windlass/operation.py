@@ -110,6 +110,8 @@ def enclose(
             yield statement
         try:
             result = yield from op
+        except GeneratorExit:  # nobody runs it any further
+            raise
         except BaseException:
             try:
                 for statement in undo:

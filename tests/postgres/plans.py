@@ -1,6 +1,6 @@
 """What the server does for each statement of an operation, counted on tables that are full.
 
-    python -m tests.postgres.plans --each 1000000        # prints every plan
+python -m tests.postgres.plans --each 1000000        # prints every plan
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SELECT setval('windlass_job_ids', {jobs} + {finished}), setval('windlass_worker_
 TRUNCATE = f"TRUNCATE {', '.join(f'{PREFIX}{table}' for table in (*BIG_TABLES, 'worker'))}"
 
 
-def fill(url: str, each: int, statistics: str) -> Numbers:
+def fill(url: str, each: int, statistics: str) -> None:
     """Fill an empty database; statistics: none, of everything, or of the few jobs once there."""
     numbers = Numbers.each(each, len(QUEUES))
     if statistics == "of 100 jobs":
@@ -61,7 +61,6 @@ def fill(url: str, each: int, statistics: str) -> Numbers:
     if statistics == "of everything":
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("ANALYZE")
-    return numbers
 
 
 def _fill(url: str, numbers: Numbers) -> None:
@@ -129,7 +128,7 @@ class Explained:
 def seen(node: dict[str, Any]) -> int:
     rows = node.get("Actual Rows", 0)
     rows += node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
-    return round(rows * node.get("Actual Loops", 1))
+    return int(rows * node.get("Actual Loops", 1))
 
 
 def _text(node: dict[str, Any], depth: int = 0) -> str:
@@ -202,7 +201,8 @@ def main() -> None:
     parser.add_argument("--statistics", default="of everything")
     options = parser.parse_args()
     with servers.server(options.server).database() as url:
-        numbers = fill(url, options.each, options.statistics)
+        fill(url, options.each, options.statistics)
+        numbers = Numbers.each(options.each, len(QUEUES))
         for name, ops in OPERATIONS.items():
             print(f"\n## {name}\n")
             store = store_of(url)

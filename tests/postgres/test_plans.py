@@ -7,12 +7,14 @@ any; on our own connections and, for what callers run, on theirs, where no setti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import psycopg
 import pytest
 
-from bench.seed import BLOCKED, FINISHED, PENDING, SCHEDULED, STRANGER, TASK, Numbers
+from bench.seed import BLOCKED, FINISHED, PENDING, PREFIX, SCHEDULED, STRANGER, TASK, Numbers
 from tests import servers
 from tests.kit import completed, continued, failed, new
 from tests.postgres.plans import BIG_TABLES, QUEUES, Explained, explain, fill
@@ -20,6 +22,7 @@ from windlass import Windlass
 from windlass.model import ChainState, Claimed, Outcome, State
 from windlass.operation import Op, Steps, compose
 from windlass.postgres.transaction import SETTINGS
+from windlass.sql import Query
 from windlass.store import Store
 from windlass.store.listing import ChainFilter, JobFilter
 from windlass.store.retention import Ages
@@ -30,9 +33,14 @@ STATISTICS = ("none", "of everything", "of 100 jobs")
 MODES = ("force_custom_plan", "force_generic_plan")
 MOST = 2_000  # rows that a statement may look at; a fortieth of any kind
 
-# By design: the first stops at a number, the second is asked only when open jobs are few, the
-# third walks the running jobs and the last has a row for each minute.
-READ_ALL = {"count_live", "open_chain_ids", "find_lost"}
+# By design: read from one end on, by probing, up to a number, or among the running jobs only.
+WALKED = {"live_lanes", "job_lanes", "id_bounds", "count_live", "open_chain_ids", "find_lost"}
+# Only with statistics of a time long gone: the index of ids is taken for one of the queue.
+MISLED = {"50 jobs by queue: walk_lane_newest"}
+# Lists of running jobs go through all of them: there are as many as all workers have slots.
+RUNNING = {"live_lanes", "walk_live_newest", "walk_live_oldest"}
+# Statements that no operation below runs.
+NOT_RUN: set[str] = set()
 
 Ops = Sequence[Callable[[], Op[Any]]]
 
@@ -187,12 +195,104 @@ WORKERS: dict[str, Callable[[Store, Numbers], Ops]] = {
 OPERATIONS = {**CALLERS, **WORKERS}
 
 
-@pytest.fixture(scope="module", params=servers.servers())
-def server(request: pytest.FixtureRequest) -> servers.Server:
-    return servers.server(request.param)
+# ---- databases
 
 
-@pytest.fixture(scope="module", params=STATISTICS)
-def url(request: pytest.FixtureRequest, server: servers.Server) -> str:
-    """A filled database; shared, since nothing that is done to it stays."""
-    raise NotImplementedError
+class Filled(NamedTuple):
+    url: str
+    numbers: Numbers
+    statistics: str
+
+
+def cases() -> list[tuple[str, int, str]]:
+    """Everything on the newest server; on the others that the statements are the same there."""
+    *others, newest = servers.servers()
+    found = [(newest, EACH, statistics) for statistics in STATISTICS]
+    return found + [(name, 20_000, "of everything") for name in others]
+
+
+@pytest.fixture(scope="module", params=cases(), ids=lambda case: f"{case[0]}, {case[2]}")
+def filled(request: pytest.FixtureRequest) -> Iterator[Filled]:
+    """A database and what is in it; shared, since nothing that is done there stays."""
+    name, each, statistics = request.param
+    server = servers.server(name)
+    stale = statistics == "of 100 jobs"
+    template = server.template(
+        "plans_stale" if stale else "plans",
+        lambda url: fill(url, each, statistics if stale else "none"),
+    )
+    with server.database(template) as url:
+        if statistics == "of everything":
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute("ANALYZE")
+        yield Filled(url, Numbers.each(each, len(QUEUES)), statistics)
+
+
+# ---- what is asserted
+
+
+def faults(explained: Explained) -> list[str]:
+    """What a statement read that it should not have."""
+    found = []
+    if explained.name not in WALKED:
+        found += explained.whole()
+    if explained.name not in RUNNING:
+        number = max(explained.examined(), explained.sorted())
+        found += [f"{number} rows"] if number > MOST else []
+    return [f"{fault}\n{explained}" for fault in found]
+
+
+WAYS = {
+    "ours, for the parameters": (OPERATIONS, f"{SETTINGS}; SET LOCAL plan_cache_mode = {MODES[0]}"),
+    "ours, for any": (OPERATIONS, f"{SETTINGS}; SET LOCAL plan_cache_mode = {MODES[1]}"),
+    # Nothing is prepared there, so a plan is always for the parameters.
+    "a caller's": (CALLERS, ""),
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("way", WAYS)
+def test_L6_R1_S4_no_statement_reads_the_backlog(filled: Filled, way: str) -> None:
+    operations, settings = WAYS[way]
+    store = store_of(filled.url)
+    found: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for name, ops in operations.items():
+        for explained in explain(filled.url, ops(store, filled.numbers), settings):
+            seen.add(explained.name)
+            if wrong := faults(explained):
+                found.setdefault(f"{name}: {explained.name}", wrong)
+    if filled.statistics == "of 100 jobs":
+        for name in MISLED:
+            found.pop(name, None)
+    assert found == {}, "\n\n".join(line for lines in found.values() for line in lines)
+    if operations is OPERATIONS:
+        assert on_big_tables(store) - seen == NOT_RUN
+
+
+def on_big_tables(store: Store) -> set[str]:
+    """The names of all statements that touch one."""
+    tables = "|".join(BIG_TABLES)
+    return {query.name for query in store.sql if re.search(rf"{PREFIX}({tables})\b", query.text)}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT job_id FROM windlass_live WHERE state + 0 = 0 LIMIT 1 OFFSET 5000",
+        "SELECT job_id FROM windlass_live WHERE state = 0 ORDER BY attempt, job_id LIMIT 1",
+        "SELECT count(*) FROM windlass_live WHERE state = 0 AND queue = 'queue0'",
+    ],
+)
+def test_the_count_finds_a_statement_that_reads_too_much(filled: Filled, text: str) -> None:
+    """The test of the test."""
+
+    def steps() -> Steps[None]:
+        yield Query("bad", text)()
+
+    def op() -> Op[None]:
+        return compose("bad", steps)
+
+    (explained,) = explain(filled.url, [op], SETTINGS)
+    assert faults(explained)

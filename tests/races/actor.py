@@ -13,7 +13,7 @@ from typing import Any
 from psycopg import errors
 
 from tests.races.auditor import OWN
-from tests.races.crew import QUEUES, SECOND, TASKS, Crew, Log
+from tests.races.crew import QUEUES, SECOND, TASKS, UNKNOWN, Crew, Log
 from tests.races.together import begin, own_connection
 from windlass import Windlass
 from windlass.errors import (
@@ -98,11 +98,11 @@ class Actor(Crew):
         places = "?, ?" if app.engine.name == "sqlite" else "%s, %s"
         self.booking = f"INSERT INTO booking (token, chain_id) VALUES ({places})"
 
-    def run(self, deadline: float) -> None:
+    def run(self, deadline: float, stopped: Callable[[], bool] = lambda: False) -> None:
         """Everything once, so that nothing is left out on a slow machine; then as it comes."""
-        weights = [weight for weight, _ in MENU.values()]
+        weights = [self.weight(name) for name in MENU]
         once = self.rng.sample(list(MENU), len(MENU))
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not stopped():
             self.do(once.pop() if once else self.rng.choices(list(MENU), weights)[0])
         self.default.close()
         self.autocommit.close()
@@ -113,13 +113,19 @@ class Actor(Crew):
         answer = "ok"
         try:
             method()
-        except MENU[name][1] as error:
+        except self.may_raise(name) as error:
             answer = type(error).__name__
         except Exception as error:
             answer = type(error).__name__
             text = f"{name} raised {traceback.format_exc(limit=-6)}"
             self.log("finding", kind="deadlock" if met_others(error) else "error", text=text)
         self.log("op", op=name, answer=answer)
+
+    def weight(self, name: str) -> float:
+        return MENU[name][0]
+
+    def may_raise(self, name: str) -> tuple[type[BaseException], ...]:
+        return MENU[name][1]
 
     # ---- enqueue
 
@@ -152,6 +158,8 @@ class Actor(Crew):
         self.log("maybe", tokens=tokens)
         try:
             jobs = list(run())
+        except UNKNOWN:
+            raise
         except BaseException:
             self.log("none", tokens=tokens)
             raise
@@ -209,10 +217,15 @@ class Actor(Crew):
             elif kept:
                 connection.commit()
         finally:
-            connection.rollback()  # what was not committed
+            self.back(connection)  # what was not committed
         if not kept:
             raise RolledBack
         return jobs
+
+    def back(self, connection: Any) -> None:
+        """Roll the caller's transaction back, if its connection is still there."""
+        if not getattr(connection, "closed", False):
+            connection.rollback()
 
     # ---- control
 
@@ -227,14 +240,18 @@ class Actor(Crew):
         on = self.default if self.chance(0.3) else None
         kept = on is None or self.chance(0.5)
         job = None
+        known = True
         try:
             job = run(token, on)
             if on is not None and kept:
                 on.commit()
+        except UNKNOWN:
+            known = False
+            raise
         finally:
             if on is not None:
-                on.rollback()
-            if job is None or not kept:
+                self.back(on)
+            if known and (job is None or not kept):
                 self.log("refused", tokens=[token])
                 self.log("none", tokens=[next])
         if kept and job is not None:

@@ -11,7 +11,8 @@ from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 from tests.database import Database
-from tests.races.auditor import Finding, audit_tables, open_reader
+from tests.races.auditor import audit_tables, open_reader
+from tests.races.logs import Finding
 from windlass import Windlass
 
 T = TypeVar("T")

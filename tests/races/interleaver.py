@@ -19,6 +19,7 @@ import psycopg
 from tests.races.footprint import Footprint, Marks
 from tests.races.side import Side, Style
 from tests.races.stage import Stage
+from windlass.errors import WindlassError
 from windlass.model import Finished
 from windlass.operation import Op, Steps, compose
 from windlass.store import Store
@@ -228,7 +229,10 @@ class Interleaver:
         for side, op in zip(self._sides, ops, strict=True):
             answer = side.error or side.answer
             if is_postponed(answer):
-                answer = self._stage.look(op)
+                try:
+                    answer = self._stage.look(op)
+                except WindlassError as error:
+                    answer = error
                 if is_postponed(answer):
                     yield f"wait: {op.name} of {side.name} is put off, and nobody is there"
                 yield from self._stage.audit()

@@ -118,7 +118,7 @@ def sweep_and_renew() -> Meeting[Given]:
 
 
 def sweep_and_claim() -> Meeting[Given]:
-    """A worker that is swept claims nothing, one that claims is not swept (L3)."""
+    """What a worker claims whose lease is over is taken back, or its registration stands (L3)."""
 
     def prepare(store: Store) -> Steps[Given]:
         (job,) = yield from put(store, new())
@@ -129,10 +129,11 @@ def sweep_and_claim() -> Meeting[Given]:
         return store.sweep(), store.claim(given["worker"], ["default"], 1, "w1")
 
     def expect(met: Met[Given]) -> Iterator[str]:
+        swept, claimed = met.answers
         workers = met.stage.look(met.store.workers())
-        yield from is_not(met.answers[0], 0, what="taken back")
-        if met.answers[1] and not workers:
-            yield "a worker that is gone has claimed"
+        wanted = "scheduled" if swept else "running" if claimed else "pending"
+        yield from is_not(met.states(met.given["job"]), [wanted], what="state")
+        yield from is_not(len(workers), int(wanted == "running"), what="workers")
 
     return Meeting(prepare, operations, expect)
 

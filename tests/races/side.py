@@ -44,7 +44,7 @@ class Side:
     def __init__(self, name: str, url: str) -> None:
         self.name = name
         self.raw: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True)
-        self.raw.execute("SET deadlock_timeout = '20ms'")
+        self.raw.execute("SET deadlock_timeout = '5ms'")
         self.raw.execute("SET synchronous_commit = off")
         self.pid = self.raw.info.backend_pid
         self._cursor = PlainCursor(self.raw)
@@ -92,6 +92,7 @@ class Side:
     def go(self, is_blocked: Callable[[int], bool]) -> bool:
         """Make the next step; True when it is done, False when it waits for a lock."""
         label, text = str(self.next), self._statement and self._statement.query.text
+        self._wrote = True
         self._future = self._thread.submit(self._step)
         done = self.settle(is_blocked)
         if not done:
@@ -99,7 +100,7 @@ class Side:
         if label in ENDINGS:
             self._footprint = self._held.end()
         else:
-            self._footprint = self._held.step(text or "", waits=not done)
+            self._footprint = self._held.step(text or "", waits=not done, writes=self._wrote)
         return done
 
     def settle(self, is_blocked: Callable[[int], bool]) -> bool:
@@ -166,8 +167,10 @@ class Side:
             )
         except psycopg.Error as error:
             failure = error
+            self.again += isinstance(error, AGAIN)
             self._advance(lambda: self._steps.throw(failure))
         else:
+            self._wrote = not self._statement.counted or any(number for (number,) in rows)
             self._advance(lambda: self._steps.send(rows))
 
     def _advance(self, step: Callable[[], Statement]) -> None:
@@ -188,4 +191,3 @@ class Side:
         self.next = None
         if isinstance(self.error, AGAIN):
             self.error, self.next = None, "begin"
-            self.again += 1

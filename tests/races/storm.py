@@ -31,17 +31,15 @@ from typing import TextIO
 
 from tests.races.actor import Actor, add_tasks
 from tests.races.auditor import (
-    Finding,
-    Logs,
     Reader,
     ask,
     audit_logs,
     audit_tables,
     is_sqlite,
     open_reader,
-    read_logs,
 )
 from tests.races.crew import LEASE, QUEUES, TASKS, Log
+from tests.races.logs import Finding, Logs, read_logs
 from tests.races.together import still_owed
 from windlass import Windlass
 from windlass.model import Claimed, Ending, Outcome
@@ -140,6 +138,7 @@ class Place:
     url: str
     threads: int
     clock: Clock
+    module: str = "tests.races.storm"  # what a process of it runs
 
     def say_until(self, deadline: float) -> None:
         """Let it begin: those who wait here read when it ends."""
@@ -158,12 +157,12 @@ def blow(
     def start() -> Child:
         nonlocal number
         number += 1
-        return _start(place, f"p{number}", f"{seed}.{number}")
+        return start_child(place, f"p{number}", f"{seed}.{number}")
 
     everyone = [start() for _ in range(processes)]
     children = list(everyone)
     try:
-        _wait_until(lambda: all(child.ready.exists() for child in children))
+        wait_until(lambda: all(child.ready.exists() for child in children))
         deadline = time.monotonic() + seconds
         place.say_until(deadline)
         kill_at = time.monotonic() + KILL_EVERY
@@ -182,17 +181,13 @@ def blow(
                 result.kills += 1
                 everyone.append(start())
                 children.append(everyone[-1])
-        result.findings += _wait(children)
+        result.findings += wait_for(children)
     finally:
         for child in everyone:
             if child.process.poll() is None:
                 child.process.kill()
                 child.process.wait()
-    result.findings += [
-        Finding("error", f"{child.name} wrote to stderr: {text[-2000:]}")
-        for child in everyone
-        if (text := child.stderr.read_text())
-    ]
+    result.findings += words_of(everyone)
 
 
 def count(result: Storm, reader: Reader, book: Logs) -> None:
@@ -259,17 +254,17 @@ def heal(app: Windlass, clock: Clock, log: Log) -> int:
     return done
 
 
-def _wait_until(true: Callable[[], bool]) -> None:
+def wait_until(true: Callable[[], bool]) -> None:
     patience = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < patience, "the processes of the storm did not come"
         time.sleep(0.01)
 
 
-def _start(place: Place, name: str, seed: str) -> Child:
+def start_child(place: Place, name: str, seed: str) -> Child:
     stderr = place.folder / f"{name}.stderr"
     command = [
-        sys.executable, "-W", "error", "-m", "tests.races.storm", "--child", name, "--seed", seed,
+        sys.executable, "-W", "error", "-m", place.module, "--child", name, "--seed", seed,
         "--folder", str(place.folder), "--threads", str(place.threads),
         "--offset", str(place.clock.offset), "--url", place.url,
     ]  # fmt: skip
@@ -278,7 +273,7 @@ def _start(place: Place, name: str, seed: str) -> Child:
     return Child(name, process, stderr, place.folder / f"{name}.ready")
 
 
-def _wait(children: Sequence[Child]) -> list[Finding]:
+def wait_for(children: Sequence[Child]) -> list[Finding]:
     found = []
     for child in children:
         try:
@@ -289,6 +284,15 @@ def _wait(children: Sequence[Child]) -> list[Finding]:
             if code:
                 found.append(Finding("error", f"process {child.name} ended with {code}"))
     return found
+
+
+def words_of(children: Sequence[Child]) -> list[Finding]:
+    """What processes wrote to stderr; they have no reason to."""
+    return [
+        Finding("error", f"{child.name} wrote to stderr: {text[-2000:]}")
+        for child in children
+        if (text := child.stderr.read_text())
+    ]
 
 
 def _audit_counts(app: Windlass, reader: Reader) -> list[Finding]:
@@ -311,18 +315,23 @@ def play_child(folder: Path, url: str, name: str, seed: str, threads: int, offse
     """Some threads on one app until the time is up; one that hangs shows where."""
     durable = random.Random(seed).random() < 0.5  # others' commits, others' moments to be killed
     app = Windlass(url, clock=Clock(offset), durable=durable, connections=threads)
+    log = Log(folder / "logs" / f"{name}.jsonl")
+    play(app, folder, name, lambda thread, until: Actor(
+        app, log, f"{name}-{thread}", f"{seed}.{thread}"
+    ).run(until), threads)  # fmt: skip
+
+
+def play(
+    app: Windlass, folder: Path, name: str, act: Callable[[int, float], None], threads: int
+) -> None:
+    """Let threads act from when all are there until the time is up."""
     add_tasks(app)
     app.counts()  # connected
-    log = Log(folder / "logs" / f"{name}.jsonl")
     (folder / f"{name}.ready").touch()
-    _wait_until((folder / "until").exists)
+    wait_until((folder / "until").exists)
     until = float((folder / "until").read_text())
     faulthandler.dump_traceback_later(max(until - time.monotonic(), 0) + PATIENCE / 2)
-
-    def act(thread: int) -> None:
-        Actor(app, log, f"{name}-{thread}", f"{seed}.{thread}").run(until)
-
-    crew = [threading.Thread(target=act, args=(n,)) for n in range(threads)]
+    crew = [threading.Thread(target=act, args=(n, until)) for n in range(threads)]
     for thread in crew:
         thread.start()
     for thread in crew:

@@ -63,7 +63,7 @@ def test_P5_callers_who_end_blockers_of_the_same_jobs_take_them_in_one_order(
     app: Windlass, store: Store, url: str, database: Database
 ) -> None:
     """Somebody holds a row in the middle, so that each has taken some rows and waits for others."""
-    blockers = [held.chain_id for held in run_some(app, 6)]
+    blockers = [held.chain_id for held in run_some(app, 4)]
     waiting = app.run(store.enqueue([new("d", after=blockers) for _ in range(20)]))
     with database.connect() as holder:
         holder.execute(

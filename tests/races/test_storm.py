@@ -14,16 +14,13 @@ from tests.kit import SECOND, Clock, claim, completed, continued, failed, new, r
 from tests.races.actor import MENU
 from tests.races.auditor import (
     CHECKS,
-    Event,
-    Finding,
-    Logs,
     Reader,
     audit_logs,
     audit_tables,
     is_sqlite,
     open_reader,
-    read_logs,
 )
+from tests.races.logs import Event, Finding, Logs, read_logs
 from tests.races.storm import storm
 from windlass import Windlass
 from windlass.model import Policy

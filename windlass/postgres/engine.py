@@ -274,7 +274,8 @@ class PostgresEngine:
     def vacuum(self, pages: int) -> int:
         """Vacuum our tables; how many pages that freed is not known here, so 0."""
         try:
-            with psycopg.connect(self._conninfo, autocommit=True) as raw:
+            with closing(psycopg.connect(self._conninfo, autocommit=True)) as raw:
+                raw.execute("SET statement_timeout = 0")
                 for statement in self.migrations.vacuum():
                     raw.execute(statement.query.format.encode())
         except psycopg.Error as error:

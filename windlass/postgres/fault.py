@@ -53,7 +53,10 @@ def translate(error: psycopg.Error, operation: str, where: str) -> WindlassError
         case errors.InsufficientPrivilege():
             return ReadOnlyDatabase(f"this role may not use {where}: {said}; see docs/postgres.md")
         case errors.QueryCanceled():
-            return StoreUnavailable(f"{operation} was cancelled: {said}; nothing was stored")
+            return StoreUnavailable(
+                f"{operation} was cancelled in {where}: {said}; nothing was stored. "
+                "Repeat it, or raise the role's statement_timeout"
+            )
         case psycopg.OperationalError() | psycopg.InterfaceError():
             return StoreUnavailable(f"{where} cannot be reached: {said}; nothing was stored")
     return StoreError(f"the database refused: {said}")

@@ -13,6 +13,8 @@
 --   * A state of {live} is a literal, so that every plan can use the partial indexes; {state} makes a
 --     statement for each. Where rows are addressed by their ids the test says state::integer, which fits
 --     none of them: before the first ANALYZE the planner would walk all rows of a state instead.
+--   * A list of ids is an array, and a sub-select has OFFSET 0, where a join would do: then each is looked
+--     up in its index, and nothing the planner believes about the tables makes it read a whole one.
 
 -- ---------------------------------------------------------------- write
 
@@ -98,8 +100,11 @@ WITH RECURSIVE up(chain_id) AS (
            SELECT coalesce((SELECT k.id FROM {job} AS k
                              WHERE k.chain_id = up.chain_id AND k.position > 0
                              ORDER BY k.position DESC LIMIT 1), up.chain_id) AS id) AS t
-      JOIN {live} AS l ON l.job_id = t.id AND (l.state::integer = 2 OR (:reopened::integer = 1 AND l.state::integer <> 3))
-      JOIN {blocker} AS b ON b.job_id = t.id
+     CROSS JOIN LATERAL (SELECT b.chain_id FROM {blocker} AS b WHERE b.job_id = t.id OFFSET 0) AS b
+     WHERE EXISTS (SELECT 1 FROM {live} AS l
+                    WHERE l.job_id = t.id
+                      AND (l.state::integer = 2 OR (:reopened::integer = 1 AND l.state::integer <> 3))
+                   OFFSET 0)
 )
 SELECT chain_id FROM up;
 
@@ -295,9 +300,10 @@ UPDATE {chain} AS c SET state = r.state, bad = r.state <> 1, ended_at = r.now
 -- name: end_keys
 -- A key belongs to the task of the chain's first job.
 UPDATE {key} AS k SET ended_at = r.now
-  FROM json_to_recordset(:rows::json) AS r(now bigint, chain_id bigint, key text)
-  JOIN {chain} AS c ON c.id = r.chain_id
- WHERE k.task = c.task AND k.key = r.key AND k.chain_id = r.chain_id;
+  FROM (SELECT r.now, r.chain_id, r.key, c.task
+          FROM json_to_recordset(:rows::json) AS r(now bigint, chain_id bigint, key text)
+          JOIN {chain} AS c ON c.id = r.chain_id OFFSET 0) AS r
+ WHERE k.task = r.task AND k.key = r.key AND k.chain_id = r.chain_id;
 
 -- name: find_dependents
 -- Jobs behind these chains, with the key of their live row. Rides the primary keys of blocker and job.
@@ -433,8 +439,7 @@ SELECT j.queue, j.task, a.outcome, count(*)
 
 -- name: delete_attempts
 DELETE FROM {attempt} AS a
- USING json_to_recordset(:rows::json) AS r(job_id bigint)
- WHERE a.job_id = r.job_id;
+ WHERE a.job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::json) AS r(job_id bigint)));
 
 -- name: open_keys
 -- The whole keys of those of these jobs that are open.
@@ -444,18 +449,18 @@ SELECT l.state, l.queue, l.priority, l.job_id
 
 -- name: delete_edges
 DELETE FROM {blocker} AS b
- USING json_to_recordset(:rows::json) AS r(chain_id bigint)
- WHERE b.chain_id = r.chain_id;
+ WHERE b.chain_id = ANY (ARRAY(SELECT r.chain_id FROM json_to_recordset(:rows::json) AS r(chain_id bigint)));
 
 -- name: delete_edges_of_jobs
 DELETE FROM {blocker} AS b
- USING json_to_recordset(:rows::json) AS r(job_id bigint)
- WHERE b.job_id = r.job_id;
+ WHERE b.job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::json) AS r(job_id bigint)));
 
 -- name: delete_keys
 DELETE FROM {key} AS k
- USING json_to_recordset(:rows::json) AS r(chain_id bigint, key text), {chain} AS c
- WHERE c.id = r.chain_id AND k.task = c.task AND k.key = r.key AND k.chain_id = r.chain_id;
+ USING (SELECT r.chain_id, r.key, c.task
+          FROM json_to_recordset(:rows::json) AS r(chain_id bigint, key text)
+          JOIN {chain} AS c ON c.id = r.chain_id OFFSET 0) AS r
+ WHERE k.task = r.task AND k.key = r.key AND k.chain_id = r.chain_id;
 
 -- name: delete_jobs
 DELETE FROM {job} AS j
@@ -616,9 +621,16 @@ SELECT job_id FROM {attempt}
  ORDER BY job_id {direction} LIMIT :limit;
 
 -- name: walk_tried
--- Jobs with an ended attempt.
-SELECT job_id FROM {attempt} WHERE job_id {past} :cursor
- GROUP BY job_id ORDER BY job_id {direction} LIMIT :limit;
+-- Jobs with an ended attempt, by probing from one to the next.
+WITH RECURSIVE t(job_id, number) AS (
+    (SELECT a.job_id, 1 FROM {attempt} AS a
+      WHERE a.job_id {past} :cursor ORDER BY a.job_id {direction} LIMIT 1)
+    UNION ALL
+    SELECT (SELECT a.job_id FROM {attempt} AS a
+             WHERE a.job_id {past} t.job_id ORDER BY a.job_id {direction} LIMIT 1), t.number + 1
+      FROM t WHERE t.job_id IS NOT NULL AND t.number < :limit
+)
+SELECT job_id FROM t WHERE job_id IS NOT NULL;
 
 -- name: walk_label
 SELECT id FROM {job}
@@ -698,8 +710,8 @@ SELECT DISTINCT b.chain_id
 SELECT DISTINCT b.chain_id, b.job_id
   FROM {blocker} AS b
   JOIN {job} AS j ON j.id = b.job_id
-  JOIN {live} AS l ON l.job_id = b.job_id
- WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+ WHERE EXISTS (SELECT 1 FROM {live} AS l WHERE l.job_id = b.job_id OFFSET 0)
+   AND b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
    AND j.chain_id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
  ORDER BY b.job_id;
 
@@ -826,8 +838,8 @@ WITH me AS MATERIALIZED (
 UPDATE {live} AS l
    SET state = 3, attempt = l.attempt + 1, claimed_at = :now, deadline = :now + j.timeout,
        worker = :worker, progress = NULL, progress_text = NULL
-  FROM r JOIN {job} AS j ON j.id = r.job_id
- WHERE l.job_id = r.job_id AND l.state::integer = 0
+  FROM {job} AS j
+ WHERE l.job_id = ANY (ARRAY(SELECT r.job_id FROM r)) AND l.state::integer = 0 AND j.id = l.job_id
 RETURNING l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, j.arguments,
           l.used, l.lost, j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at,
           l.claimed_at;

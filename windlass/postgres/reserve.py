@@ -138,6 +138,8 @@ class Reserve(Holding):
                     break  # there is no such chain, which insert will say
                 shared |= found
                 found = yield from super(Holding, self).upstream(wanted, False)
+            if number in later:
+                continue  # chain_states would wait for whoever holds the chain
             rows = yield self.sql.chain_states(chains=as_json(wanted & shared))
             if following.policy is Policy.FAIL and any(
                 CHAIN_STATES[int_of(state)] in BAD for _, state, _ in rows

@@ -24,8 +24,8 @@ T = TypeVar("T")
 # the first ANALYZE: a bitmap of the whole backlog, sorted, for the few rows that an index would give
 # in order. And a statement of a few rows gains nothing from being compiled.
 SETTINGS = (
-    "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off; "
-    "SET LOCAL statement_timeout = 0"
+    "SET LOCAL statement_timeout = 0; SET LOCAL enable_seqscan = off; "
+    "SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
 )
 
 
@@ -39,7 +39,7 @@ class Transaction:
         self.woken: set[str] = set()
 
     def begin(self, op: Op[Any], lock_timeout: float, *, losable: bool) -> None:
-        kind = "REPEATABLE READ, READ ONLY" if op.reads else "READ COMMITTED, READ WRITE"
+        kind = "REPEATABLE READ, READ ONLY" if op.reads else "READ COMMITTED"
         commit = "; SET LOCAL synchronous_commit = off" if losable else ""
         self._cursor.execute(
             f"BEGIN ISOLATION LEVEL {kind}; {SETTINGS}{commit}; "

@@ -1,0 +1,228 @@
+"""Connections of ours that end: killed, restarted, forked; and vacuum beside the work. P1, Q5, R6."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests import servers
+from tests.kit import claim, completed, new
+from tests.postgres.conftest import add
+from tests.races.together import in_threads
+from windlass import Windlass
+from windlass.errors import StoreError
+from windlass.operation import Steps, compose
+from windlass.task import Task
+
+Make = Callable[..., Windlass]
+Connect = Callable[..., psycopg.Connection[Any]]
+
+KILL = """
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+ WHERE datname = current_database() AND application_name = 'windlass'
+"""
+ONE_OF_EACH: list[Callable[[Windlass], object]] = [
+    lambda app: app.run(app.store.enqueue([new()])),
+    lambda app: app.run(app.store.enqueue([new(key="k")])),
+    lambda app: app.counts(),
+    lambda app: app.run(app.store.claim(1, ["default"], 1)),
+    lambda app: app.pause("a"),
+    lambda app: app.migrate(),
+    lambda app: app.vacuum(),
+]
+
+
+def kill(connection: psycopg.Connection[Any]) -> int:
+    """End every connection of ours to the database, as an administrator would."""
+    row = connection.execute(KILL).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_P1_a_connection_killed_between_operations_is_not_noticed(
+    app: Windlass, connect: Connect
+) -> None:
+    eye = connect(autocommit=True)
+    for operation in ONE_OF_EACH:
+        app.counts()
+        assert kill(eye) >= 1
+        operation(app)
+
+
+def test_P1_connections_killed_all_the_time_lose_nothing_that_was_promised(
+    app: Windlass, task: Task[[int], int], connect: Connect
+) -> None:
+    """An enqueue with a key can be repeated, so whatever an error leaves open, one job is stored."""
+    stop = threading.Event()
+
+    def disturb() -> None:
+        eye = connect(autocommit=True)
+        while not stop.wait(0.02):
+            kill(eye)
+
+    killer = threading.Thread(target=disturb)
+    killer.start()
+
+    def store(number: int) -> int:
+        for n in range(25):
+            while True:
+                try:
+                    task.using(key=f"{number} {n}", scope="any").enqueue(n)
+                    break
+                except StoreError:
+                    pass
+        return number
+
+    try:
+        in_threads(4, store)
+    finally:
+        stop.set()
+        killer.join()
+    assert app.counts()["default"]["pending"] == 100
+
+
+def test_P1_a_server_that_restarts_between_operations_is_not_noticed(make_app: Make) -> None:
+    with servers.durable_server(servers.startable()[-1]) as server:
+        app = make_app(server.url)
+        for mode in ("fast", "immediate"):
+            for operation in ONE_OF_EACH[:4]:
+                app.counts()
+                server.stop(mode)
+                server.start()
+                operation(app)
+        assert app.counts()["default"]["running"] == 2
+        app.close()
+
+
+def test_P1_an_operation_waits_for_a_server_that_is_starting(make_app: Make) -> None:
+    with servers.durable_server(servers.startable()[-1]) as server:
+        app = make_app(server.url, lock_timeout=30)
+        app.counts()
+        server.stop("fast")
+        starter = threading.Timer(0.5, server.start)
+        starter.start()
+        app.run(app.store.enqueue([new(key="k")]))
+        starter.join()
+        assert app.counts()["default"]["pending"] == 1
+        app.close()
+
+
+# ---- fork
+
+
+def in_a_fork(work: Callable[[], str]) -> str:
+    """Do it in a fork of this process, which is gone afterwards; gives what it said."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            said = work()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    return said
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_Q5_a_fork_opens_connections_of_its_own(
+    app: Windlass, task: Task[[int], int], connect: Connect
+) -> None:
+    """And its end leaves those of the parent alone."""
+    task.enqueue(1)
+    eye = connect(autocommit=True)
+    text = "SELECT pid FROM pg_stat_activity WHERE application_name = 'windlass' ORDER BY 1"
+    before = eye.execute(text).fetchall()
+
+    def child() -> str:
+        ids = [task.enqueue(n).id for n in range(3)]
+        state = app.job(1).state
+        app.close()
+        return f"{ids} {state}"
+
+    assert in_a_fork(child) == "[2, 3, 4] pending"
+    assert eye.execute(text).fetchall() == before
+    assert task.enqueue(9).id == 5
+    assert eye.execute(text).fetchall() == before
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_Q5_a_fork_in_the_middle_of_an_operation(app: Windlass, task: Task[[int], int]) -> None:
+    """The child's first use comes while the parent's transaction is open."""
+    told: list[str] = []
+
+    def steps() -> Steps[None]:
+        yield from app.store.enqueue([new()])
+        told.append(in_a_fork(lambda: f"{task.enqueue(1).refresh().state} {len(app.jobs())}"))
+        yield from app.store.enqueue([new()])
+
+    app.run(compose("forks", steps))
+    assert told == ["pending 1"]
+    assert len(app.jobs()) == 3
+
+
+# ---- R6
+
+
+def test_R6_vacuum_while_workers_run(app: Windlass) -> None:
+    """While others claim and finish; all of them come to their end."""
+    app.run(app.store.enqueue([new() for _ in range(400)]))
+    stop = threading.Event()
+    rounds: list[int] = []
+
+    def tidy() -> None:
+        while not stop.is_set():
+            rounds.append(app.vacuum())
+
+    tidier = threading.Thread(target=tidy)
+    tidier.start()
+
+    def work(number: int) -> int:
+        done = 0
+
+        def steps() -> Steps[int]:
+            held = yield from claim(app.store, 5)
+            finished = yield from app.store.finish(list(map(completed, held)))
+            return len(finished.accepted)
+
+        while ended := app.run(compose("work", steps)):
+            done += ended
+        return done
+
+    try:
+        assert sum(in_threads(3, work)) == 400
+    finally:
+        stop.set()
+        tidier.join()
+    assert set(rounds) == {0}
+
+
+def test_R6_vacuum_is_of_our_tables_only(app: Windlass, make_app: Make, connect: Connect) -> None:
+    """Those of another app in the same database are its own."""
+    other = make_app(schema="other")
+    other.run(other.store.enqueue([new()]))
+    app.run(app.store.enqueue([new()]))
+    assert app.vacuum() == 0
+    found = (
+        connect()
+        .execute(
+            "SELECT relnamespace::regnamespace::text, relname, relallvisible > 0 FROM pg_class"
+            " WHERE relname IN ('windlass_job', 'windlass_mark') ORDER BY 1, 2"
+        )
+        .fetchall()
+    )
+    assert found == [
+        ("other", "windlass_job", False),
+        ("other", "windlass_mark", False),
+        ("public", "windlass_job", True),
+        ("public", "windlass_mark", True),
+    ]
