@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import psycopg
 
+from bench._server import add_option, quiet_server, run_sql, version
 from bench.bulk_enqueue import TEXT, THREADS, Timer, share
-from bench.postgres_server import add_option, quiet_server, run_sql, version
 from tests.servers import Server
 from windlass import Windlass
 from windlass.postgres.engine import PACKAGE

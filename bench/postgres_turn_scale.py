@@ -3,7 +3,8 @@
 As bench/turn_scale.py: finish k jobs and claim k others, on a database with a thousand jobs of each
 kind and on one with a million of each, in alternating rounds; before anybody has run ANALYZE, and
 after VACUUM ANALYZE. CPU is that of client and server together. The count that knows no noise is of
-pages touched (shared buffers hit or read). In the end the plans at the large size are shown.
+pages touched (shared buffers hit or read). Then one connection is kept while a small database
+grows, and in the end the plans at the large size are shown.
 
     python -m bench.postgres_turn_scale              # ten minutes, most of it filling 2 × 4 GB
     python -m bench.postgres_turn_scale --quick      # 100,000 instead of a million
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -25,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import psycopg
 from psycopg.rows import tuple_row
 
-from bench.postgres_server import add_option, cpu_of, quiet_server, run_sql, version
+from bench._server import add_option, cpu_of, quiet_server, run_sql, version
 from bench.seed import Numbers, seed_postgres
-from bench.turn_scale import SMALL, TARGET, Lane, compare
+from bench.turn_scale import SIZES, SMALL, TARGET, Cost, Lane, compare
 from tests.servers import Server
 from windlass import Windlass
 from windlass.connections.psycopg import execute, parameters
@@ -35,6 +37,7 @@ from windlass.operation import drive
 from windlass.postgres.transaction import SETTINGS
 from windlass.sql import Row, Statement
 
+PART = 50_000  # jobs per refill
 SHOWN = ("find_due", "hold_chains_now", "find_awaited", "settle_jobs", "claim_pending")
 
 
@@ -105,6 +108,32 @@ def filled(server: Server, each: int, queues: int) -> str:
     return url
 
 
+def grown(server: Server, jobs: int, rounds: int) -> list[str]:
+    """Turns of one connection before and after so many jobs came in, while nobody ran ANALYZE: its
+    plans were made when the tables were small. A row for each size of turn."""
+    url = filled(server, SMALL, 1)
+    run_sql(url, b"VACUUM (ANALYZE)")
+    lane = PostgresLane(url, 1)
+    costs = {(size, late): Cost() for size in SIZES for late in (False, True)}
+    for late in (False, True):
+        for _ in range(rounds):
+            for size in SIZES:
+                lane.round(size, costs[size, late])
+        for _ in range(0 if late else jobs // PART):
+            lane.refill(PART)
+    lane.app.close()
+    server.drop(url)
+    rows = []
+    for size in SIZES:
+        a, b = costs[size, False], costs[size, True]
+        rows.append(
+            f"| {size} | {min(a.wall):.1f} / {median(a.wall):.1f} "
+            f"| {min(b.wall):.1f} / {median(b.wall):.1f} | **{min(b.wall) / min(a.wall):.2f}** "
+            f"| {min(a.cpu):.1f} → {min(b.cpu):.1f} | **{min(b.cpu) / min(a.cpu):.2f}** |"
+        )
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="The cost of a turn beside a million rows.")
     add_option(parser)
@@ -140,6 +169,13 @@ def main() -> None:
                     plans.append(f"{name}, {queues} queues, {statistics}\n\n{plan}\n")
             for url in urls:
                 server.drop(url)
+        print(f"\nOne connection, before and after {each:,} jobs came in; nobody ran ANALYZE\n")
+        print(
+            "| k | before, wall | after, wall | ratio wall | CPU, best | ratio CPU |\n|"
+            + "---|" * 6
+        )
+        for line in grown(server, each, rounds):
+            print(line, flush=True)
     print("\nPlans of a turn of 10 at the large size\n\n" + "\n".join(plans))
 
 

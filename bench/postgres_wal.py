@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import psycopg
 
-from bench.postgres_server import add_option, quiet_server, run_sql, version
+from bench._server import add_option, quiet_server, run_sql, version
 from bench.seed import OUTPUT, Numbers, new_job, queue_names, register, seed_postgres
 from windlass import Windlass
 from windlass.model import Claimed, Ending, Outcome

@@ -1,4 +1,4 @@
-"""Connections of ours that end: killed, restarted, forked; and vacuum beside the work. P1, Q5, R6."""
+"""P1, Q5, R6: connections of ours that end (killed, restarted, forked), and vacuum beside work."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 from tests import servers
 from tests.kit import claim, completed, new
-from tests.postgres.conftest import add
 from tests.races.together import in_threads
 from windlass import Windlass
 from windlass.errors import StoreError
+from windlass.model import State
 from windlass.operation import Steps, compose
 from windlass.task import Task
 
@@ -57,12 +57,12 @@ def test_P1_a_connection_killed_between_operations_is_not_noticed(
 def test_P1_connections_killed_all_the_time_lose_nothing_that_was_promised(
     app: Windlass, task: Task[[int], int], connect: Connect
 ) -> None:
-    """An enqueue with a key can be repeated, so whatever an error leaves open, one job is stored."""
+    """An enqueue with a key can be repeated: whatever an error leaves open, one job is stored."""
     stop = threading.Event()
 
     def disturb() -> None:
         eye = connect(autocommit=True)
-        while not stop.wait(0.02):
+        while not stop.wait(0.3):
             kill(eye)
 
     killer = threading.Thread(target=disturb)
@@ -83,7 +83,7 @@ def test_P1_connections_killed_all_the_time_lose_nothing_that_was_promised(
     finally:
         stop.set()
         killer.join()
-    assert app.counts()["default"]["pending"] == 100
+    assert app.counts()["default"][State.PENDING] == 100
 
 
 def test_P1_a_server_that_restarts_between_operations_is_not_noticed(make_app: Make) -> None:
@@ -95,7 +95,7 @@ def test_P1_a_server_that_restarts_between_operations_is_not_noticed(make_app: M
                 server.stop(mode)
                 server.start()
                 operation(app)
-        assert app.counts()["default"]["running"] == 2
+        assert app.counts()["default"][State.RUNNING] == 2
         app.close()
 
 
@@ -108,7 +108,7 @@ def test_P1_an_operation_waits_for_a_server_that_is_starting(make_app: Make) -> 
         starter.start()
         app.run(app.store.enqueue([new(key="k")]))
         starter.join()
-        assert app.counts()["default"]["pending"] == 1
+        assert app.counts()["default"][State.PENDING] == 1
         app.close()
 
 
@@ -215,7 +215,7 @@ def test_R6_vacuum_is_of_our_tables_only(app: Windlass, make_app: Make, connect:
     found = (
         connect()
         .execute(
-            "SELECT relnamespace::regnamespace::text, relname, relallvisible > 0 FROM pg_class"
+            "SELECT relnamespace::regnamespace::text, relname, relpages > 0 FROM pg_class"
             " WHERE relname IN ('windlass_job', 'windlass_mark') ORDER BY 1, 2"
         )
         .fetchall()

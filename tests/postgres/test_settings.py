@@ -19,7 +19,9 @@ from tests.postgres.conftest import add, on_newest
 from tests.races.together import in_threads
 from windlass import Windlass
 from windlass.errors import InvalidSetting, ReadOnlyDatabase, StoreError, StoreUnavailable
+from windlass.model import State
 from windlass.operation import Steps, compose
+from windlass.sql import Query
 
 Make = Callable[..., Windlass]
 Connect = Callable[..., psycopg.Connection[Any]]
@@ -53,7 +55,7 @@ def use(app: Windlass) -> None:
     assert app.retry(second.id).state == "pending"
     assert len(app.jobs(limit=10)) == 10
     app.prune()
-    assert app.counts()["default"]["pending"] == 297
+    assert app.counts()["default"][State.PENDING] == 297
 
 
 # ---- URLs
@@ -186,8 +188,6 @@ def test_our_isolation_is_our_own(alter: Alter, make_app: Make, isolation: str) 
     use(app)
 
     def steps() -> Steps[None]:
-        from windlass.sql import Query
-
         rows = yield Query("isolation", "SELECT current_setting('transaction_isolation')")()
         assert rows == [("read committed",)]
 
@@ -210,32 +210,39 @@ def test_a_roles_settings_do_not_matter(alter: Alter, make_app: Make, setting: s
     use(make_app())
 
 
-def test_a_short_statement_timeout_of_the_role(
-    alter: Alter, make_app: Make, connect: Connect
+def test_a_statement_timeout_of_the_role_is_not_for_our_transactions(
+    alter: Alter, make_app: Make
 ) -> None:
-    """Transactions of ours take the time they need. What is a single statement may be cut short,
-    and says so; nothing is stored then."""
-    alter("statement_timeout = '1ms'")
+    alter("statement_timeout = '5ms'")
     app = make_app()
-    job = new(key="k", arguments='"' + "x" * 100_000 + '"')
-    assert len(app.run(app.store.enqueue([job, *[new() for _ in range(500)]]))) == 501
-    try:
-        app.run(app.store.enqueue([new() for _ in range(1000)]))
-    except StoreUnavailable as error:
-        assert "statement timeout" in str(error)
-        assert "raise the role's statement_timeout" in str(error)
-    stored = connect(autocommit=False).execute("SELECT count(*) FROM windlass_job").fetchone()
-    assert stored in ((501,), (1501,))
+
+    def steps() -> Steps[None]:
+        yield Query("slow", "SELECT pg_sleep(0.1)")()
+
+    app.run(compose("slow", steps))
+    app.run(compose("slow", steps, reads=True))
+
+
+def test_E3_what_is_cancelled_says_so(app: Windlass) -> None:
+    """As by an administrator, or by the role's statement_timeout where a statement is all."""
+
+    def steps() -> Steps[None]:
+        yield Query("cancel", "SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(1)")()
+
+    with pytest.raises(StoreUnavailable, match=r"slow was cancelled .*statement_timeout") as e:
+        app.run(compose("slow", steps))
+    assert e.value.retry_safe
+    assert app.counts() == {}
 
 
 def test_a_read_only_default_is_respected(alter: Alter, make_app: Make) -> None:
     alter("default_transaction_read_only = on")
     app = make_app()
     assert app.counts() == {}
-    with pytest.raises(ReadOnlyDatabase, match="read-only.* name the primary"):
+    with pytest.raises(ReadOnlyDatabase, match=r"read-only.* name the primary"):
         app.run(app.store.enqueue([new()]))
     with pytest.raises(ReadOnlyDatabase, match="read-only"):
-        app.run(app.store.cancel(1))
+        app.pause("default")
 
 
 # ---- servers of one's own

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 TABLE = re.compile(r"\bpublic\.windlass_(\w+)(?: AS (\w+))?")
@@ -29,6 +30,7 @@ INSERT = 4  # of a unique key
 APART = frozenset({"chain", "blocker", "rollup"})
 
 Strength = Mapping[str, int]
+NOTHING: Strength = MappingProxyType({})
 Touched = tuple[str, str | None]  # a row of a table; None stands for all of them
 Marks = Mapping[Touched, str]  # rows with their last lockers, as the server shows them
 
@@ -75,9 +77,9 @@ class Footprint(NamedTuple):
 
     touched: frozenset[Touched] = frozenset()
     seen: frozenset[str] = frozenset()  # tables that it reads, and
-    locks: Strength = {}  # of which it locks rows
+    locks: Strength = NOTHING  # of which it locks rows
     shown: frozenset[str] = frozenset()  # tables whose new rows a commit shows, and
-    freed: Strength = {}  # whose rows it lets go
+    freed: Strength = NOTHING  # whose rows it lets go
 
     def meets(self, other: Footprint) -> bool:
         """Whether the order of two steps could matter."""

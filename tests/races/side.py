@@ -63,7 +63,7 @@ class Side:
         self._sql = sql
         self._style = style
         self.answer: Any = None
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
         self.next: str | None = "begin"
         self.again = 0  # how often it met a deadlock
         self.waited: list[str] = []
@@ -180,7 +180,7 @@ class Side:
             self._statement = step()
         except StopIteration as stop:
             self.answer, self.next = stop.value, "commit"
-        except (WindlassError, psycopg.Error) as error:
+        except Exception as error:
             # A caller who is refused may go on and commit; ours is undone.
             kept = self._style is Style.CALLER and isinstance(error, WindlassError)
             self.error, self.next = error, "commit" if kept else "rollback"

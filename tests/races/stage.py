@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -43,7 +43,9 @@ SELECT json_build_array(
 
 
 class Stage:
-    """A connection that watches."""
+    """A connection that watches the others, whose server processes are `sides`."""
+
+    sides: Sequence[int] = ()
 
     def __init__(self, url: str) -> None:
         self._eye: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True)
@@ -65,8 +67,9 @@ class Stage:
         return {(table, row): mark for table, row, mark in self._rows(MARKS)}
 
     def is_blocked(self, pid: int) -> bool:
-        """Whether this server process waits for a lock."""
-        ((blocked,),) = self._rows(b"SELECT pg_blocking_pids(%s) <> '{}'", pid)
+        """Whether this side waits for a lock of another; the server's own upkeep does not count."""
+        text = b"SELECT pg_blocking_pids(%s) && %s::integer[]"
+        ((blocked,),) = self._rows(text, pid, list(self.sides))
         return bool(blocked)
 
     def end(self) -> str:
@@ -97,10 +100,10 @@ class Stage:
             if rows is not None and table != "mark":
                 fill = SQL("INSERT INTO {} SELECT * FROM json_populate_recordset(NULL::{}, {})")
                 parts.append(fill.format(name, name, Literal(rows)))
-        for name in SEQUENCES:
-            text = SQL("SELECT last_value, is_called FROM {}").format(Identifier(name))
+        for sequence in SEQUENCES:
+            text = SQL("SELECT last_value, is_called FROM {}").format(Identifier(sequence))
             ((last, called),) = self._rows(text.as_bytes(self._eye))
-            parts.append(SQL("SELECT setval({}, {}, {})").format(name, last, called))
+            parts.append(SQL("SELECT setval({}, {}, {})").format(sequence, last, called))
         return self._joined(parts)
 
     def restore(self, saved: bytes) -> None:

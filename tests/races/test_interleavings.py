@@ -23,6 +23,7 @@ from tests.races.interleaver import Interleaver, Meeting, Report
 from tests.races.side import Style
 from windlass import Windlass
 from windlass.model import Policy
+from windlass.postgres.store import PostgresStore
 from windlass.sql import Queries, Query
 from windlass.store import Store
 
@@ -46,20 +47,22 @@ def cases() -> Iterator[tuple[str, Meeting[Any], tuple[Style, ...]]]:
         yield f"claim, cancel {style.value}", m.claim_and_cancel(), (OURS, style)
         yield f"claim, replace {style.value}", m.claim_and_replace(0), (OURS, style)
         yield f"claim, replace later {style.value}", m.claim_and_replace(9), (OURS, style)
-    for ends, policy in product(
-        (("completed", "completed"), ("completed", "failed"), ("failed", "cancelled")), POLICIES
+    for first, second, policy in (
+        ("completed", "completed", Policy.FAIL),
+        *product(["completed"], ["failed"], POLICIES),
+        ("failed", "cancelled", Policy.FAIL),
     ):
-        name = f"finish {ends[0]}, finish {ends[1]}, {policy.name.lower()}"
-        yield name, m.finish_and_finish(*ends, policy), (OURS, OURS)
+        name = f"finish {first}, finish {second}, {policy.name.lower()}"
+        yield name, m.finish_and_finish(first, second, policy), (OURS, OURS)
     for how in ("completed", "failed"):
         yield f"finish {how}, cancel dependent", m.end_and_cancel_dependent(how), (OURS, CALLER)
-        for policy, style in product(POLICIES, Style):
+        for policy, style in (*product(POLICIES, [OURS]), (Policy.FAIL, CALLER)):
             name = f"enqueue {style.value} behind, finish {how}, {policy.name.lower()}"
             yield name, m.enqueue_and_end(how, policy), (style, OURS)
     for how, policy in (
         ("completed", Policy.FAIL),
         ("failed", Policy.FAIL),
-        ("cancelled", Policy.RUN),
+        ("failed", Policy.RUN),
     ):
         name = f"enqueue caller behind, {how} caller, {policy.name.lower()}"
         yield name, m.enqueue_and_end(how, policy, outside=True), (CALLER, CALLER)
@@ -67,16 +70,15 @@ def cases() -> Iterator[tuple[str, Meeting[Any], tuple[Style, ...]]]:
         name = f"enqueue {style.value} behind"
         yield f"{name}, continue", m.enqueue_and_continue(), (style, OURS)
         yield f"{name}, continue outside", m.enqueue_and_continue(outside=True), (style, style)
-        yield f"{name}, cascade", m.enqueue_and_cascade(), (style, OURS)
+    yield "enqueue caller behind, cascade", m.enqueue_and_cascade(), (CALLER, OURS)
     for third in (False, True):
         name = f"circle {'through a third' if third else 'of two'}"
         yield f"{name}, finish", m.circle(outside=False, through_third=third), (OURS, OURS)
-        for style in Style:
-            meeting = m.circle(outside=True, through_third=third)
-            yield f"{name}, complete {style.value}", meeting, (style, style)
+        yield f"{name}, complete", m.circle(outside=True, through_third=third), (OURS, CALLER)
+    yield "dedup, dedup, finish, open", c.dedup_and_dedup("open"), (OURS, OURS, OURS)
+    yield "dedup, dedup, finish, any", c.dedup_and_dedup("any"), (OURS, CALLER, OURS)
     for scope, style in product(("open", "any"), Style):
         name = f"{scope} {style.value}"
-        yield f"dedup, dedup, finish, {name}", c.dedup_and_dedup(scope), (style, style, OURS)
         yield f"dedup, dedup, {name}", c.dedup_twice(scope), (style, style)
         yield f"prune, key {name}", c.prune_and_key(scope), (OURS, style)
     yield "keys in two orders", c.keys_in_two_orders(), (OURS, CALLER)
@@ -161,12 +163,42 @@ def test_schedules_that_are_not_run_would_end_in_no_other_way(open_on: Open, nam
     assert all_of_them.findings == []
 
 
-# Locks that are left out: the statement, its lock, a meeting that needs it, and what is found.
+# Locks that are left out: the statement and its lock, a meeting that needs it, what is found.
 PLANTS = {
     "a blocker is not shared": (
         {"chain_states": "FOR SHARE OF c"},
         "enqueue ours behind, finish completed, fail",
         "stuck: ",
+    ),
+    "a chain that ends is not held": (
+        {"hold_chains_now": "FOR NO KEY UPDATE OF c SKIP LOCKED"},
+        "enqueue caller behind, finish completed, fail",
+        "stuck: ",
+    ),
+    "a chain that begins to wait is not held": (
+        {"hold_chains": "FOR NO KEY UPDATE OF c"},
+        "circle of two, complete",
+        "refused: 0",
+    ),
+    "a dependent is not held": (
+        {"hold_blocked": "FOR UPDATE OF l SKIP LOCKED"},
+        "finish completed, finish completed, fail",
+        "wait: ",
+    ),
+    "a job is looked at and then changed": (
+        {"hold_jobs": "FOR UPDATE OF l"},
+        "claim, replace ours",
+        "arguments: ",
+    ),
+    "the chain that has the key is not kept": (
+        {"read_key": "FOR KEY SHARE OF c"},
+        "prune, key any ours",
+        "fault: ",
+    ),
+    "a claim passes over nobody": (
+        {"claim_pending": "FOR UPDATE SKIP LOCKED"},
+        "claim, claim",
+        "wait: ",
     ),
 }
 
@@ -183,10 +215,10 @@ def test_a_lock_that_is_left_out_is_found(open_on: Open, plant: str) -> None:
 
 
 def without(store: Store, changes: dict[str, str]) -> Store:
-    """A store of the same kind whose statements lack these words."""
+    """The store with statements that lack these words."""
     sql = Queries("windlass.postgres", "windlass_", "public")
     for name, words in changes.items():
         text = getattr(sql, name).text
         assert words in text
         sql._queries[name] = Query(name, text.replace(words, ""))
-    return type(store)(sql, None, store.clock)
+    return PostgresStore(sql, None, store.clock)

@@ -12,15 +12,18 @@ Nothing is prepared on the server: a pooler may stand between.
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 import psycopg
 from psycopg import adapt, postgres
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from ..errors import UnsupportedConnection
@@ -35,6 +38,9 @@ T = TypeVar("T")
 COPY_FROM = 200  # rows from which COPY is quicker than one JSON parameter
 
 _encode = msgspec.json.Encoder().encode
+_new_lock = threading.Lock()
+_locks: WeakKeyDictionary[psycopg.Connection[Any], threading.RLock] = WeakKeyDictionary()
+_awaited_locks: WeakKeyDictionary[psycopg.AsyncConnection[Any], asyncio.Lock] = WeakKeyDictionary()
 SAVEPOINT = Query("savepoint", "SAVEPOINT windlass")()
 RELEASE = Query("release", "RELEASE SAVEPOINT windlass")()
 BACK = Query("rollback_to", "ROLLBACK TO SAVEPOINT windlass")()
@@ -107,7 +113,8 @@ def copied(statement: Statement) -> tuple[str, list[str], Iterator[Row]] | None:
 
 def execute(cursor: psycopg.Cursor[Row], statement: Statement, prepare: bool | None) -> list[Row]:
     """Run one statement and read all rows."""
-    if (bulk := copied(statement)) is not None:
+    pipelined = in_pipeline(cursor.connection)
+    if not pipelined and (bulk := copied(statement)) is not None:
         text, types, rows = bulk
         with cursor.copy(text.encode()) as copy:
             copy.set_types(types)
@@ -115,12 +122,14 @@ def execute(cursor: psycopg.Cursor[Row], statement: Statement, prepare: bool | N
                 copy.write_row(row)
         return []
     query = statement.query.format.encode()
-    cursor.execute(query, parameters(statement), prepare=prepare)
+    with cursor.connection.pipeline() if pipelined else nullcontext():  # its end waits for answers
+        cursor.execute(query, parameters(statement), prepare=prepare)
     return answer(statement, cursor.fetchall()) if cursor.description else []
 
 
 async def aexecute(cursor: psycopg.AsyncCursor[Row], statement: Statement) -> list[Row]:
-    if (bulk := copied(statement)) is not None:
+    pipelined = in_pipeline(cursor.connection)
+    if not pipelined and (bulk := copied(statement)) is not None:
         text, types, rows = bulk
         async with cursor.copy(text.encode()) as copy:
             copy.set_types(types)
@@ -128,8 +137,13 @@ async def aexecute(cursor: psycopg.AsyncCursor[Row], statement: Statement) -> li
                 await copy.write_row(row)
         return []
     query = statement.query.format.encode()
-    await cursor.execute(query, parameters(statement), prepare=False)
+    async with cursor.connection.pipeline() if pipelined else nullcontext():
+        await cursor.execute(query, parameters(statement), prepare=False)
     return answer(statement, await cursor.fetchall()) if cursor.description else []
+
+
+def in_pipeline(raw: psycopg.BaseConnection[Any]) -> bool:
+    return raw.pgconn.pipeline_status != PipelineStatus.OFF
 
 
 def in_place(op: Op[T], raw: psycopg.BaseConnection[Any]) -> Op[T]:
@@ -172,7 +186,10 @@ class PsycopgConnection:
         return self.raw.info.transaction_status is not TransactionStatus.IDLE
 
     def run(self, op: Op[T]) -> T:
-        with self._cursor() as cursor:
+        if in_pipeline(self.raw):
+            with self.raw.pipeline():  # what was sent before is answered, so we know where we are
+                pass
+        with _whole(self.raw), self._cursor() as cursor:
             return drive(in_place(op, self.raw), lambda s: execute(cursor, s, False))
 
     async def arun(self, op: Op[T]) -> T:
@@ -210,7 +227,11 @@ class AsyncPsycopgConnection:
         raise must_be_awaited("looking at the schema")
 
     async def arun(self, op: Op[T]) -> T:
-        return await self._drive(in_place(op, self.raw))
+        if in_pipeline(self.raw):
+            async with self.raw.pipeline():
+                pass
+        async with _awaited_whole(self.raw):
+            return await self._drive(in_place(op, self.raw))
 
     async def amigrations(self) -> set[str] | None:
         return await self._drive(look(self._sql, self.raw))
@@ -218,6 +239,17 @@ class AsyncPsycopgConnection:
     async def _drive(self, op: Op[T]) -> T:
         async with PlainAsyncCursor(self.raw, row_factory=tuple_row) as cursor:
             return await adrive(op, lambda statement: aexecute(cursor, statement))
+
+
+def _whole(raw: psycopg.Connection[Any]) -> threading.RLock:
+    """Threads that share a connection do one operation after the other, each of them whole."""
+    with _new_lock:
+        return _locks.setdefault(raw, threading.RLock())
+
+
+def _awaited_whole(raw: psycopg.AsyncConnection[Any]) -> asyncio.Lock:
+    """The same for tasks."""
+    return _awaited_locks.setdefault(raw, asyncio.Lock())
 
 
 def must_be_awaited(what: str) -> UnsupportedConnection:

@@ -40,7 +40,7 @@ GUARD = (
 BUILD = "SET statement_timeout = 0; SET lock_timeout = {}"
 # Operations whose loss in a crash of the server is harmless. A claim is not one: its number would
 # be given out again, and the fence would not hold.
-LOSABLE = frozenset({"renew", "progress", "register", "unregister", "promote", "prune", "unpark"})
+LOSABLE = frozenset({"renew", "progress"})
 ALIVE = {
     "connect_timeout": "10", "keepalives_idle": "15", "keepalives_interval": "5",
     "keepalives_count": "3", "tcp_user_timeout": "20000",

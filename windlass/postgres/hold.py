@@ -53,8 +53,10 @@ class Holding(Store):
 
     def upstream(self, chains: Iterable[int], reopened: bool) -> Steps[set[int]]:
         """Look, share what was found, and look again, until there is nothing new: of several
-        that would close a circle together the last one sees the others."""
-        shared: set[int] = set()
+        that would close a circle together the last one sees the others. Who asks shares the
+        chains he begins with."""
+        chains = list(chains)
+        shared = set(chains)
         while True:
             found = yield from super().upstream(chains, reopened)
             if found <= shared:

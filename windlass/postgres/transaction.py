@@ -20,9 +20,9 @@ from ..sql import Queries, Row, Statement
 
 T = TypeVar("T")
 
-# Plans must not rest on how full the tables were when a statement was prepared, or on guesses before
-# the first ANALYZE: a bitmap of the whole backlog, sorted, for the few rows that an index would give
-# in order. And a statement of a few rows gains nothing from being compiled.
+# Plans must not rest on how full the tables were when a statement was prepared, or on guesses
+# before the first ANALYZE: a bitmap of the whole backlog, sorted, for the few rows that an index
+# would give in order. And a statement of a few rows gains nothing from being compiled.
 SETTINGS = (
     "SET LOCAL statement_timeout = 0; SET LOCAL enable_seqscan = off; "
     "SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"

@@ -37,8 +37,8 @@ class Bulk(Retention):
         return Touched(number, found.cursor)
 
     def _cancelled(self, record: JobRecord, by: str | None) -> Steps[bool]:
-        """Cancel a job; one that has just ended, by the cancelling of another too, or was deleted is
-        passed over."""
+        """Cancel a job; one that has just ended, maybe by the cancelling of another, or was
+        deleted is passed over."""
         try:
             yield from self.cancel(record.id, None, by)
         except (InvalidState, NotFound):
