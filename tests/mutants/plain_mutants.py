@@ -20,9 +20,13 @@ WORKER = "(r.worker IS NULL OR l.worker = (SELECT w.id FROM {worker} AS w WHERE 
 
 # An ending that passes writes the row of whatever attempt runs, not of the one it was told of.
 WHATEVER_RUNS = (
-    Edit("record_attempts", "l.job_id, l.claimed_at", "l.job_id, l.attempt, l.claimed_at"),
-    Edit("record_attempts", "r.job_id, r.attempt, r.outcome", "r.job_id, h.attempt, r.outcome"),
-    Edit("settle_jobs", "SELECT r.*, ", "SELECT r.*, l.attempt AS running, "),
+    *in_each(
+        ("record_attempts", "settle_jobs"),
+        "SELECT l.claimed_at,",
+        "SELECT l.attempt AS running, l.claimed_at,",
+    ),
+    *in_each(("record_attempts", "settle_jobs"), "SELECT r.*, ", "SELECT r.*, l.running, "),
+    Edit("record_attempts", "h.job_id, h.attempt, h.outcome", "h.job_id, h.running, h.outcome"),
     Edit("settle_jobs", "SELECT job_id, attempt, outcome, 1", "SELECT job_id, running, outcome, 1"),
 )  # fmt: skip
 
@@ -148,8 +152,8 @@ ON CONFLICT (job_id, number) DO NOTHING
                 ),
                 Edit(
                     "job_records",
-                    "l.state, l.attempt,",
-                    "l.state, l.attempt + (l.state = 3)::integer,",
+                    "       l.state, l.attempt,",
+                    "       l.state, l.attempt + (l.state = 3)::integer,",
                 ),
                 Edit(
                     "put_back", "SET state = h.state,", "SET state = h.state, attempt = h.attempt,"

@@ -12,7 +12,6 @@ from windlass.postgres.store import PostgresStore
 from windlass.sql import Row
 from windlass.store.finish import Verdict
 from windlass.store.hold import Hold
-from windlass.store.work import Work
 
 INTERLEAVED = "races/test_interleavings.py::test_every_order_of_statements_ends_well[{}]"
 OVERLAPPING = "races/test_overlapping_transactions.py::{}[{{database}}]"
@@ -47,7 +46,7 @@ UPDATE {live} AS l
                       AND (c.state = 0 OR (c.state <> 1 AND j.policy <> RUN)))
 """
 NOT_WAITING = (
-    "claim_pending", "find_due", "find_parked", "find_pending", "hold_blocked", "hold_running",
+    "claim_pending", "find_due", "find_parked", "hold_blocked", "hold_running",
     "hold_workers", "park_jobs", "put_back", "read_mark", "record_attempts", "record_progress",
     "renew_worker", "settle_jobs",
 )  # fmt: skip
@@ -81,8 +80,21 @@ RACING = [
         "A claim looks for pending jobs, and takes for its own what it has seen.",
         "L1",
         [INTERLEAVED.format("claim, claim")],
-        {POSTGRES: [Edit("find_pending", "FOR UPDATE SKIP LOCKED", "")]},
-        {"windlass.postgres.store.PostgresStore.take_pending": Work.take_pending},
+        {
+            POSTGRES: [
+                Edit("claim_pending", "FOR UPDATE SKIP LOCKED", ""),
+                Edit("claim_pending", " AND l.state::integer = 0", ""),
+                Edit("claim_pending", "SELECT x.job_id", "SELECT x.job_id, x.attempt"),
+                Edit(
+                    "claim_pending", "l.job_id, l.priority\n", "l.job_id, l.priority, l.attempt\n"
+                ),
+                Edit(
+                    "claim_pending",
+                    "attempt = l.attempt + 1",
+                    "attempt = (SELECT r.attempt + 1 FROM r WHERE r.job_id = l.job_id)",
+                ),
+            ]
+        },
         sign="given out: [1, 1]",
     ),
     Mutant(
@@ -141,8 +153,8 @@ RACING = [
             POSTGRES: [
                 Edit(
                     "unblock_jobs",
-                    "ORDER BY l.job_id",
-                    "ORDER BY l.job_id * (SELECT 1 - 2 * (nextval('{worker_ids}') % 2))",
+                    "ORDER BY job_id",
+                    "ORDER BY job_id * (SELECT 1 - 2 * (nextval('{worker_ids}') % 2))",
                 )
             ]
         },
@@ -175,8 +187,8 @@ RACING = [
             POSTGRES: [
                 Edit(
                     "settle_jobs",
-                    "l.state::integer = 3\n",
-                    "l.state::integer = 3\n"
+                    "FOR UPDATE SKIP LOCKED) AS l\n",
+                    "FOR UPDATE SKIP LOCKED) AS l\n"
                     " CROSS JOIN LATERAL (SELECT c.id FROM {chain} AS c WHERE c.id = r.chain_id"
                     " FOR NO KEY UPDATE OF c) AS chained"
                     " WHERE NOT EXISTS"
@@ -214,7 +226,7 @@ RACING = [
         "A worker claims while it is being swept: what nobody has run counts as lost.",
         "L3, O11",
         [INTERLEAVED.format("sweep, claim")],
-        {POSTGRES: in_each(("claim_pending", "find_pending"), "FOR KEY SHARE SKIP LOCKED", "")},
+        {POSTGRES: [Edit("claim_pending", "FOR KEY SHARE SKIP LOCKED", "")]},
         sign="workers: 0, not 1",
     ),
 ]

@@ -98,10 +98,11 @@ class Explained:
     def scans(self) -> Iterator[tuple[dict[str, Any], str]]:
         """The nodes that read a big table or its index, with the table's or index's name."""
         for node in self.nodes():
-            name = str(node.get("Relation Name") or node.get("Index Name") or "")
-            name = name.removeprefix(PREFIX)
-            if "Scan" in node["Node Type"] and name.split("_")[0] in BIG_TABLES:
-                yield node, str(node.get("Index Name") or name).removeprefix(PREFIX)
+            table = str(node.get("Relation Name") or node.get("Index Name") or "")
+            table = table.removeprefix(PREFIX)
+            if "Scan" in node["Node Type"] and table.split("_")[0] in BIG_TABLES:
+                if not of_running(node):
+                    yield node, str(node.get("Index Name") or table).removeprefix(PREFIX)
 
     def whole(self) -> list[str]:
         """Tables and indexes that were read from one end on, not searched by a condition."""
@@ -119,10 +120,18 @@ class Explained:
     def sorted(self) -> int:
         """The most rows that were put in order."""
         sorts = [node for node in self.nodes() if "Sort" in node["Node Type"]]
-        return max((seen(child) for node in sorts for child in node["Plans"]), default=0)
+        sources = [child for node in sorts for child in node["Plans"] if not of_running(child)]
+        return max(map(seen, sources), default=0)
 
     def __str__(self) -> str:
         return f"{self.name}: {_text(self.plan)}"
+
+
+def of_running(node: dict[str, Any]) -> bool:
+    """Whether it reads the running jobs: there are as many as all workers have slots."""
+    if node["Node Type"] == "Bitmap Heap Scan":
+        return of_running(node["Plans"][0])
+    return str(node.get("Index Name", "")).endswith("_live_running")
 
 
 def seen(node: dict[str, Any]) -> int:

@@ -13,6 +13,7 @@ import pytest
 from tests import servers
 from tests.kit import claim, completed, new
 from tests.races.together import in_threads
+from tests.sqlite.crew import until
 from windlass import Windlass
 from windlass.errors import StoreError
 from windlass.model import State
@@ -22,10 +23,8 @@ from windlass.task import Task
 Make = Callable[..., Windlass]
 Connect = Callable[..., psycopg.Connection[Any]]
 
-KILL = """
-SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
- WHERE datname = current_database() AND application_name = 'windlass'
-"""
+OURS = " FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'windlass'"
+KILL = f"SELECT count(pg_terminate_backend(pid)) {OURS}"
 ONE_OF_EACH: list[Callable[[Windlass], object]] = [
     lambda app: app.run(app.store.enqueue([new()])),
     lambda app: app.run(app.store.enqueue([new(key="k")])),
@@ -39,7 +38,7 @@ ONE_OF_EACH: list[Callable[[Windlass], object]] = [
 
 def kill(connection: psycopg.Connection[Any]) -> int:
     """End every connection of ours to the database, as an administrator would."""
-    row = connection.execute(KILL).fetchone()
+    row = connection.execute(KILL.encode()).fetchone()
     assert row is not None
     return int(row[0])
 
@@ -51,6 +50,7 @@ def test_P1_a_connection_killed_between_operations_is_not_noticed(
     for operation in ONE_OF_EACH:
         app.counts()
         assert kill(eye) >= 1
+        until(lambda: eye.execute(f"SELECT 1 {OURS}".encode()).fetchone() is None)
         operation(app)
 
 

@@ -97,8 +97,9 @@ def test_settings_of_storage_ship_with_the_tables(database: Database) -> None:
     ],
 )  # fmt: skip
 def test_M5_what_could_be_more_than_a_name_is_refused(what: str, name: object) -> None:
+    settings: dict[str, Any] = {what: name}
     with pytest.raises(InvalidSetting, match=what):
-        Windlass("postgresql:///none", **{what: name})  # type: ignore[arg-type]
+        Windlass("postgresql:///none", **settings)
 
 
 @pytest.mark.parametrize(

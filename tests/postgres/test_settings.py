@@ -67,7 +67,7 @@ def test_both_schemes_are_the_same(url: str, make_app: Make, scheme: str) -> Non
     assert app.task(add).enqueue(1).refresh().state == "pending"
 
 
-@pytest.mark.parametrize("url", ["postgresql://host:port/x", "postgresql:///x?no_such_option=1"])
+@pytest.mark.parametrize("url", ["postgresql://[::1/x", "postgresql:///x?no_such_option=1"])
 def test_a_url_that_is_none_says_what_one_is_like(url: str) -> None:
     with pytest.raises(InvalidSetting, match=r"postgresql://user@host/database"):
         Windlass(url)

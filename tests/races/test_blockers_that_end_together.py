@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.database import Database
-from tests.kit import completed, continued, new, rows
+from tests.kit import completed, continued, failed, new, rows
+from tests.races.crowd import audit
 from tests.races.together import (
     Run,
     finish_all_of,
@@ -18,7 +20,7 @@ from tests.races.together import (
     work_off,
 )
 from windlass import Windlass
-from windlass.model import Claimed, Ending, NewBlocker, NewJob
+from windlass.model import Claimed, Ending, NewBlocker, NewJob, Policy
 
 JOBS = 100
 STEPS = 3  # of a blocker that continues
@@ -139,3 +141,34 @@ def test_B4_a_blocker_that_continues_blocks_until_its_last_job_ends_whoever_look
     assert {run.attempt for run in runs} == {1}
     assert {run.outputs for run in runs if run.task == "dependent"} == {('"walk 1"',)}
     assert rows(database, "SELECT * FROM windlass_live") == []
+
+
+@pytest.mark.parametrize("key", [None, "k"], ids=["", "with a key"])
+@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("end", [completed, failed])
+def test_B2_one_turn_ends_a_chain_and_continues_another_behind_it(
+    url: str,
+    database: Database,
+    end: Callable[[Claimed], Ending],
+    policy: Policy,
+    key: str | None,
+) -> None:
+    """Both are in one worker's hands; a third chain is behind the second."""
+
+    def work(app: Windlass) -> None:
+        app.run(app.store.enqueue([new("first", key=key), new("second")]))
+        first, second = app.run(app.store.claim(1, ["default"], 2))
+        app.run(app.store.enqueue([new("third", after=[second.chain_id], policy=policy)]))
+        following = new("next", after=[first.chain_id], policy=policy)
+        finished = finish_all_of(app, [end(first), continued(second, following)])
+        assert sorted(finished.accepted) == [first.job_id, second.job_id]
+
+    with_app(url, work)
+    audit(database)
+    states = dict(rows(database, "SELECT task, state FROM windlass_jobs"))
+    ended = end is completed
+    if ended or policy is Policy.RUN:
+        expected = ("pending", "blocked")
+    else:
+        expected = ("failed", "failed") if policy is Policy.FAIL else ("blocked", "blocked")
+    assert (states["next"], states["third"]) == expected

@@ -12,10 +12,11 @@ PACKAGES = ("windlass.sqlite", "windlass.postgres")
 
 # What one database needs and the other does not: at the end of its file, and listed here.
 ONLY_IN = {
-    "windlass.sqlite": ["take_writer", "newest_migration"],
+    "windlass.sqlite": ["find_pending", "claim_jobs", "take_writer", "newest_migration"],
     "windlass.postgres": [
-        "hold_running", "still_running", "find_awaited", "settle_jobs", "claim_pending",
-        "enqueue_plain", "hold_chains", "share_chains", "hold_doomed", "hold_keys", "hold_blocked",
+        "claim_pending", "settle_jobs", "enqueue_plain",
+        "hold_running", "still_running", "find_awaited",
+        "hold_chains", "share_chains", "hold_doomed", "hold_keys", "hold_blocked",
         "hold_jobs", "chains_of_jobs", "hold_workers", "is_registered", "notify", "notify_alone",
         "create_schema", "has_schema", "hold_schema", "invalid_indexes",
     ],

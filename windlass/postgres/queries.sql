@@ -13,8 +13,9 @@
 --   * A state of {live} is a literal, so that every plan can use the partial indexes; {state} makes a
 --     statement for each. Where rows are addressed by their ids the test says state::integer, which fits
 --     none of them: before the first ANALYZE the planner would walk all rows of a state instead.
---   * A list of ids is an array, and a sub-select has OFFSET 0, where a join would do: then each is looked
---     up in its index, and nothing the planner believes about the tables makes it read a whole one.
+--   * A list of ids is an array, and a row is looked up by a LATERAL sub-select that locks it or ends in
+--     OFFSET 0, where a join would do: then each is found by its index, and nothing the planner believes
+--     about the tables (100 rows in any JSON, the fill when the statement was prepared) makes it walk one.
 
 -- ---------------------------------------------------------------- write
 
@@ -41,7 +42,9 @@ WITH r AS (
 ), won AS (
     INSERT INTO {key} AS k (task, key, chain_id, created_at)
     SELECT r.task, r.key, r.chain_id, r.now
-      FROM r LEFT JOIN {key} AS o ON o.task = r.task AND o.key = r.key
+      FROM r LEFT JOIN LATERAL (
+           SELECT o.task, o.created_at, o.ended_at
+             FROM {key} AS o WHERE o.task = r.task AND o.key = r.key OFFSET 0) AS o ON true
      WHERE o.task IS NULL OR (o.ended_at IS NOT NULL AND o.created_at <= r.expired)
      ORDER BY r.task COLLATE "C", r.key COLLATE "C"
     ON CONFLICT (task, key) DO UPDATE
@@ -55,9 +58,9 @@ SELECT r.n FROM r JOIN won ON won.chain_id = r.chain_id;
 -- name: read_key
 -- Who has the key; the chain stays until the commit, though it may end.
 SELECT k.chain_id, k.ended_at
-  FROM {key} AS k JOIN {chain} AS c ON c.id = k.chain_id
- WHERE k.task = :task AND k.key = :key
-   FOR KEY SHARE OF c;
+  FROM {key} AS k
+ CROSS JOIN LATERAL (SELECT 1 FROM {chain} AS c WHERE c.id = k.chain_id FOR KEY SHARE) AS c
+ WHERE k.task = :task AND k.key = :key;
 
 -- name: insert_chains
 INSERT INTO {chain} (id, task, created_at, trace)
@@ -119,125 +122,107 @@ UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blocke
 
 -- ---------------------------------------------------------------- worker
 
--- name: find_pending
--- The next jobs in order of claiming. For each queue a range of live_pending, stopped as soon as :room
--- rows are found; never a sort of the backlog. Rows that somebody else is about to claim are passed
--- over. A paused queue is left out. A worker that gives its name must still be registered, and stays so
--- until the commit: what a swept one claims would count as lost.
-WITH me AS MATERIALIZED (
-    SELECT w.id FROM {worker} AS w WHERE w.id = :worker AND w.name = :name FOR KEY SHARE SKIP LOCKED
-), r AS MATERIALIZED (
-    SELECT x.job_id, x.attempt, x.queue, x.priority, x.used, x.lost
-      FROM json_array_elements_text(:queues::json) AS q
-     CROSS JOIN LATERAL (
-           SELECT l.job_id, l.attempt, l.queue, l.priority, l.used, l.lost
-             FROM {live} AS l
-            WHERE l.state = 0 AND l.queue = q.value
-            ORDER BY l.priority DESC, l.job_id
-            LIMIT :room::integer
-              FOR UPDATE SKIP LOCKED) AS x
-     WHERE (:name::text IS NULL OR EXISTS (SELECT 1 FROM me))
-       AND q.value NOT IN (SELECT p.name FROM {queue} AS p)
-     ORDER BY x.priority DESC, x.job_id
-     LIMIT :room::integer
-)
-SELECT r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.task, j.arguments,
-       r.used, r.lost, j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at,
-       :now::bigint
-  FROM r JOIN {job} AS j ON j.id = r.job_id;
-
--- name: claim_jobs
--- pending → running; the attempt number is the fence and only ever grows.
-UPDATE {live} AS l
-   SET state = 3, attempt = r.attempt, claimed_at = r.now, deadline = r.deadline, worker = r.worker,
-       progress = NULL, progress_text = NULL
-  FROM json_to_recordset(:rows::json)
-    AS r(attempt integer, now bigint, deadline bigint, worker bigint, job_id bigint)
- WHERE l.job_id = r.job_id AND l.state::integer = 0;
-
 -- name: record_attempts
 -- The fence of every ending: no row is written unless the job still runs under this attempt number, nor a
 -- second one for an attempt that one turn was told of twice.
-WITH r AS (
+WITH r AS MATERIALIZED (
     SELECT DISTINCT ON (job_id, attempt) *
       FROM json_to_recordset(:rows::json)
         AS r(n integer, outcome smallint, final smallint, worker text, started_at bigint, now bigint,
              output text, error text, continued_by bigint, ended_by text, job_id bigint, attempt integer)
      ORDER BY job_id, attempt, n
 ), held AS MATERIALIZED (
-    SELECT l.job_id, l.claimed_at, l.progress, l.progress_text
-      FROM r JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
-     ORDER BY l.job_id
-       FOR UPDATE OF l SKIP LOCKED
+    SELECT r.*, l.claimed_at, l.progress, l.progress_text
+      FROM r
+     CROSS JOIN LATERAL (
+           SELECT l.claimed_at, l.progress, l.progress_text
+             FROM {live} AS l
+            WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+              FOR UPDATE SKIP LOCKED) AS l
 ), done AS (
     INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
                            progress, progress_text, continued_by, ended_by)
-    SELECT r.job_id, r.attempt, r.outcome, r.final, r.worker, coalesce(r.started_at, h.claimed_at), r.now,
-           r.output, r.error, h.progress, h.progress_text, r.continued_by, r.ended_by
-      FROM r JOIN held AS h ON h.job_id = r.job_id
+    SELECT h.job_id, h.attempt, h.outcome, h.final, h.worker, coalesce(h.started_at, h.claimed_at), h.now,
+           h.output, h.error, h.progress, h.progress_text, h.continued_by, h.ended_by
+      FROM held AS h
     ON CONFLICT (job_id, number) DO NOTHING
     RETURNING job_id
 )
-SELECT r.n FROM r JOIN done ON done.job_id = r.job_id;
+SELECT h.n FROM held AS h JOIN done ON done.job_id = h.job_id;
 
 -- name: record_waiting_end
 -- A job that ends without a run: the next number, no start. Fenced by the state it was seen in.
-WITH r AS (
-    SELECT * FROM json_to_recordset(:rows::json)
-        AS r(n integer, outcome smallint, now bigint, output text, error text, blocker bigint,
-             continued_by bigint, ended_by text, state smallint, job_id bigint)
-), held AS MATERIALIZED (
-    SELECT l.job_id, l.attempt, l.run_at
-      FROM r JOIN {live} AS l ON l.job_id = r.job_id AND l.state = r.state
-     ORDER BY l.job_id
-       FOR UPDATE OF l
+WITH held AS MATERIALIZED (
+    SELECT r.*, l.attempt, l.run_at
+      FROM (SELECT *
+              FROM json_to_recordset(:rows::json)
+                AS r(n integer, outcome smallint, now bigint, output text, error text, blocker bigint,
+                     continued_by bigint, ended_by text, state smallint, job_id bigint)
+             ORDER BY job_id) AS r
+     CROSS JOIN LATERAL (
+           SELECT l.attempt, l.run_at
+             FROM {live} AS l
+            WHERE l.job_id = r.job_id AND l.state = r.state
+              FOR UPDATE) AS l
 ), done AS (
     INSERT INTO {attempt} (job_id, number, outcome, final, started_at, ended_at, output, error, blocker,
                            continued_by, ended_by, run_at)
-    SELECT r.job_id, h.attempt + 1, r.outcome, 1, NULL, r.now, r.output, r.error, r.blocker,
-           r.continued_by, r.ended_by, h.run_at
-      FROM r JOIN held AS h ON h.job_id = r.job_id
+    SELECT h.job_id, h.attempt + 1, h.outcome, 1, NULL, h.now, h.output, h.error, h.blocker,
+           h.continued_by, h.ended_by, h.run_at
+      FROM held AS h
     RETURNING job_id
 )
-SELECT r.n FROM r JOIN done ON done.job_id = r.job_id;
+SELECT h.n FROM held AS h JOIN done ON done.job_id = h.job_id;
 
 -- name: delete_live
 -- The job is no longer open.
+WITH r AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:rows::json) AS r(state smallint, job_id bigint)
+)
 DELETE FROM {live} AS l
- USING json_to_recordset(:rows::json) AS r(state smallint, job_id bigint)
- WHERE l.job_id = r.job_id AND l.state = r.state;
+ USING r
+ WHERE l.job_id = ANY (ARRAY(SELECT r.job_id FROM r)) AND l.job_id = r.job_id AND l.state = r.state;
 
 -- name: put_back
 -- running → pending or scheduled. Fenced; the attempt number stays, so it is never given out again.
 WITH held AS MATERIALIZED (
     SELECT r.*
-      FROM json_to_recordset(:rows::json)
-        AS r(n integer, state smallint, run_at bigint, used integer, lost integer, job_id bigint,
-             attempt integer)
-      JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
-     ORDER BY l.job_id
-       FOR UPDATE OF l SKIP LOCKED
+      FROM (SELECT *
+              FROM json_to_recordset(:rows::json)
+                AS r(n integer, state smallint, run_at bigint, used integer, lost integer, job_id bigint,
+                     attempt integer)
+             ORDER BY job_id) AS r
+     CROSS JOIN LATERAL (
+           SELECT 1
+             FROM {live} AS l
+            WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+              FOR UPDATE SKIP LOCKED) AS l
 )
 UPDATE {live} AS l
    SET state = h.state, run_at = h.run_at, used = h.used, lost = h.lost, claimed_at = NULL,
        deadline = NULL, worker = NULL, progress = NULL, progress_text = NULL
   FROM held AS h
- WHERE l.job_id = h.job_id
+ WHERE l.job_id = ANY (ARRAY(SELECT h.job_id FROM held AS h)) AND l.job_id = h.job_id
 RETURNING h.n;
 
 -- name: park_jobs
 -- running → parked: this worker does not know the task. Fenced.
 WITH held AS MATERIALIZED (
     SELECT r.*
-      FROM json_to_recordset(:rows::json) AS r(n integer, task text, job_id bigint, attempt integer)
-      JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
-     ORDER BY l.job_id
-       FOR UPDATE OF l SKIP LOCKED
+      FROM (SELECT *
+              FROM json_to_recordset(:rows::json)
+                AS r(n integer, task text, job_id bigint, attempt integer)
+             ORDER BY job_id) AS r
+     CROSS JOIN LATERAL (
+           SELECT 1
+             FROM {live} AS l
+            WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+              FOR UPDATE SKIP LOCKED) AS l
 )
 UPDATE {live} AS l
    SET state = 4, parked_task = h.task, claimed_at = NULL, deadline = NULL, worker = NULL
   FROM held AS h
- WHERE l.job_id = h.job_id
+ WHERE l.job_id = ANY (ARRAY(SELECT h.job_id FROM held AS h)) AND l.job_id = h.job_id
 RETURNING h.n;
 
 -- name: find_parked
@@ -253,9 +238,9 @@ SELECT x.queue, x.priority, x.job_id
  LIMIT :limit::integer;
 
 -- name: unpark_jobs
-UPDATE {live} AS l SET state = 0, parked_task = NULL
-  FROM json_to_recordset(:rows::json) AS r(job_id bigint)
- WHERE l.job_id = r.job_id AND l.state::integer = 4;
+UPDATE {live} SET state = 0, parked_task = NULL
+ WHERE job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::json) AS r(job_id bigint)))
+   AND state::integer = 4;
 
 -- name: find_due
 -- Scheduled jobs whose time has come. Rides live_due.
@@ -267,9 +252,9 @@ SELECT queue, priority, job_id
    FOR UPDATE SKIP LOCKED;
 
 -- name: promote_jobs
-UPDATE {live} AS l SET state = 0
-  FROM json_to_recordset(:rows::json) AS r(job_id bigint)
- WHERE l.job_id = r.job_id AND l.state::integer = 1;
+UPDATE {live} SET state = 0
+ WHERE job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::json) AS r(job_id bigint)))
+   AND state::integer = 1;
 
 -- name: next_due
 -- When the next scheduled job is due. Rides live_due.
@@ -277,38 +262,59 @@ SELECT min(run_at) FROM {live} WHERE state = 1;
 
 -- name: record_progress
 -- Fenced like an ending. A row that somebody holds is left alone, but it is still the worker's.
-WITH r AS (
+WITH r AS MATERIALIZED (
     SELECT * FROM json_to_recordset(:rows::json)
         AS r(n integer, progress double precision, text text, job_id bigint, attempt integer)
+     ORDER BY job_id
 ), held AS MATERIALIZED (
-    SELECT r.n, l.job_id
-      FROM r JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
-     ORDER BY l.job_id
-       FOR UPDATE OF l SKIP LOCKED
+    SELECT r.*
+      FROM r
+     CROSS JOIN LATERAL (
+           SELECT 1
+             FROM {live} AS l
+            WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+              FOR UPDATE SKIP LOCKED) AS l
 ), done AS (
-    UPDATE {live} AS l SET progress = r.progress, progress_text = r.text
-      FROM r JOIN held AS h ON h.n = r.n
-     WHERE l.job_id = h.job_id
+    UPDATE {live} AS l SET progress = h.progress, progress_text = h.text
+      FROM held AS h
+     WHERE l.job_id = ANY (ARRAY(SELECT h.job_id FROM held AS h)) AND l.job_id = h.job_id
 )
-SELECT r.n FROM r JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3;
+SELECT r.n
+  FROM r
+ CROSS JOIN LATERAL (
+       SELECT 1
+         FROM {live} AS l
+        WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+       OFFSET 0) AS l;
 
 -- name: end_chains
+-- Whoever ends a chain holds it.
+-- A chain ends once.
+WITH r AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:rows::json) AS r(state smallint, now bigint, id bigint)
+)
 UPDATE {chain} AS c SET state = r.state, bad = r.state <> 1, ended_at = r.now
-  FROM json_to_recordset(:rows::json) AS r(state smallint, now bigint, id bigint)
- WHERE c.id = r.id AND c.state = 0;
+  FROM r
+ WHERE c.id = ANY (ARRAY(SELECT r.id FROM r)) AND c.id = r.id AND c.state = 0;
 
 -- name: end_keys
 -- A key belongs to the task of the chain's first job.
+WITH r AS MATERIALIZED (
+    SELECT r.*, c.task
+      FROM json_to_recordset(:rows::json) AS r(now bigint, chain_id bigint, key text)
+     CROSS JOIN LATERAL (SELECT c.task FROM {chain} AS c WHERE c.id = r.chain_id OFFSET 0) AS c
+)
 UPDATE {key} AS k SET ended_at = r.now
-  FROM (SELECT r.now, r.chain_id, r.key, c.task
-          FROM json_to_recordset(:rows::json) AS r(now bigint, chain_id bigint, key text)
-          JOIN {chain} AS c ON c.id = r.chain_id OFFSET 0) AS r
- WHERE k.task = r.task AND k.key = r.key AND k.chain_id = r.chain_id;
+  FROM r
+ WHERE k.task = ANY (ARRAY(SELECT r.task FROM r)) AND k.key = ANY (ARRAY(SELECT r.key FROM r))
+   AND k.task = r.task AND k.key = r.key AND k.chain_id = r.chain_id;
 
 -- name: find_dependents
 -- Jobs behind these chains, with the key of their live row. Rides the primary keys of blocker and job.
 SELECT b.chain_id, b.job_id, j.chain_id, j.queue, j.priority, j.policy, j.task, j.key, b.name
-  FROM {blocker} AS b JOIN {job} AS j ON j.id = b.job_id
+  FROM {blocker} AS b
+ CROSS JOIN LATERAL (SELECT j.chain_id, j.queue, j.priority, j.policy, j.task, j.key
+                       FROM {job} AS j WHERE j.id = b.job_id OFFSET 0) AS j
  WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)));
 
 -- name: unblock_jobs
@@ -316,16 +322,21 @@ SELECT b.chain_id, b.job_id, j.chain_id, j.queue, j.priority, j.policy, j.task, 
 -- when its time has not come. Never "is any blocker left?". Rows are taken in the order of their ids.
 WITH held AS MATERIALIZED (
     SELECT r.*
-      FROM json_to_recordset(:rows::json) AS r(ended integer, now bigint, job_id bigint)
-      JOIN {live} AS l ON l.job_id = r.job_id AND l.state::integer = 2
-     ORDER BY l.job_id
-       FOR UPDATE OF l
+      FROM (SELECT *
+              FROM json_to_recordset(:rows::json) AS r(ended integer, now bigint, job_id bigint)
+             ORDER BY job_id) AS r
+     CROSS JOIN LATERAL (
+           SELECT 1
+             FROM {live} AS l
+            WHERE l.job_id = r.job_id AND l.state::integer = 2
+              FOR UPDATE) AS l
 )
 UPDATE {live} AS l
    SET open_blockers = l.open_blockers - h.ended,
        state = CASE WHEN l.open_blockers > h.ended THEN 2 WHEN l.run_at > h.now THEN 1 ELSE 0 END
   FROM held AS h
- WHERE l.job_id = h.job_id AND l.state::integer = 2;
+ WHERE l.job_id = ANY (ARRAY(SELECT h.job_id FROM held AS h)) AND l.job_id = h.job_id
+   AND l.state::integer = 2;
 
 -- name: add_rollups
 -- Ended jobs of this minute; one row per writer (slot), so that writers do not meet. Who is no worker
@@ -393,7 +404,9 @@ SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task,
                    SELECT id FROM {worker}
                     WHERE id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:dead::json))))
          LIMIT :limit) AS l
-  JOIN {job} AS j ON j.id = l.job_id
+ CROSS JOIN LATERAL (SELECT j.chain_id, j.position, j.task, j.max_attempts, j.timeout, j.key, j.label,
+                            j.blockers, j.trace, j.created_at
+                       FROM {job} AS j WHERE j.id = l.job_id OFFSET 0) AS j
   LEFT JOIN {worker} AS w ON w.id = l.worker;
 
 -- name: remove_workers
@@ -423,8 +436,8 @@ SELECT id, state, created_at, ended_at FROM {chain} WHERE id > :position ORDER B
 -- failed or was cancelled and could be retried.
 SELECT DISTINCT b.chain_id
   FROM {blocker} AS b
-  JOIN {job} AS j ON j.id = b.job_id
-  JOIN {chain} AS c ON c.id = j.chain_id
+ CROSS JOIN LATERAL (SELECT j.chain_id FROM {job} AS j WHERE j.id = b.job_id OFFSET 0) AS j
+ CROSS JOIN LATERAL (SELECT c.state FROM {chain} AS c WHERE c.id = j.chain_id OFFSET 0) AS c
  WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
    AND c.state <> 1
    AND j.chain_id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)));
@@ -432,7 +445,8 @@ SELECT DISTINCT b.chain_id
 -- name: count_ended_of
 -- The ended jobs of chains about to go, for the roll-up.
 SELECT j.queue, j.task, a.outcome, count(*)
-  FROM {attempt} AS a JOIN {job} AS j ON j.id = a.job_id
+  FROM {attempt} AS a
+ CROSS JOIN LATERAL (SELECT j.queue, j.task FROM {job} AS j WHERE j.id = a.job_id OFFSET 0) AS j
  WHERE a.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)))
    AND a.final = 1
  GROUP BY 1, 2, 3;
@@ -456,21 +470,25 @@ DELETE FROM {blocker} AS b
  WHERE b.job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::json) AS r(job_id bigint)));
 
 -- name: delete_keys
+-- Of chains that go, where they still have theirs.
+-- A key belongs to the task of the chain's first job.
+WITH r AS MATERIALIZED (
+    SELECT r.*, c.task
+      FROM json_to_recordset(:rows::json) AS r(chain_id bigint, key text)
+     CROSS JOIN LATERAL (SELECT c.task FROM {chain} AS c WHERE c.id = r.chain_id OFFSET 0) AS c
+)
 DELETE FROM {key} AS k
- USING (SELECT r.chain_id, r.key, c.task
-          FROM json_to_recordset(:rows::json) AS r(chain_id bigint, key text)
-          JOIN {chain} AS c ON c.id = r.chain_id OFFSET 0) AS r
- WHERE k.task = r.task AND k.key = r.key AND k.chain_id = r.chain_id;
+ USING r
+ WHERE k.task = ANY (ARRAY(SELECT r.task FROM r)) AND k.key = ANY (ARRAY(SELECT r.key FROM r))
+   AND k.task = r.task AND k.key = r.key AND k.chain_id = r.chain_id;
 
 -- name: delete_jobs
-DELETE FROM {job} AS j
- USING json_to_recordset(:rows::json) AS r(id bigint)
- WHERE j.id = r.id;
+DELETE FROM {job}
+ WHERE id = ANY (ARRAY(SELECT r.id FROM json_to_recordset(:rows::json) AS r(id bigint)));
 
 -- name: delete_chains
-DELETE FROM {chain} AS c
- USING json_to_recordset(:rows::json) AS r(id bigint)
- WHERE c.id = r.id;
+DELETE FROM {chain}
+ WHERE id = ANY (ARRAY(SELECT r.id FROM json_to_recordset(:rows::json) AS r(id bigint)));
 
 -- name: fold_rollups
 -- Rows older than :before, made coarser: one per :unit minutes, without slots.
@@ -501,7 +519,9 @@ SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.max
        a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_at, a.output, a.error,
        a.progress, a.progress_text, a.blocker, a.continued_by, a.ended_by, a.run_at
   FROM {job} AS j
-  LEFT JOIN {live} AS l ON l.job_id = j.id
+  LEFT JOIN LATERAL (SELECT l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.claimed_at,
+                            l.progress, l.progress_text, l.worker
+                       FROM {live} AS l WHERE l.job_id = j.id OFFSET 0) AS l ON true
   LEFT JOIN LATERAL (SELECT * FROM {attempt} AS m WHERE m.job_id = j.id
                       ORDER BY m.number DESC LIMIT 1) AS a ON true
   LEFT JOIN {worker} AS w ON w.id = l.worker
@@ -509,7 +529,8 @@ SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.max
 
 -- name: chain_records
 SELECT c.id, c.task, c.state, c.created_at, c.ended_at, c.trace, j.label, j.key
-  FROM {chain} AS c JOIN {job} AS j ON j.id = c.id
+  FROM {chain} AS c
+ CROSS JOIN LATERAL (SELECT j.label, j.key FROM {job} AS j WHERE j.id = c.id OFFSET 0) AS j
  WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:ids::json)));
 
 -- name: chain_tail
@@ -546,11 +567,11 @@ SELECT l.job_id, l.attempt, 0, NULL, w.name, l.claimed_at, NULL, NULL, NULL, l.p
 -- What these jobs wait for, in declared order, with the output or error of each chain's last job.
 SELECT b.job_id, b.position, b.name, b.chain_id, c.state, t.task, a.output, a.error, b.trace
   FROM {blocker} AS b
-  JOIN {chain} AS c ON c.id = b.chain_id
+ CROSS JOIN LATERAL (SELECT c.id, c.state FROM {chain} AS c WHERE c.id = b.chain_id OFFSET 0) AS c
   LEFT JOIN LATERAL (
        SELECT coalesce((SELECT k.id FROM {job} AS k WHERE k.chain_id = c.id AND k.position > 0
                          ORDER BY k.position DESC LIMIT 1), c.id) AS id) AS e ON true
-  LEFT JOIN {job} AS t ON t.id = e.id
+  LEFT JOIN LATERAL (SELECT t.task FROM {job} AS t WHERE t.id = e.id OFFSET 0) AS t ON true
   LEFT JOIN LATERAL (SELECT * FROM {attempt} AS m WHERE m.job_id = e.id
                       ORDER BY m.number DESC LIMIT 1) AS a ON true
  WHERE b.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)))
@@ -643,8 +664,8 @@ SELECT id FROM {job}
 -- name: walk_chain_jobs
 (SELECT id FROM {job} WHERE id = :chain_id AND id {past} :cursor)
 UNION ALL
-(SELECT id FROM {job}
-  WHERE chain_id = :chain_id AND position > 0 AND id {past} :cursor)
+(SELECT k.id FROM (SELECT id FROM {job} WHERE chain_id = :chain_id AND position > 0 OFFSET 0) AS k
+  WHERE k.id {past} :cursor)
  ORDER BY id {direction} LIMIT :limit;
 
 -- name: walk_chains
@@ -709,7 +730,7 @@ SELECT DISTINCT b.chain_id
 -- Open jobs that wait for these chains and do not belong to them.
 SELECT DISTINCT b.chain_id, b.job_id
   FROM {blocker} AS b
-  JOIN {job} AS j ON j.id = b.job_id
+ CROSS JOIN LATERAL (SELECT j.chain_id FROM {job} AS j WHERE j.id = b.job_id OFFSET 0) AS j
  WHERE EXISTS (SELECT 1 FROM {live} AS l WHERE l.job_id = b.job_id OFFSET 0)
    AND b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
    AND j.chain_id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
@@ -738,60 +759,75 @@ SELECT name, applied_at FROM {migration} ORDER BY name;
 INSERT INTO {migration} (name, applied_at)
 SELECT name, now FROM json_to_recordset(:rows::json) AS r(name text, now bigint);
 
--- ---------------------------------------------------------------- only here: rows that an operation holds
+-- ---------------------------------------------------------------- only here: what is one statement
 
--- name: hold_running
--- What a worker wants to end: its rows in {live} (0) and, where one ends its chain, the chain's row (1).
-WITH r AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(:rows::json) AS r(job_id bigint, attempt integer, chain_id bigint)
-), held AS MATERIALIZED (
-    SELECT l.job_id
-      FROM r JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
-     ORDER BY l.job_id
-       FOR UPDATE OF l SKIP LOCKED
-), chained AS MATERIALIZED (
-    SELECT c.id
-      FROM {chain} AS c
-     WHERE c.id = ANY (ARRAY(SELECT r.chain_id FROM r))
-     ORDER BY c.id
-       FOR NO KEY UPDATE OF c SKIP LOCKED
+-- name: claim_pending
+-- The next jobs in order of claiming: pending → running, and the attempt number, which is the fence, grows.
+-- For each queue a range of live_pending, stopped as soon as :room rows are found; never a sort of the
+-- backlog. Rows that somebody else is about to claim are passed over. A paused queue is left out. A worker
+-- that gives its name must still be registered, and stays so until the commit: what a swept one claims
+-- would count as lost.
+WITH me AS MATERIALIZED (
+    SELECT w.id FROM {worker} AS w WHERE w.id = :worker AND w.name = :name FOR KEY SHARE SKIP LOCKED
+), r AS MATERIALIZED (
+    SELECT x.job_id
+      FROM json_array_elements_text(:queues::json) AS q
+     CROSS JOIN LATERAL (
+           SELECT l.job_id, l.priority
+             FROM {live} AS l
+            WHERE l.state = 0 AND l.queue = q.value
+            ORDER BY l.priority DESC, l.job_id
+            LIMIT :room::integer
+              FOR UPDATE SKIP LOCKED) AS x
+     WHERE (:name::text IS NULL OR EXISTS (SELECT 1 FROM me))
+       AND q.value NOT IN (SELECT p.name FROM {queue} AS p)
+     ORDER BY x.priority DESC, x.job_id
+     LIMIT :room::integer
 )
-SELECT 0, job_id FROM held UNION ALL SELECT 1, id FROM chained;
-
--- name: still_running
--- Which of these attempts are running all the same, though somebody else holds what they need.
-SELECT r.n
-  FROM json_to_recordset(:rows::json) AS r(n integer, job_id bigint, attempt integer)
-  JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3;
-
--- name: find_awaited
--- Which of these chains some job waits or waited for.
-SELECT DISTINCT b.chain_id FROM {blocker} AS b
- WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)));
+UPDATE {live} AS l
+   SET state = 3, attempt = l.attempt + 1, claimed_at = :now, deadline = :now + j.timeout,
+       worker = :worker, progress = NULL, progress_text = NULL
+  FROM {job} AS j
+ WHERE l.job_id = ANY (ARRAY(SELECT r.job_id FROM r)) AND l.state::integer = 0
+   AND j.id = ANY (ARRAY(SELECT r.job_id FROM r)) AND j.id = l.job_id
+RETURNING l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, j.arguments,
+          l.used, l.lost, j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at,
+          l.claimed_at;
 
 -- name: settle_jobs
 -- The whole end of jobs that ran, are over, and end a chain that is held and that nobody waits for:
 -- nearly all. Everything follows from the rows that passed the fence.
 WITH held AS MATERIALIZED (
     SELECT r.*, coalesce(r.started_at, l.claimed_at) AS began, l.progress, l.progress_text
-      FROM json_to_recordset(:rows::json)
-        AS r(job_id bigint, attempt integer, chain_id bigint, chain_state smallint, outcome smallint,
-             worker text, slot bigint, queue text, task text, started_at bigint, now bigint, output text,
-             error text)
-      JOIN {live} AS l ON l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
-     ORDER BY l.job_id
-       FOR UPDATE OF l SKIP LOCKED
+      FROM (SELECT *
+              FROM json_to_recordset(:rows::json)
+                AS r(job_id bigint, attempt integer, chain_id bigint, chain_state smallint,
+                     outcome smallint, worker text, slot bigint, queue text, task text,
+                     started_at bigint, now bigint, output text, error text)
+             ORDER BY job_id) AS r
+     CROSS JOIN LATERAL (
+           SELECT l.claimed_at, l.progress, l.progress_text
+             FROM {live} AS l
+            WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+              FOR UPDATE SKIP LOCKED) AS l
 ), gone AS (
-    DELETE FROM {live} AS l USING held AS h WHERE l.job_id = h.job_id RETURNING h.*
+    DELETE FROM {live} AS l USING held AS h
+     WHERE l.job_id = ANY (ARRAY(SELECT h.job_id FROM held AS h)) AND l.job_id = h.job_id
+    RETURNING h.*
 ), recorded AS (
     INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
                            progress, progress_text)
     SELECT job_id, attempt, outcome, 1, worker, began, now, output, error, progress, progress_text
       FROM gone
-), ended AS (
-    UPDATE {chain} AS c SET state = g.chain_state, bad = g.chain_state <> 1, ended_at = g.now
-      FROM gone AS g
-     WHERE c.id = g.chain_id AND c.state = 0
+), completed AS (
+    UPDATE {chain} SET state = 1, ended_at = (SELECT max(g.now) FROM gone AS g)
+     WHERE id = ANY (ARRAY(SELECT g.chain_id FROM gone AS g WHERE g.chain_state = 1)) AND state = 0
+), failed AS (
+    UPDATE {chain} SET state = 2, bad = true, ended_at = (SELECT max(g.now) FROM gone AS g)
+     WHERE id = ANY (ARRAY(SELECT g.chain_id FROM gone AS g WHERE g.chain_state = 2)) AND state = 0
+), cancelled AS (
+    UPDATE {chain} SET state = 3, bad = true, ended_at = (SELECT max(g.now) FROM gone AS g)
+     WHERE id = ANY (ARRAY(SELECT g.chain_id FROM gone AS g WHERE g.chain_state = 3)) AND state = 0
 ), counted AS (
     INSERT INTO {rollup} AS t (minute, queue, task, outcome, slot, ended, removed, duration,
                                h0, h1, h2, h3, h4, h5, h6, h7)
@@ -815,34 +851,6 @@ WITH held AS MATERIALIZED (
            h6 = t.h6 + excluded.h6, h7 = t.h7 + excluded.h7
 )
 SELECT job_id FROM gone;
-
--- name: claim_pending
--- find_pending and claim_jobs in one.
-WITH me AS MATERIALIZED (
-    SELECT w.id FROM {worker} AS w WHERE w.id = :worker AND w.name = :name FOR KEY SHARE SKIP LOCKED
-), r AS MATERIALIZED (
-    SELECT x.job_id
-      FROM json_array_elements_text(:queues::json) AS q
-     CROSS JOIN LATERAL (
-           SELECT l.job_id, l.priority
-             FROM {live} AS l
-            WHERE l.state = 0 AND l.queue = q.value
-            ORDER BY l.priority DESC, l.job_id
-            LIMIT :room::integer
-              FOR UPDATE SKIP LOCKED) AS x
-     WHERE (:name::text IS NULL OR EXISTS (SELECT 1 FROM me))
-       AND q.value NOT IN (SELECT p.name FROM {queue} AS p)
-     ORDER BY x.priority DESC, x.job_id
-     LIMIT :room::integer
-)
-UPDATE {live} AS l
-   SET state = 3, attempt = l.attempt + 1, claimed_at = :now, deadline = :now + j.timeout,
-       worker = :worker, progress = NULL, progress_text = NULL
-  FROM {job} AS j
- WHERE l.job_id = ANY (ARRAY(SELECT r.job_id FROM r)) AND l.state::integer = 0 AND j.id = l.job_id
-RETURNING l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, j.arguments,
-          l.used, l.lost, j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at,
-          l.claimed_at;
 
 -- name: enqueue_plain
 -- New chains without keys or blockers, from ids to rows in one.
@@ -868,6 +876,44 @@ WITH c AS MATERIALIZED (
 )
 SELECT n, id, now, run_at FROM r;
 
+-- ---------------------------------------------------------------- only here: rows that an operation holds
+
+-- name: hold_running
+-- What a worker wants to end: its rows in {live} (0) and, where one ends its chain, the chain's row (1).
+WITH r AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:rows::json) AS r(job_id bigint, attempt integer, chain_id bigint)
+), held AS MATERIALIZED (
+    SELECT l.job_id
+      FROM (SELECT * FROM r ORDER BY job_id) AS r
+     CROSS JOIN LATERAL (
+           SELECT l.job_id
+             FROM {live} AS l
+            WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+              FOR UPDATE SKIP LOCKED) AS l
+), chained AS MATERIALIZED (
+    SELECT c.id
+      FROM {chain} AS c
+     WHERE c.id = ANY (ARRAY(SELECT r.chain_id FROM r))
+     ORDER BY c.id
+       FOR NO KEY UPDATE OF c SKIP LOCKED
+)
+SELECT 0, job_id FROM held UNION ALL SELECT 1, id FROM chained;
+
+-- name: still_running
+-- Which of these attempts are running all the same, though somebody else holds what they need.
+SELECT r.n
+  FROM json_to_recordset(:rows::json) AS r(n integer, job_id bigint, attempt integer)
+ CROSS JOIN LATERAL (
+       SELECT 1
+         FROM {live} AS l
+        WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+       OFFSET 0) AS l;
+
+-- name: find_awaited
+-- Which of these chains some job waits or waited for.
+SELECT DISTINCT b.chain_id FROM {blocker} AS b
+ WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)));
+
 -- name: hold_chains
 -- Chains that are about to end, to open again, or to wait: nobody begins to wait for them meanwhile.
 SELECT c.id FROM {chain} AS c
@@ -891,19 +937,28 @@ SELECT c.id, c.state, c.created_at, c.ended_at FROM {chain} AS c
 
 -- name: hold_keys
 -- Keys of chains that end or go. Says of each chain that has its key whether the key's row is ours now.
-WITH r AS (
+WITH r AS MATERIALIZED (
     SELECT c.id, c.task, j.key
-      FROM {chain} AS c JOIN {job} AS j ON j.id = c.id
+      FROM {chain} AS c
+     CROSS JOIN LATERAL (SELECT j.key FROM {job} AS j WHERE j.id = c.id OFFSET 0) AS j
      WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
        AND j.key IS NOT NULL
 ), held AS MATERIALIZED (
     SELECT k.chain_id
-      FROM r JOIN {key} AS k ON k.task = r.task AND k.key = r.key AND k.chain_id = r.id
-     ORDER BY k.task, k.key
-       FOR UPDATE OF k {wait}
+      FROM (SELECT * FROM r ORDER BY task, key) AS r
+     CROSS JOIN LATERAL (
+           SELECT k.chain_id
+             FROM {key} AS k
+            WHERE k.task = r.task AND k.key = r.key AND k.chain_id = r.id
+              FOR UPDATE {wait}) AS k
 )
 SELECT k.chain_id, (h.chain_id IS NOT NULL)::integer
-  FROM r JOIN {key} AS k ON k.task = r.task AND k.key = r.key AND k.chain_id = r.id
+  FROM r
+ CROSS JOIN LATERAL (
+       SELECT k.chain_id
+         FROM {key} AS k
+        WHERE k.task = r.task AND k.key = r.key AND k.chain_id = r.id
+       OFFSET 0) AS k
   LEFT JOIN held AS h ON h.chain_id = k.chain_id;
 
 -- name: hold_blocked

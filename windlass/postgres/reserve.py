@@ -74,7 +74,10 @@ class Reserve(Holding):
         if waiting:
             later |= yield from self._reserve_waiting(waiting, verdicts, states, causes, keyed)
         alone = True
+        ending: Causes = {}
         while states:
+            for chain, cause in causes.items():
+                ending.setdefault(chain, set()).update(cause)
             later |= yield from self._busy_keys(keyed, causes)
             behind = yield from self._behind(states)
             if not behind:
@@ -97,6 +100,11 @@ class Reserve(Holding):
             later |= yield from self._busy_chains(failing)
             states = dict.fromkeys(failing, ChainState.FAILED)
             causes = failing
+        for number in waiting:
+            # Not yet stored, so not found behind a chain that another ending of this turn ends.
+            wanted = ending.keys() & _awaited(verdicts[number])
+            if _of(wanted, ending) - later - {number}:
+                later.add(number)
         ready = [verdicts[number] for number in sorted(ours - later)]
         return Reserved(ready, [verdicts[number] for number in sorted(later)], alone)
 
@@ -126,7 +134,7 @@ class Reserve(Holding):
         for number in waiting:
             following = verdicts[number].ending.next
             assert following is not None
-            wanted = {int_of(blocker.chain_id) for blocker in following.blockers}
+            wanted = _awaited(verdicts[number])
             shared: set[int] = set()
             found = wanted
             while found - shared and number not in later:
@@ -165,6 +173,12 @@ class Reserve(Holding):
             return set()
         rows = yield self.sql.hold_keys_now(chains=as_json(listed))
         return _of({int_of(chain) for chain, ours in rows if not ours}, causes)
+
+
+def _awaited(verdict: Verdict) -> set[int]:
+    """The chains that a continuation waits for."""
+    following = verdict.ending.next
+    return {int_of(blocker.chain_id) for blocker in following.blockers} if following else set()
 
 
 def _of(chains: Iterable[int], causes: Mapping[int, set[int]]) -> set[int]:

@@ -27,7 +27,7 @@ from ..model import (
 )
 from ..operation import Op, Steps, compose
 from ..sql import Row, Scalar
-from ..store.base import as_json, int_of
+from ..store.base import as_json, chunks, int_of
 from ..store.enqueue import CHAIN, JOB, LIVE, due_at
 from ..store.finish import Verdict
 from .reserve import Reserve
@@ -37,7 +37,6 @@ SETTLE = (
     "started_at", "now", "output", "error",
 )  # fmt: skip
 COPY_PLAIN = 500  # jobs from which COPY is worth its round trips
-COPY_PART = 10_000  # jobs per COPY
 
 _PENDING, _SCHEDULED = int(Live.PENDING), int(Live.SCHEDULED)
 _NOTHING_YET = (None,) * (len(JobRecord._fields) - 21)  # a new job has no claim and no attempt
@@ -102,8 +101,7 @@ class PostgresStore(Reserve):
         records = [
             _new_record(id, job, now, due_at(job, now)) for id, job in zip(ids, jobs, strict=True)
         ]
-        for start in range(0, len(records), COPY_PART):
-            part = records[start : start + COPY_PART]
+        for part in chunks(records):
             yield self.sql.insert_chains.many(CHAIN, _ReadOff(part, CHAIN_OF))
             yield self.sql.insert_jobs.many(JOB, _ReadOff(part, JOB_OF))
             yield self.sql.insert_live.many(LIVE, _ReadOff(part, LIVE_OF))

@@ -36,10 +36,13 @@ class Transaction:
         self._sql = sql
         self._cursor = cursor
         self._now = 0
+        self._prepare: bool | None = None
         self.woken: set[str] = set()
 
     def begin(self, op: Op[Any], lock_timeout: float, *, losable: bool) -> None:
         kind = "REPEATABLE READ, READ ONLY" if op.reads else "READ COMMITTED"
+        # What people ask is planned anew, for the tables as they are; what workers do is prepared.
+        self._prepare = False if op.reads else None
         commit = "; SET LOCAL synchronous_commit = off" if losable else ""
         self._cursor.execute(
             f"BEGIN ISOLATION LEVEL {kind}; {SETTINGS}{commit}; "
@@ -60,7 +63,7 @@ class Transaction:
             _, queues = statement.params
             self.woken.update(json.loads(str(queues)))
             return []
-        return execute(self._cursor, statement, None)
+        return execute(self._cursor, statement, self._prepare)
 
     def undo(self) -> None:
         raw = self._cursor.connection

@@ -85,30 +85,6 @@ UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blocke
 
 -- ---------------------------------------------------------------- worker
 
--- name: find_pending
--- The next jobs in order of claiming. For each queue a range of the clustered key, stopped as soon as
--- :room rows are found; never a sort of the backlog. A paused queue is left out. A worker that gives its
--- name must still be registered: what a swept one claims would count as lost.
-SELECT r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.task, j.arguments,
-       r.used, r.lost, j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at,
-       :now
-  FROM (SELECT job_id, attempt, queue, priority, used, lost
-          FROM {live}
-         WHERE state = 0
-           AND (:name IS NULL OR EXISTS (SELECT 1 FROM {worker} WHERE id = :worker AND name = :name))
-           AND queue IN (SELECT value FROM json_each(:queues)
-                          WHERE value NOT IN (SELECT name FROM {queue}))
-         ORDER BY priority DESC, job_id
-         LIMIT :room) AS r
- CROSS JOIN {job} AS j NOT INDEXED ON j.id = r.job_id;
-
--- name: claim_jobs
--- pending → running; the attempt number is the fence and only ever grows.
-UPDATE {live}
-   SET state = 3, attempt = :attempt, claimed_at = :now, deadline = :deadline, worker = :worker,
-       progress = NULL, progress_text = NULL
- WHERE state = 0 AND queue = :queue AND priority = :priority AND job_id = :job_id;
-
 -- name: record_attempts
 -- The fence of every ending: no row is written unless the job still runs under this attempt number, nor a
 -- second one for an attempt that one turn was told of twice.
@@ -587,6 +563,32 @@ SELECT name, applied_at FROM {migration} ORDER BY name;
 
 -- name: record_migration
 INSERT INTO {migration} (name, applied_at) VALUES (:name, :now);
+
+-- ---------------------------------------------------------------- only here: claiming in two steps
+
+-- name: find_pending
+-- The next jobs in order of claiming. For each queue a range of the clustered key, stopped as soon as
+-- :room rows are found; never a sort of the backlog. A paused queue is left out. A worker that gives its
+-- name must still be registered: what a swept one claims would count as lost.
+SELECT r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.task, j.arguments,
+       r.used, r.lost, j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at,
+       :now
+  FROM (SELECT job_id, attempt, queue, priority, used, lost
+          FROM {live}
+         WHERE state = 0
+           AND (:name IS NULL OR EXISTS (SELECT 1 FROM {worker} WHERE id = :worker AND name = :name))
+           AND queue IN (SELECT value FROM json_each(:queues)
+                          WHERE value NOT IN (SELECT name FROM {queue}))
+         ORDER BY priority DESC, job_id
+         LIMIT :room) AS r
+ CROSS JOIN {job} AS j NOT INDEXED ON j.id = r.job_id;
+
+-- name: claim_jobs
+-- pending → running; the attempt number is the fence and only ever grows.
+UPDATE {live}
+   SET state = 3, attempt = :attempt, claimed_at = :now, deadline = :deadline, worker = :worker,
+       progress = NULL, progress_text = NULL
+ WHERE state = 0 AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- ---------------------------------------------------------------- only here: on a caller's connection
 
