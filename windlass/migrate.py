@@ -50,7 +50,7 @@ class Migrations:
             names = self.names
             body = read_text(self._package, "schema.sql")
             if self._schema not in ("", "public"):
-                body = f"CREATE SCHEMA IF NOT EXISTS {{schema}};\n\n{body}"
+                body = f'CREATE SCHEMA IF NOT EXISTS "{{schema}}";\n\n{body}'
         else:
             names = tuple(name for name in self.names if name > after)
             body = "\n".join(self._step(name) for name in names)
@@ -194,7 +194,7 @@ class Migrations:
         found = {index for (index,) in (yield sql.invalid_indexes(names=json.dumps(named)))}
         for index in named:
             if index in found:
-                text = f"DROP INDEX CONCURRENTLY IF EXISTS {self._schema}.{index}"
+                text = f'DROP INDEX CONCURRENTLY IF EXISTS "{self._schema}".{index}'
                 yield Query("drop_index", text)()
 
 

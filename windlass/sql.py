@@ -189,7 +189,7 @@ def split_statements(text: str) -> list[str]:
 
 def fill(text: str, prefix: str, schema: str = "") -> str:
     """Put the real names of tables and views in place of `{job}` and its brothers."""
-    place = f"{schema}." if schema else ""
+    place = f'"{schema}".' if schema else ""  # quoted: it may be a word of SQL, such as user
     for name in TABLES + VIEWS + SEQUENCES:
         text = text.replace("{" + name + "}", place + prefix + name)
     return text.replace("{prefix}", prefix).replace("{schema}", schema)

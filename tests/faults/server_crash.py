@@ -166,8 +166,8 @@ def count(result: Crashes, book: Logs) -> None:
 
 
 def play_child(folder: Path, url: str, name: str, seed: str, threads: int, offset: int) -> None:
-    # The pool says on stderr that the server is away; this we know.
-    logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+    # The driver and its pool would say on stderr that the server is away; this we know.
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())
     app = Windlass(url, clock=Clock(offset), connections=threads)
     log = Log(folder / "logs" / f"{name}.jsonl")
     stop = folder / "stop"

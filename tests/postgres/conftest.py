@@ -12,6 +12,7 @@ import pytest
 from tests import database as databases
 from tests import servers
 from tests.database import Database
+from tests.postgres.steps import Steps, know_steps
 from windlass import Windlass
 from windlass.task import Task
 
@@ -71,3 +72,20 @@ def add(number: int) -> int:
 @pytest.fixture
 def task(app: Windlass) -> Task[[int], int]:
     return app.task(add)
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[Steps], None]:
+    return lambda steps: know_steps(steps, monkeypatch.setattr)
+
+
+@pytest.fixture
+def eye(connect: Callable[..., psycopg.Connection[Any]]) -> Callable[..., list[tuple[Any, ...]]]:
+    """Plain SQL beside the library, on a connection that holds nothing."""
+    connection = connect(autocommit=True)
+
+    def look(text: str, *params: Any) -> list[tuple[Any, ...]]:
+        cursor = connection.execute(text.encode(), params or None)
+        return cursor.fetchall() if cursor.description else []
+
+    return look

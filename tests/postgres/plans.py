@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from psycopg.sql import Literal
 
 from bench.seed import FINISHED, PREFIX, TASK, Numbers, queue_names, seed_postgres
 from tests import servers
@@ -180,7 +181,7 @@ def plan_of(cursor: psycopg.Cursor[Any], statement: Statement) -> dict[str, Any]
     values = parameters(statement)
     types = ", ".join(_type(value) for value in values)
     cursor.execute(f"PREPARE x{f'({types})' if types else ''} AS {text}".encode())
-    listed = ", ".join(psycopg.sql.Literal(value).as_string() for value in values)
+    listed = ", ".join(Literal(value).as_string() for value in values)
     cursor.execute(
         "EXPLAIN (ANALYZE, TIMING off, COSTS off, FORMAT json) "
         f"EXECUTE x{f'({listed})' if values else ''}".encode()

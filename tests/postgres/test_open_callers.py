@@ -36,12 +36,12 @@ def app(make_app: Callable[..., Windlass], clock: Clock) -> Windlass:
 class Worker:
     """Holds one job that a caller will touch, and has others to run and to renew."""
 
-    def __init__(self, app: Windlass, clock: Clock) -> None:
+    def __init__(self, app: Windlass, clock: Clock, key: str | None) -> None:
         self.app = app
         self.store = app.store
         self.clock = clock
         self.id = app.run(compose("register", lambda: register(self.store, "w", lease=LEASE)))
-        app.run(self.store.enqueue([new("touched", key=KEY)]))
+        app.run(self.store.enqueue([new("touched", key=key)]))
         (self.held,) = app.run(self.store.claim(self.id, ["default"], 1, "w"))
         self.ran: list[int] = []
 
@@ -80,9 +80,10 @@ class Worker:
         assert (renewed.registered, renewed.postponed, renewed.lost) == (True, False, [])
 
 
-@pytest.fixture
-def worker(app: Windlass, clock: Clock) -> Worker:
-    return Worker(app, clock)
+@pytest.fixture(params=[None, KEY], ids=["plain", "keyed"])
+def worker(app: Windlass, clock: Clock, request: pytest.FixtureRequest) -> Worker:
+    """A plain job is ended by other statements than one with a key."""
+    return Worker(app, clock, request.param)
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,8 @@ class Deed:
     """Whether the end of that one chain has to wait for the caller."""
     wins: bool = False
     """Whether the caller has ended the job himself, if he commits."""
+    by_key: bool = False
+    """Whether it needs a key to be done: without, the caller does not touch the job."""
 
 
 DEEDS = [
@@ -106,6 +109,7 @@ DEEDS = [
         "asks to replace it by its key",
         lambda s, x: s.enqueue([new("touched", key=KEY, on_conflict="replace")]),
         waits=True,
+        by_key=True,
     ),
 ]
 
@@ -118,11 +122,12 @@ def test_P9_a_caller_with_its_hands_on_a_running_job_delays_only_the_end_of_that
     raw = connect()
     app.run(deed.op(app.store, worker.held), raw)
     ending = completed(worker.held)
-    worker.go_on(ending, accepted=not deed.waits)
+    waits = deed.waits and (worker.held.key is not None or not deed.by_key)
+    worker.go_on(ending, accepted=not waits)
     raw.commit() if commits else raw.rollback()
     finished = app.run(app.store.finish([ending], "w", worker.id))
     id = worker.held.job_id
-    if not deed.waits or (deed.wins and commits):
+    if not waits or (deed.wins and commits):
         assert finished.refused == [id]  # it had ended
     else:
         assert finished.accepted == [id]

@@ -41,7 +41,7 @@ REFUSALS = (BlockerError, DuplicateKey, InvalidState, NotFound, StillNeeded)
 
 def meddle(app: Windlass, number: int, *, callers: bool) -> Counter[str]:
     """Count what happened, and on which side somebody was told of a deadlock. Where nobody brings
-    a connection of his own, jobs are also retried, and many at a time are cancelled or retried."""
+    a connection of his own, jobs also have keys and are retried, and many are cancelled at once."""
     chance = random.Random(number)
     store = app.store
     done: Counter[str] = Counter()
@@ -52,12 +52,12 @@ def meddle(app: Windlass, number: int, *, callers: bool) -> Counter[str]:
         return chains
 
     def enqueue() -> Op[Any]:
+        keys = [None] if callers else [None, "k1", "k2"]
         after = some()[: chance.randrange(4)]
-        key = chance.choice([None, None, "k1", "k2"])
         policy = chance.choice(list(Policy))
         batch = [
-            new(after=after, policy=policy, key=key),
-            new("b", key=chance.choice(["k1", "k2"])),
+            new(after=after, policy=policy, key=chance.choice(keys)),
+            new("b", key=chance.choice(keys)),
         ]
         chance.shuffle(batch)
         return store.enqueue(batch)

@@ -231,4 +231,4 @@ def test_M5_a_second_app_beside_the_first_names_nothing_of_it() -> None:
     two = Windlass("postgresql:///x", schema="other", prefix="p_")
     for query in two.store.sql:
         assert not re.search(r"\bpublic\.|windlass_", query.text), query.name
-    assert "other.p_live" in two.store.sql.claim_pending.text
+    assert '"other".p_live' in two.store.sql.claim_pending.text

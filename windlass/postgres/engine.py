@@ -175,9 +175,11 @@ class PostgresEngine:
                     channel=self.channel, queues=as_json(sorted(queues))
                 )
                 execute(cursor, statement, None)
-        except psycopg.Error:  # a hint: whoever misses it looks by itself
+        except BaseException as error:
             with self._mutex:
                 self._sending = False
+            if not isinstance(error, psycopg.Error):  # a hint: whoever misses it looks by itself
+                raise
 
     # ---- connections
 

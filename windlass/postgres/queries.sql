@@ -632,8 +632,16 @@ SELECT id FROM {job}
  WHERE queue = :queue AND task = :task AND id {past} :cursor ORDER BY id {direction} LIMIT :limit;
 
 -- name: walk_live
-SELECT job_id FROM {live}
- WHERE state = {state} AND queue = :queue AND priority = :priority AND job_id {past} :cursor
+-- What runs (3) is in no index by queue, but few: all of it is read, and not the whole table by its key.
+(SELECT job_id FROM {live}
+  WHERE state = {state} AND {state} <> 3 AND queue = :queue AND priority = :priority
+    AND job_id {past} :cursor
+  ORDER BY job_id {direction} LIMIT :limit)
+UNION ALL
+(SELECT job_id
+   FROM (SELECT job_id, queue, priority FROM {live} WHERE state = 3 AND {state} = 3 OFFSET 0) AS l
+  WHERE queue = :queue AND priority = :priority AND job_id {past} :cursor
+  ORDER BY job_id {direction} LIMIT :limit)
  ORDER BY job_id {direction} LIMIT :limit;
 
 -- name: walk_bad
@@ -1008,7 +1016,7 @@ SELECT count(pg_notify(:channel, value)), set_config('synchronous_commit', 'off'
 
 -- name: create_schema
 -- Only asked for when it is missing: even IF NOT EXISTS needs the right to create one.
-CREATE SCHEMA IF NOT EXISTS {schema};
+CREATE SCHEMA IF NOT EXISTS "{schema}";
 
 -- name: has_schema
 SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = '{schema}';

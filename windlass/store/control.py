@@ -265,16 +265,21 @@ class Control(Work):
     def _take_key_back(self, record: JobRecord) -> Steps[None]:
         """A revived chain needs its key: at most one open chain may have it."""
         ((task, created_at),) = yield self.sql.chain_task(id=record.chain_id)
-        ((won,),) = yield self.sql.take_key.counted(
-            TAKE_KEY, [(task, record.key, record.chain_id, created_at, FOREVER)]
-        )
-        if not won:
-            ((holder, _),) = yield self.sql.read_key(task=task, key=record.key)
-            raise DuplicateKey(
-                f"chain {record.chain_id} cannot be retried: open chain {int_of(holder)} "
-                f"has taken its key {record.key!r}",
-                int_of(holder),
+        while True:
+            ((won,),) = yield self.sql.take_key.counted(
+                TAKE_KEY, [(task, record.key, record.chain_id, created_at, FOREVER)]
             )
+            if won:
+                return
+            holder = yield self.sql.read_key(task=task, key=record.key)
+            if holder:
+                break  # else it was deleted this moment: ask again
+        chain = int_of(holder[0][0])
+        raise DuplicateKey(
+            f"chain {record.chain_id} cannot be retried: open chain {chain} "
+            f"has taken its key {record.key!r}",
+            chain,
+        )
 
     def _block_again(self, dependent: JobRecord, blockers: Sequence[BlockerRecord]) -> Steps[None]:
         """A blocker that had ended is open again: whoever does not run just now waits for it again,

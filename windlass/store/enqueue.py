@@ -102,7 +102,8 @@ class Enqueue(Cascade):
         ((tail,),) = yield self.sql.chain_tail(chain_id=chain_id)
         if tail is None:
             return None
-        return (yield from self.records([int_of(tail)]))[0]
+        found = yield from self.records([int_of(tail)])
+        return found[0] if found else None  # it may have been deleted this moment
 
     def records(self, ids: Sequence[int]) -> Steps[list[JobRecord]]:
         """Jobs as they stand, in the order of the ids; unknown ones are left out."""
