@@ -98,12 +98,15 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._links.append(Link(self, client, self._reach()))
 
     def _reach(self) -> socket.socket:
         host, port = self._target
         if not host.startswith("/"):
-            return socket.create_connection((host or "127.0.0.1", port), PATIENCE)
+            server = socket.create_connection((host or "127.0.0.1", port))
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return server
         server = socket.socket(socket.AF_UNIX)
         server.connect(f"{host}/.s.PGSQL.{port}")
         return server

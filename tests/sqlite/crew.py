@@ -12,10 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from windlass import Windlass
 from windlass.operation import Op, Steps, compose
 from windlass.sql import Query
+from windlass.sqlite.engine import SqliteEngine
 
 T = TypeVar("T")
+
 
 ROOT = Path(__file__).resolve().parents[2]
 FAR = 30.0
@@ -52,6 +55,12 @@ for number in range(int(sys.argv[2])):
         os._exit(0)
 os.close(gate[1])
 """
+
+
+def engine_of(app: Windlass) -> SqliteEngine:
+    """The engine behind an app on a file, with what only it has."""
+    assert isinstance(app.engine, SqliteEngine)
+    return app.engine
 
 
 class Other:

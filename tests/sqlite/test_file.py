@@ -13,7 +13,7 @@ import pytest
 
 from tests.kit import rows
 from tests.sqlite.conftest import add
-from tests.sqlite.crew import Held, run
+from tests.sqlite.crew import Held, engine_of, run
 from windlass import Windlass
 from windlass.errors import (
     DatabaseReplaced,
@@ -105,7 +105,7 @@ def test_Q6_what_is_not_a_database_is_refused_and_left_alone(
 
 def limit_pages(app: Windlass, more: int) -> None:
     """Let the file grow by so many pages, as a disk with little space would."""
-    connection = app.engine._writer._connection
+    connection = engine_of(app)._writer._connection
     assert connection is not None
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages + more}").fetchone()

@@ -14,7 +14,7 @@ import pytest
 
 from tests.kit import rows
 from tests.sqlite.conftest import add
-from tests.sqlite.crew import Held, Other, Pause, start, until
+from tests.sqlite.crew import Held, Other, Pause, engine_of, start, until
 from windlass import Job, Windlass
 from windlass.errors import StoreUnavailable, WriterBusy
 from windlass.task import Task
@@ -202,7 +202,7 @@ def test_Q2_waiting_goes_on_when_the_holder_ends_in_time(
     slow = Held(lambda: app.run(pause.op))
     assert pause.inside.wait(30)
     call = Held(lambda: task.enqueue(1))
-    until(lambda: patient.engine._writer._busy)
+    until(lambda: engine_of(patient)._writer._busy)
     pause.go.set()
     assert slow.result() == "went"
     assert call.result().id == 1

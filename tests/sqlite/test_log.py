@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit import new, rows
 from tests.sqlite.conftest import Trace
-from tests.sqlite.crew import Held, Pause
+from tests.sqlite.crew import Held, Pause, engine_of
 from windlass import Windlass
 from windlass.errors import ReadOnlyDatabase
 from windlass.model import State
@@ -52,7 +52,7 @@ def log(database: Path) -> int:
 
 def done(app: Windlass) -> int:
     """How many checkpoints copied all of the log."""
-    return app.engine._writer._checkpoint.done
+    return engine_of(app)._writer._checkpoint.done
 
 
 def enqueue(app: Windlass, times: int) -> None:
@@ -201,7 +201,7 @@ def test_Q9_a_checkpoint_that_cannot_run_fails_no_operation(
 def test_Q9_a_second_connection_that_cannot_be_opened_fails_no_operation(
     short: None, app: Windlass, database: Path
 ) -> None:
-    subject = app.engine._writer
+    subject = engine_of(app)._writer
 
     def refuse() -> sqlite3.Connection:
         raise ReadOnlyDatabase("too many open files")
@@ -210,7 +210,7 @@ def test_Q9_a_second_connection_that_cannot_be_opened_fails_no_operation(
     subject._connect = refuse
     enqueue(app, 100)
     assert done(app) == 0
-    subject._connect = app.engine.connect
+    subject._connect = engine_of(app).connect
     enqueue(app, 1)
     assert done(app) == 1
     assert rows(database, "SELECT count(*) FROM windlass_job") == [(102,)]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.kit import completed, new, register, rows
 from tests.sqlite.conftest import Trace
-from tests.sqlite.crew import Held, Pause, until
+from tests.sqlite.crew import Held, Pause, engine_of, until
 from windlass import Windlass
 from windlass.errors import BlockerError, DiskFull, WriterBusy
 from windlass.model import Enqueued
@@ -49,7 +49,7 @@ class Line:
 
 
 def writer(app: Windlass) -> Writer:
-    return app.engine._writer
+    return engine_of(app)._writer
 
 
 def waiting(app: Windlass) -> list[Any]:

@@ -54,15 +54,12 @@ def recognise_sqlite(raw: object, sql: Queries) -> Connection:
 
 def recognise_postgres(raw: object, sql: Queries) -> Connection:
     """Wrap the caller's connection to a PostgreSQL database, or say what is supported."""
-    import psycopg
+    from .psycopg import wrap
 
-    from .psycopg import AsyncPsycopgConnection, PsycopgConnection
-
-    if isinstance(raw, psycopg.Connection):
-        return PsycopgConnection(raw, sql)
-    if isinstance(raw, psycopg.AsyncConnection):
-        return AsyncPsycopgConnection(raw, sql)
-    raise _unsupported(raw, "PostgreSQL", POSTGRES)
+    connection = wrap(raw, sql)
+    if connection is None:
+        raise _unsupported(raw, "PostgreSQL", POSTGRES)
+    return connection
 
 
 def _unsupported(raw: object, engine: str, supported: str) -> UnsupportedConnection:

@@ -6,6 +6,7 @@ What an operation does depends on where the connection stands:
     idle, the driver would open one      it does, at our first statement; left open for the caller
     idle in autocommit                   BEGIN … COMMIT, a transaction of its own
 
+An operation that met others crosswise (a deadlock) is undone and run again, a few times.
 Row factories, cursor classes, loaders and dumpers of the caller neither disturb us nor are changed.
 Nothing is prepared on the server: a pooler may stand between.
 """
@@ -13,7 +14,9 @@ Nothing is prepared on the server: a pooler may stand between.
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -23,6 +26,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 import psycopg
 from psycopg import adapt, postgres
+from psycopg.errors import DeadlockDetected
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 COPY_FROM = 200  # rows from which COPY is quicker than one JSON parameter
+
+# Seconds to draw from before an operation that met others crosswise is run again.
+PAUSES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.2, 0.2)
 
 _encode = msgspec.json.Encoder().encode
 _new_lock = threading.Lock()
@@ -190,6 +197,11 @@ class PsycopgConnection:
             with self.raw.pipeline():  # what was sent before is answered, so we know where we are
                 pass
         with _whole(self.raw), self._cursor() as cursor:
+            for pause in PAUSES:
+                try:
+                    return drive(in_place(op, self.raw), lambda s: execute(cursor, s, False))
+                except DeadlockDetected:  # all of ours is undone, and its locks are let go
+                    time.sleep(random.uniform(0, pause))
             return drive(in_place(op, self.raw), lambda s: execute(cursor, s, False))
 
     async def arun(self, op: Op[T]) -> T:
@@ -231,6 +243,11 @@ class AsyncPsycopgConnection:
             async with self.raw.pipeline():
                 pass
         async with _awaited_whole(self.raw):
+            for pause in PAUSES:
+                try:
+                    return await self._drive(in_place(op, self.raw))
+                except DeadlockDetected:
+                    await asyncio.sleep(random.uniform(0, pause))
             return await self._drive(in_place(op, self.raw))
 
     async def amigrations(self) -> set[str] | None:
@@ -239,6 +256,15 @@ class AsyncPsycopgConnection:
     async def _drive(self, op: Op[T]) -> T:
         async with PlainAsyncCursor(self.raw, row_factory=tuple_row) as cursor:
             return await adrive(op, lambda statement: aexecute(cursor, statement))
+
+
+def wrap(raw: object, sql: Queries) -> PsycopgConnection | AsyncPsycopgConnection | None:
+    """A caller's connection, if it is one of psycopg's."""
+    if isinstance(raw, psycopg.Connection):
+        return PsycopgConnection(raw, sql)
+    if isinstance(raw, psycopg.AsyncConnection):
+        return AsyncPsycopgConnection(raw, sql)
+    return None
 
 
 def _whole(raw: psycopg.Connection[Any]) -> threading.RLock:
