@@ -107,8 +107,8 @@ class Stage:
         return self._joined(parts)
 
     def restore(self, saved: bytes) -> None:
-        """One round trip, one transaction."""
-        self._cursor.execute(saved)
+        """One round trip, one transaction; whatever a broken schedule has left open is an error."""
+        self._cursor.execute(b"SET lock_timeout = '10s'; " + saved)
 
     def _cleared(self) -> list[Composable]:
         parts: list[Composable] = [

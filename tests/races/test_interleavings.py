@@ -191,7 +191,7 @@ PLANTS = {
         "arguments: ",
     ),
     "the chain that has the key is not kept": (
-        {"read_key": "FOR KEY SHARE OF c"},
+        {"read_key": "FOR KEY SHARE"},
         "prune, key any ours",
         "fault: ",
     ),
