@@ -487,10 +487,10 @@ def test_E14_an_unsupported_object_is_refused_with_what_is_supported(
 ) -> None:
     job = add.enqueue(1, 2)
     text = "supported are: sqlite3.Connection, aiosqlite.Connection"
-    with pytest.raises(UnsupportedConnection, match=f"cannot use builtins.str; {text}"):
+    with pytest.raises(UnsupportedConnection, match=f"cannot use builtins.str with .*; {text}"):
         face(add.using(on=str(database)).enqueue, 1, 2)
     with closing(sqlite3.connect(database)) as connection:
-        with pytest.raises(UnsupportedConnection, match=f"sqlite3.Cursor; {text}"):
+        with pytest.raises(UnsupportedConnection, match=f"sqlite3.Cursor with .*; {text}"):
             face(app.jobs, on=connection.cursor())
     with pytest.raises(UnsupportedConnection, match=text):
         face(job.refresh, on=object())

@@ -271,7 +271,9 @@ def test_options_are_checked_when_made() -> None:
         ({"keep_failed": "week"}, "a retention time is seconds or a timedelta, not str"),
         ({"prefix": "x; DROP TABLE"}, "must be lower-case letters, digits and underscores"),
         ({"prefix": "a_\n"}, "must be lower-case letters, digits and underscores"),
-        ({"url": "postgresql://h/db"}, "PostgreSQL is not supported by this release yet"),
+        ({"schema": "a.b"}, "must be lower-case letters, digits and underscores"),
+        ({"connections": 0}, "connections is a number from 1"),
+        ({"url": "postgresql://h/db?nonsense=1"}, "a URL is postgresql://user@host/database"),
     ],
 )
 def test_settings_of_an_app_that_make_no_sense(settings: dict[str, Any], text: str) -> None:

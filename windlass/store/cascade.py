@@ -113,11 +113,17 @@ class Cascade(Hold):
         return freed
 
     def fail_new(
-        self, doomed: Mapping[int, DependentRecord], failed: Mapping[int, ChainState], now: int
+        self,
+        doomed: Mapping[int, DependentRecord],
+        failed: Mapping[int, ChainState],
+        now: int,
+        *,
+        alone: bool,
     ) -> Steps[int]:
-        """Fail jobs just stored behind chains that had failed before, and what waits for them."""
+        """Fail jobs just stored behind chains that had failed before, and what waits for them;
+        `alone` says that nothing does."""
         ended = yield from self._fail_jobs(doomed, failed, now)
-        return (yield from self.end_chains(ended, now))
+        return (yield from self.end_chains(ended, now, alone=alone))
 
     def _behind(self, chain_ids: Iterable[int]) -> Steps[list[DependentRecord]]:
         """The jobs that wait, or waited, for these chains."""

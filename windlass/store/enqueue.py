@@ -149,7 +149,11 @@ class Enqueue(Cascade):
                 yield self.sql.insert_blockers.many(BLOCKER, chunk)
         yield from self._refuse_circles(placed)
         if doomed:
-            yield from self.fail_new(doomed, failed, now)
+            fresh = {place.id for place in placed if place.position == 0}
+            awaited = {blocker.chain_id for place in placed for blocker in place.blockers}
+            yield from self.fail_new(
+                doomed, failed, now, alone=all(id in fresh - awaited for id in doomed)
+            )
             records = yield from self.records([record.id for record in records])
         yield from self.wake(r.queue for r in records if r.live_state in (_PENDING, _SCHEDULED))
         return records
