@@ -165,9 +165,7 @@ def single(place: Path, durable: bool, number: int, rounds: int) -> str:
     return f"| {level} | {one} | {three} | {ours} | {share(three, ours)} | {share(one, ours)} |"
 
 
-def together(place: Path, number: int, rounds: int) -> str:
-    """The same number of single enqueues at FULL, by one thread and by eight."""
-    app, work = open_app(place / "ours.db", durable=True)
+def alone_and_together(work: Task[[str], None], number: int, rounds: int) -> str:
     alone, many = Timer(number), Timer(number)
 
     def enqueue(times: int) -> None:
@@ -186,8 +184,15 @@ def together(place: Path, number: int, rounds: int) -> str:
     for _ in range(rounds):
         alone(lambda: enqueue(number))
         many(spread)
-    app.close()
     return f"| {alone} | {many} | {share(alone, many)} |"
+
+
+def together(place: Path, number: int, rounds: int) -> str:
+    """The same number of single enqueues at FULL, by one thread and by eight."""
+    app, work = open_app(place / "ours.db", durable=True)
+    row = alone_and_together(work, number, rounds)
+    app.close()
+    return row
 
 
 def main() -> None:

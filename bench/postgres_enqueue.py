@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import psycopg
 
 from bench._server import add_option, quiet_server, run_sql, version
-from bench.bulk_enqueue import TEXT, THREADS, Timer, share
+from bench.bulk_enqueue import TEXT, THREADS, Timer, alone_and_together, share
 from tests.servers import Server
 from windlass import Windlass
 from windlass.postgres.engine import PACKAGE
@@ -133,26 +132,9 @@ def together(server: Server, number: int, rounds: int) -> str:
     """The same number of single enqueues, by one thread and by eight."""
     with server.database() as url:
         app, work = open_app(url)
-        alone, many = Timer(number), Timer(number)
-
-        def enqueue(times: int) -> None:
-            for _ in range(times):
-                work.enqueue(TEXT)
-
-        def spread() -> None:
-            threads = [
-                threading.Thread(target=enqueue, args=(number // THREADS,)) for _ in range(THREADS)
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-
-        for _ in range(rounds):
-            alone(lambda: enqueue(number))
-            many(spread)
+        row = alone_and_together(work, number, rounds)
         app.close()
-        return f"| {alone} | {many} | {share(alone, many)} |"
+        return row
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -51,7 +52,7 @@ class Cost:
     cpu: list[float] = field(default_factory=list)
 
 
-class Lane:
+class Lane(ABC):
     """One database under test: its claimed jobs, and as many new ones as were finished."""
 
     def __init__(self, app: Windlass, queues: int) -> None:
@@ -93,9 +94,9 @@ class Lane:
         self.number += jobs
         self.app.run(self.app.store.enqueue(batch))
 
+    @abstractmethod
     def steps(self, size: int) -> float:
         """How much one turn does, per job, by a count that knows no noise."""
-        raise NotImplementedError
 
 
 class SqliteLane(Lane):

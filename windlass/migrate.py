@@ -27,6 +27,14 @@ COMMAND = "run `windlass migrate` or call app.migrate()"
 _BUILT = re.compile(r"CREATE (?:UNIQUE )?INDEX CONCURRENTLY IF NOT EXISTS (\w+)")
 
 
+def applied_to(sql: Queries) -> Steps[set[str] | None]:
+    """The migrations that a database has; None when it has no tables of ours."""
+    ((tables,),) = yield sql.has_tables()
+    if not tables:
+        return None
+    return {str(name) for name, _ in (yield sql.list_migrations())}
+
+
 class Migrations:
     """The steps of one engine, in order of their names."""
 
@@ -70,7 +78,7 @@ class Migrations:
             sql = store.sql
             if self._schema:
                 yield self.hold(sql)
-            applied = yield from self._applied(sql)
+            applied = yield from applied_to(sql)
             concurrent = None
             if applied is None:
                 missing = list(self.names)
@@ -102,7 +110,7 @@ class Migrations:
         """
 
         def steps() -> Steps[list[str]]:
-            if name in ((yield from self._applied(store.sql)) or ()):
+            if name in ((yield from applied_to(store.sql)) or ()):
                 return []
             yield from self._drop_invalid(store.sql, name)
             try:
@@ -129,7 +137,7 @@ class Migrations:
         """Raise unless the schema is one this release can work with."""
 
         def steps() -> Steps[None]:
-            self.judge((yield from self._applied(sql)))
+            self.judge((yield from applied_to(sql)))
 
         return compose("check_schema", steps, reads=True)
 
@@ -152,12 +160,6 @@ class Migrations:
                 f"the schema is newer than this release of Windlass knows ({', '.join(unknown)}); "
                 "upgrade with `pip install --upgrade windlass`"
             )
-
-    def _applied(self, sql: Queries) -> Steps[set[str] | None]:
-        ((tables,),) = yield sql.has_tables()
-        if not tables:
-            return None
-        return {str(name) for name, _ in (yield sql.list_migrations())}
 
     def _step(self, name: str) -> str:
         return read_text(self._package, "migrations", f"{name}.sql")

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -31,11 +31,9 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from ..errors import UnsupportedConnection
+from ..migrate import applied_to
 from ..operation import Op, adrive, compose, drive, enclose
 from ..sql import Queries, Query, Row, Statement
-
-if TYPE_CHECKING:
-    from ..operation import Steps
 
 T = TypeVar("T")
 
@@ -168,14 +166,7 @@ def in_place(op: Op[T], raw: psycopg.BaseConnection[Any]) -> Op[T]:
 
 def look(sql: Queries, raw: psycopg.BaseConnection[Any]) -> Op[set[str] | None]:
     """Which migrations this connection's database has; leaves no transaction behind."""
-
-    def steps() -> Steps[set[str] | None]:
-        ((tables,),) = yield sql.has_tables()
-        if not tables:
-            return None
-        return {str(name) for name, _ in (yield sql.list_migrations())}
-
-    op = compose("look", steps, reads=True)
+    op = compose("look", lambda: applied_to(sql), reads=True)
     if raw.info.transaction_status is TransactionStatus.IDLE and not raw.autocommit:
         return enclose(op, after=[ROLLBACK], undo=[ROLLBACK])
     return op

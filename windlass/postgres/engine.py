@@ -123,7 +123,7 @@ class PostgresEngine:
                     raise translate(error, op.name, self.place) from error
                 time.sleep(random.uniform(0, 0.002 * 2 ** min(tries, 6)))
             except PoolTimeout as error:
-                raise self._unreachable(error) from error
+                raise self._unreachable() from error
             except psycopg.Error as error:
                 if not is_lost(error) or time.monotonic() > deadline:
                     raise translate(error, op.name, self.place) from error
@@ -205,7 +205,7 @@ class PostgresEngine:
         except psycopg.Error as error:
             raise translate(error, "connect", self.place) from error
 
-    def _unreachable(self, timeout: PoolTimeout) -> StoreUnavailable:
+    def _unreachable(self) -> StoreUnavailable:
         try:
             self.prepare()
         except StoreUnavailable as error:

@@ -9,7 +9,6 @@ that was committed while it took the chain's lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -21,14 +20,13 @@ from ..model import (
     Claimed,
     Enqueued,
     JobRecord,
-    Live,
     NewJob,
     Outcome,
 )
 from ..operation import Op, Steps, compose
 from ..sql import Row, Scalar
 from ..store.base import as_json, chunks, int_of
-from ..store.enqueue import CHAIN, JOB, LIVE, due_at
+from ..store.enqueue import CHAIN, JOB, NOTHING_YET, PENDING, SCHEDULED, due_at, make_record
 from ..store.finish import Verdict
 from .reserve import Reserve
 
@@ -38,9 +36,6 @@ SETTLE = (
 )  # fmt: skip
 COPY_PLAIN = 500  # jobs from which COPY is worth its round trips
 
-_PENDING, _SCHEDULED = int(Live.PENDING), int(Live.SCHEDULED)
-_NOTHING_YET = (None,) * (len(JobRecord._fields) - 21)  # a new job has no claim and no attempt
-_record = partial(tuple.__new__, JobRecord)  # JobRecord._make without its check
 _place = JobRecord._fields.index
 CHAIN_OF = itemgetter(*map(_place, CHAIN))
 JOB_OF = itemgetter(slice(len(JOB)))
@@ -102,9 +97,8 @@ class PostgresStore(Reserve):
             _new_record(id, job, now, due_at(job, now)) for id, job in zip(ids, jobs, strict=True)
         ]
         for part in chunks(records):
-            yield self.sql.insert_chains.many(CHAIN, _ReadOff(part, CHAIN_OF))
-            yield self.sql.insert_jobs.many(JOB, _ReadOff(part, JOB_OF))
-            yield self.sql.insert_live.many(LIVE, _ReadOff(part, LIVE_OF))
+            rows = (_ReadOff(part, read) for read in (CHAIN_OF, JOB_OF, LIVE_OF))
+            yield from self.write_new(*rows)
         yield from self.wake(job.queue for job in jobs)
         return [Enqueued(record, True) for record in records]
 
@@ -146,11 +140,11 @@ class PostgresStore(Reserve):
 
 
 def _new_record(id: Scalar, job: NewJob, now: Scalar, run_at: Scalar) -> JobRecord:
-    state = _SCHEDULED if int_of(run_at) > int_of(now) else _PENDING
-    return _record((
+    state = SCHEDULED if int_of(run_at) > int_of(now) else PENDING
+    return make_record((
         id, id, 0, job.task, job.label, job.queue, job.priority, job.max_attempts, job.timeout,
         None, 0, int(job.policy), job.arguments, job.trace, now, state, 0, 0, 0, 0, run_at,
-        *_NOTHING_YET,
+        *NOTHING_YET,
     ))  # fmt: skip
 
 

@@ -133,7 +133,7 @@ class Enqueue(Cascade):
                 job = place.job
                 waits = _waits(place, states, edges, failed, doomed) if place.blockers else 0
                 run_at = due_at(job, now)
-                state = _BLOCKED if waits else _SCHEDULED if run_at > now else _PENDING
+                state = BLOCKED if waits else SCHEDULED if run_at > now else PENDING
                 if place.position == 0:
                     chains.append((place.id, job.task, now, job.trace))
                 row = (
@@ -143,7 +143,7 @@ class Enqueue(Cascade):
                 )  # fmt: skip
                 jobs.append(row)
                 lives.append((state, job.queue, job.priority, place.id, 0, waits, run_at))
-                records.append(_record((*row, state, 0, 0, 0, waits, run_at, *_NOTHING_YET)))
+                records.append(make_record((*row, state, 0, 0, 0, waits, run_at, *NOTHING_YET)))
             yield from self.write_new(chains, jobs, lives)
             for chunk in chunks(edges):
                 yield self.sql.insert_blockers.many(BLOCKER, chunk)
@@ -155,10 +155,12 @@ class Enqueue(Cascade):
                 doomed, failed, now, alone=all(id in fresh - awaited for id in doomed)
             )
             records = yield from self.records([record.id for record in records])
-        yield from self.wake(r.queue for r in records if r.live_state in (_PENDING, _SCHEDULED))
+        yield from self.wake(r.queue for r in records if r.live_state in (PENDING, SCHEDULED))
         return records
 
-    def write_new(self, chains: list[Row], jobs: list[Row], lives: list[Row]) -> Steps[None]:
+    def write_new(
+        self, chains: Sequence[Row], jobs: Sequence[Row], lives: Sequence[Row]
+    ) -> Steps[None]:
         """The rows of new jobs, and of the chains that begin with them."""
         if chains:
             yield self.sql.insert_chains.many(CHAIN, chains)
@@ -265,9 +267,11 @@ class Enqueue(Cascade):
         )  # fmt: skip
 
 
-_record = partial(tuple.__new__, JobRecord)  # JobRecord._make without its check, for large batches
-_NOTHING_YET = (None,) * (len(JobRecord._fields) - 21)  # a new job has no claim and no attempt
-_PENDING, _SCHEDULED, _BLOCKED = int(Live.PENDING), int(Live.SCHEDULED), int(Live.BLOCKED)
+make_record = partial(
+    tuple.__new__, JobRecord
+)  # JobRecord._make without its check, for large batches
+NOTHING_YET = (None,) * (len(JobRecord._fields) - 21)  # a new job has no claim and no attempt
+PENDING, SCHEDULED, BLOCKED = int(Live.PENDING), int(Live.SCHEDULED), int(Live.BLOCKED)
 
 
 def _waits(
