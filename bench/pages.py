@@ -17,10 +17,11 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from msgspec.structs import replace
 
 from bench.seed import OUTPUT, Numbers, new_job, queue_names, register, seed
 from windlass import Windlass

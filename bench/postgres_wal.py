@@ -14,12 +14,12 @@ import argparse
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import psycopg
+from msgspec.structs import replace
 
 from bench._server import add_option, quiet_server, run_sql, version
 from bench.seed import OUTPUT, Numbers, new_job, queue_names, register, seed_postgres

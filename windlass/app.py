@@ -180,8 +180,8 @@ class Windlass(Face):
                 raise InvalidTask(f"task {job.task} belongs to another app; enqueue it there")
         return jobs
 
-    def _handles(self, answers: list[Enqueued], calls: Sequence[Call[Any]]) -> list[Job[Any]]:
-        return [Job(self, record, created) for record, created in answers[: len(calls)]]
+    def _handles(self, answers: Sequence[Enqueued], calls: Sequence[Call[Any]]) -> list[Job[Any]]:
+        return [Job(self, record, created) for (record, created), _ in zip(answers, calls, strict=False)]
 
     # ---- schema and end
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from .errors import InvalidSetting
@@ -20,7 +21,7 @@ def new_jobs(calls: Sequence[Call[Any]], on: object = None) -> list[NewJob]:
             )
     batch = list(calls)
     if all(call.options.after == () and call.options.on is None for call in batch):
-        return [call.new_job(()) for call in batch]
+        return _alike(batch)
     index: dict[int, int] = {}
     for position, call in enumerate(batch):
         index.setdefault(id(call), position)
@@ -32,6 +33,20 @@ def new_jobs(calls: Sequence[Call[Any]], on: object = None) -> list[NewJob]:
                 index[id(item)] = len(batch)
                 batch.append(item)
     return [call.new_job(_blockers(call, index)) for call in batch]
+
+
+def _alike(calls: Sequence[Call[Any]]) -> list[NewJob]:
+    """Calls without blockers. In a large batch nearly all differ in nothing but arguments."""
+    jobs: list[NewJob] = []
+    task = options = model = None
+    for call in calls:
+        if model is None or call.task is not task or call.options is not options:
+            task, options, model = call.task, call.options, call.new_job(())
+            jobs.append(model)
+        else:
+            jobs.append(job := copy(model))
+            job.arguments = call.arguments
+    return jobs
 
 
 def next_job(following: Next[Any]) -> NewJob:

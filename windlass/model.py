@@ -1,6 +1,6 @@
 """The words of the domain as values: states, outcomes, and the records that cross the store.
 
-Records are plain tuples in the order their statements return them; times are integer
+Records have their fields in the order their statements return them; times are integer
 microseconds and payloads are JSON text. People-friendly conversion happens in `job`.
 """
 
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 
 class State(StrEnum):
@@ -96,8 +98,7 @@ CHAIN_END = {
 }
 
 
-@dataclass(slots=True)
-class NewBlocker:
+class NewBlocker(Struct, gc=False):
     """A chain to wait for: a stored one by id, or a call of the same batch by its index.
 
     Who has a handle says when the chain was created: after a rollback its id may be another's.
@@ -110,9 +111,12 @@ class NewBlocker:
     created_at: int | None = None
 
 
-@dataclass(slots=True)
-class NewJob:
-    """A job to be stored. Durations and times are microseconds."""
+class NewJob(Struct, gc=False):
+    """A job to be stored. Durations and times are microseconds.
+
+    There may be 100,000 of them, so they are hidden from the garbage collector, which would look
+    through them again and again; they cannot be part of a circle.
+    """
 
     task: str
     arguments: str
@@ -200,7 +204,7 @@ class Finished:
     postponed: list[int] = field(default_factory=list)
 
 
-class JobRecord(NamedTuple):
+class JobRecord(Struct, frozen=True, gc=False):
     """A job as it stands, joined from `job`, `live` and its last attempt."""
 
     id: int
@@ -224,24 +228,25 @@ class JobRecord(NamedTuple):
     lost: int | None
     open_blockers: int | None
     run_at: int | None
-    claimed_at: int | None
-    progress: float | None
-    progress_text: str | None
-    worker: str | None
-    last_number: int | None
-    last_outcome: int | None
-    last_final: int | None
-    last_worker: str | None
-    last_started_at: int | None
-    last_ended_at: int | None
-    last_output: str | None
-    last_error: str | None
-    last_progress: float | None
-    last_progress_text: str | None
-    last_blocker: int | None
-    continued_by: int | None
-    ended_by: str | None
-    last_run_at: int | None
+    # What follows a new job does not have: no claim, no attempt.
+    claimed_at: int | None = None
+    progress: float | None = None
+    progress_text: str | None = None
+    worker: str | None = None
+    last_number: int | None = None
+    last_outcome: int | None = None
+    last_final: int | None = None
+    last_worker: str | None = None
+    last_started_at: int | None = None
+    last_ended_at: int | None = None
+    last_output: str | None = None
+    last_error: str | None = None
+    last_progress: float | None = None
+    last_progress_text: str | None = None
+    last_blocker: int | None = None
+    continued_by: int | None = None
+    ended_by: str | None = None
+    last_run_at: int | None = None
 
     @property
     def state(self) -> State:

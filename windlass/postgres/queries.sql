@@ -884,6 +884,18 @@ WITH c AS MATERIALIZED (
 )
 SELECT n, id, now, run_at FROM r;
 
+-- name: start_jobs
+-- New chains of jobs that were stored a moment ago and may start at once: all is in the jobs' own rows.
+WITH r AS MATERIALIZED (
+    SELECT id, task, queue, priority, trace, created_at
+      FROM {job}
+     WHERE id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:ids::json)))
+), chains AS (
+    INSERT INTO {chain} (id, task, created_at, trace) SELECT id, task, created_at, trace FROM r
+)
+INSERT INTO {live} (state, queue, priority, job_id, run_at)
+SELECT 0, queue, priority, id, created_at FROM r;
+
 -- ---------------------------------------------------------------- only here: rows that an operation holds
 
 -- name: hold_running

@@ -9,8 +9,8 @@ that was committed while it took the chain's lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from operator import itemgetter
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from ..model import (
     CHAIN_CODE,
@@ -26,9 +26,11 @@ from ..model import (
 from ..operation import Op, Steps, compose
 from ..sql import Row, Scalar
 from ..store.base import as_json, chunks, int_of
-from ..store.enqueue import CHAIN, JOB, NOTHING_YET, PENDING, SCHEDULED, due_at, make_record
+from ..store.enqueue import CHAIN, JOB, PENDING, SCHEDULED, due_at
 from ..store.finish import Verdict
 from .reserve import Reserve
+
+T = TypeVar("T")
 
 SETTLE = (
     "job_id", "attempt", "chain_id", "chain_state", "outcome", "worker", "slot", "queue", "task",
@@ -36,26 +38,24 @@ SETTLE = (
 )  # fmt: skip
 COPY_PLAIN = 500  # jobs from which COPY is worth its round trips
 
-_place = JobRecord._fields.index
-CHAIN_OF = itemgetter(*map(_place, CHAIN))
-JOB_OF = itemgetter(slice(len(JOB)))
-LIVE_OF = itemgetter(
-    *map(_place, ("live_state", "queue", "priority", "id", "attempt", "open_blockers", "run_at"))
+CHAIN_OF = attrgetter(*CHAIN)
+JOB_OF = attrgetter(*JOB)
+LIVE_OF = attrgetter(
+    "live_state", "queue", "priority", "id", "attempt", "open_blockers", "run_at"
 )
-assert JobRecord._fields[: len(JOB)] == JOB
 
 
-class _ReadOff(Sequence[Row]):
-    """The rows of a table, read off the records of new jobs while they are sent."""
+class _ReadOff(Sequence[T]):
+    """Rows or answers, each read off the record of a new job when it is needed."""
 
-    def __init__(self, records: Sequence[JobRecord], read: Callable[[JobRecord], Row]) -> None:
+    def __init__(self, records: Sequence[JobRecord], read: Callable[[JobRecord], T]) -> None:
         self._records = records
         self._read = read
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[T]:
         return map(self._read, self._records)
 
     def __getitem__(self, index: Any) -> Any:
@@ -65,14 +65,14 @@ class _ReadOff(Sequence[Row]):
 class PostgresStore(Reserve):
     """All operations, for many writers at a time."""
 
-    def enqueue(self, jobs: Sequence[NewJob]) -> Op[list[Enqueued]]:
+    def enqueue(self, jobs: Sequence[NewJob]) -> Op[Sequence[Enqueued]]:
         if not jobs or any(j.key is not None or j.blockers for j in jobs):
             return super().enqueue(jobs)
         if len(jobs) < COPY_PLAIN:
             return compose("enqueue", lambda: self._enqueue_plain(jobs), single=True)
         return compose("enqueue", lambda: self._copy_plain(jobs))
 
-    def _enqueue_plain(self, jobs: Sequence[NewJob]) -> Steps[list[Enqueued]]:
+    def _enqueue_plain(self, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
         given = None if self._own_clock else self.clock()
         records = [
             {
@@ -90,17 +90,25 @@ class PostgresStore(Reserve):
         yield from self.wake(job.queue for job in jobs)
         return answers
 
-    def _copy_plain(self, jobs: Sequence[NewJob]) -> Steps[list[Enqueued]]:
-        """Many at once. All that is made for each job is its record: the rows are read off it."""
+    def _copy_plain(self, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
+        """Many at once. All that is made for each job is its record: the rows are read off it.
+
+        Only the jobs themselves are sent; the database makes the other rows from them, unless
+        there are times that the jobs' rows do not say.
+        """
         now, ids = yield from self.begin(len(jobs))
         records = [
             _new_record(id, job, now, due_at(job, now)) for id, job in zip(ids, jobs, strict=True)
         ]
         for part in chunks(records):
-            rows = (_ReadOff(part, read) for read in (CHAIN_OF, JOB_OF, LIVE_OF))
-            yield from self.write_new(*rows)
-        yield from self.wake(job.queue for job in jobs)
-        return [Enqueued(record, True) for record in records]
+            if any(record.run_at != now for record in part):
+                rows = (_ReadOff(part, read) for read in (CHAIN_OF, JOB_OF, LIVE_OF))
+                yield from self.write_new(*rows)
+            else:
+                yield self.sql.insert_jobs.many(JOB, _ReadOff(part, JOB_OF))
+                yield self.sql.start_jobs(ids=as_json([record.id for record in part]))
+        yield from self.wake({job.queue for job in jobs})
+        return _ReadOff(records, _stored)
 
     def take_pending(
         self, worker: int, queues: Sequence[str], room: int, name: str | None, now: int
@@ -139,13 +147,16 @@ class PostgresStore(Reserve):
         return [plain[chain] for chain in held if plain[chain].ending.held.job_id in gone]
 
 
+def _stored(record: JobRecord) -> Enqueued:
+    return Enqueued(record, True)
+
+
 def _new_record(id: Scalar, job: NewJob, now: Scalar, run_at: Scalar) -> JobRecord:
     state = SCHEDULED if int_of(run_at) > int_of(now) else PENDING
-    return make_record((
+    return JobRecord(
         id, id, 0, job.task, job.label, job.queue, job.priority, job.max_attempts, job.timeout,
         None, 0, int(job.policy), job.arguments, job.trace, now, state, 0, 0, 0, 0, run_at,
-        *NOTHING_YET,
-    ))  # fmt: skip
+    )  # fmt: skip
 
 
 def _settled(verdict: Verdict, worker: str | None, slot: int, now: int) -> Row:

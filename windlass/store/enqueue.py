@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from ..errors import BlockerError, DuplicateKey
 from ..model import (
@@ -48,7 +49,7 @@ class Enqueue(Cascade):
     """Operations that store new jobs."""
 
     @operation()
-    def enqueue(self, jobs: Sequence[NewJob]) -> Steps[list[Enqueued]]:
+    def enqueue(self, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
         """Store jobs, each the first of a chain; answers come in the order given.
 
         All or nothing. A key that is taken gives the chain that has it, or does what on_conflict
@@ -110,7 +111,7 @@ class Enqueue(Cascade):
         found: dict[int, JobRecord] = {}
         for chunk in chunks(ids):
             rows = yield self.sql.job_records(ids=as_json(chunk))
-            found.update((record.id, record) for record in map(JobRecord._make, rows))
+            found.update((record.id, record) for record in (JobRecord(*row) for row in rows))
         return [found[id] for id in ids if id in found]
 
     def insert(self, placed: Sequence[Placed], now: int) -> Steps[list[JobRecord]]:
@@ -143,7 +144,7 @@ class Enqueue(Cascade):
                 )  # fmt: skip
                 jobs.append(row)
                 lives.append((state, job.queue, job.priority, place.id, 0, waits, run_at))
-                records.append(make_record((*row, state, 0, 0, 0, waits, run_at, *NOTHING_YET)))
+                records.append(JobRecord(*row, state, 0, 0, 0, waits, run_at))
             yield from self.write_new(chains, jobs, lives)
             for chunk in chunks(edges):
                 yield self.sql.insert_blockers.many(BLOCKER, chunk)
@@ -267,10 +268,6 @@ class Enqueue(Cascade):
         )  # fmt: skip
 
 
-make_record = partial(
-    tuple.__new__, JobRecord
-)  # JobRecord._make without its check, for large batches
-NOTHING_YET = (None,) * (len(JobRecord._fields) - 21)  # a new job has no claim and no attempt
 PENDING, SCHEDULED, BLOCKED = int(Live.PENDING), int(Live.SCHEDULED), int(Live.BLOCKED)
 
 

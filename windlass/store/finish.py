@@ -12,8 +12,10 @@ released              → pending again, nothing used; an attempt never started 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from ..model import (
     CHAIN_END,
