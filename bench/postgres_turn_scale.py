@@ -32,7 +32,8 @@ from bench.seed import Numbers, seed_postgres
 from bench.turn_scale import SIZES, SMALL, TARGET, Cost, Lane, compare
 from tests.servers import Server
 from windlass import Windlass
-from windlass.connections.psycopg import execute, parameters
+from windlass.connections.postgres import parameters
+from windlass.connections.psycopg import execute
 from windlass.operation import drive
 from windlass.postgres.transaction import SETTINGS
 from windlass.sql import Row, Statement

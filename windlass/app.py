@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -181,7 +182,9 @@ class Windlass(Face):
         return jobs
 
     def _handles(self, answers: Sequence[Enqueued], calls: Sequence[Call[Any]]) -> list[Job[Any]]:
-        return [Job(self, record, created) for (record, created), _ in zip(answers, calls, strict=False)]
+        """Jobs for the calls; what only their `after=` names is stored behind them."""
+        asked = islice(answers, len(calls))
+        return [Job(self, record, created) for record, created in asked]
 
     # ---- schema and end
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -247,6 +247,10 @@ class JobRecord(Struct, frozen=True, gc=False):
     continued_by: int | None = None
     ended_by: str | None = None
     last_run_at: int | None = None
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> JobRecord:
+        return cls(*row)
 
     @property
     def state(self) -> State:

@@ -19,6 +19,7 @@ P = ParamSpec("P")
 
 Steps = Generator[Statement, list[Row], T]
 Execute = Callable[[Statement], list[Row]]
+AwaitedExecute = Callable[[Statement], Awaitable[list[Row]]]
 
 
 class Op(Generic[T]):
@@ -126,7 +127,7 @@ def enclose(
     return Op(op.name, steps, reads=op.reads, durable=op.durable)
 
 
-async def adrive(op: Op[T], execute: Callable[[Statement], Awaitable[list[Row]]]) -> T:
+async def adrive(op: Op[T], execute: AwaitedExecute) -> T:
     """`drive` for drivers that await."""
     steps: Generator[Statement, Any, T] = iter(op)
     try:

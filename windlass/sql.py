@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
+from itertools import count
 
 from .errors import InvalidSetting
 
@@ -28,7 +29,7 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"--[^\n]*")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-_RECORDS = re.compile(r"json_to_recordset\(:rows::json\)\s+AS r\(([^()]*)\)")
+_RECORDS = re.compile(r"json_to_recordset\(:rows::text::json\)\s+AS r\(([^()]*)\)")
 _COPYABLE = re.compile(
     r"INSERT INTO (\S+) \(([^()]*)\)\s+SELECT ([^()]*?)\s+FROM json_to_recordset\("
 )
@@ -37,13 +38,13 @@ _COPYABLE = re.compile(
 class Query:
     """One named statement of an engine, its parameters in order of appearance.
 
-    `qmark` and `format` are the text for drivers that write ? and %s. A statement whose state is
-    a literal has one text for each; calling it with state= chooses.
+    `qmark`, `format` and `dollar` are the text for drivers that write ?, %s and $1. A statement
+    whose state is a literal has one text for each; calling it with state= chooses.
     """
 
     __slots__ = (
-        "_picks", "copy", "format", "name", "names", "order", "qmark", "records", "states", "text",
-        "width",
+        "_picks", "copy", "dollar", "format", "name", "names", "order", "qmark", "records",
+        "states", "text", "width",
     )  # fmt: skip
 
     def __init__(self, name: str, text: str) -> None:
@@ -53,6 +54,8 @@ class Query:
         self.names = frozenset(self.order)
         self.qmark = _PARAMETER.sub("?", text)
         self.format = _PARAMETER.sub("%s", text.replace("%", "%%"))
+        numbers = count(1)
+        self.dollar = _PARAMETER.sub(lambda found: f"${next(numbers)}", text)
         self.width: int | None = None  # columns of the result, learnt by a connection that asks
         types = _record_types(text)
         self.records = frozenset(types)  # columns of the one JSON parameter that holds many rows

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -38,7 +38,7 @@ OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
 def test_E4_answers_come_in_the_order_given(play: Play, store: Store) -> None:
     """Also where storing needs another order: a job may be named by one before it."""
 
-    def store_all() -> Steps[list[Enqueued]]:
+    def store_all() -> Steps[Sequence[Enqueued]]:
         first = new("first", blockers=[NewBlocker(index=2)])
         return (
             yield from store.enqueue(
@@ -336,7 +336,7 @@ def test_E10_a_deduplicated_answer_is_the_chain_as_it_stands(play: Play, store: 
 def test_E10_a_duplicate_in_one_batch_shows_the_job_stored_with_it(
     play: Play, store: Store
 ) -> None:
-    def twice() -> Steps[list[Enqueued]]:
+    def twice() -> Steps[Sequence[Enqueued]]:
         return (yield from store.enqueue([new(key="k", delay=5), new(key="k")]))
 
     first, second = play(twice)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -329,7 +330,7 @@ def unchanged_any(store: Store, chain: int) -> Steps[None]:
 # ---- D4: duplicates inside a batch
 
 
-def seen(answers: list[Enqueued]) -> list[tuple[int, bool, str]]:
+def seen(answers: Sequence[Enqueued]) -> list[tuple[int, bool, str]]:
     return [(a.record.id, a.created, a.record.arguments) for a in answers]
 
 

@@ -24,19 +24,19 @@ WITH held AS MATERIALIZED (
            SELECT coalesce((SELECT k.id FROM {job} AS k
                              WHERE k.chain_id = x.value::bigint AND k.position > 0
                              ORDER BY k.position DESC LIMIT 1), x.value::bigint)
-             FROM json_array_elements_text(:chains::json) AS x)
+             FROM json_array_elements_text(:chains::text::json) AS x)
      ORDER BY l.job_id
        FOR SHARE OF l WAIT
 )
 SELECT COLUMNS
   FROM {chain} AS c
- WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+ WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
    AND (SELECT count(*) FROM held) >= 0
 """
 UNBLOCK_BY_NOT_EXISTS = """
 UPDATE {live} AS l
    SET open_blockers = 0, state = CASE WHEN l.run_at > r.now THEN 1 ELSE 0 END
-  FROM json_to_recordset(:rows::json) AS r(ended integer, now bigint, job_id bigint)
+  FROM json_to_recordset(:rows::text::json) AS r(ended integer, now bigint, job_id bigint)
  WHERE l.job_id = r.job_id AND l.state::integer = 2
    AND NOT EXISTS (SELECT 1
                      FROM {blocker} AS b

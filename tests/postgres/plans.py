@@ -16,7 +16,8 @@ from psycopg.sql import Literal
 
 from bench.seed import FINISHED, PREFIX, TASK, Numbers, queue_names, seed_postgres
 from tests import servers
-from windlass.connections.psycopg import PlainCursor, copied, execute, parameters
+from windlass.connections.postgres import parameters
+from windlass.connections.psycopg import PlainCursor, copied, execute
 from windlass.operation import Op, drive
 from windlass.postgres.transaction import SETTINGS
 from windlass.sql import Row, Statement

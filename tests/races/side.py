@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 
 from tests.races.footprint import Footprint, Held, Marks
-from windlass.connections.psycopg import PlainCursor, execute, in_place
+from windlass.connections.psycopg import PlainCursor, PsycopgConnection, execute
 from windlass.errors import WindlassError
 from windlass.operation import Op
 from windlass.postgres.fault import AGAIN
@@ -153,7 +153,9 @@ class Side:
         self._held = Held()
         self._transaction = Transaction(self._sql, self._cursor)
         self._transaction.begin(self._op, PATIENCE, losable=True)
-        op = self._op if self._style is Style.OURS else in_place(self._op, self.raw)
+        op = self._op
+        if self._style is not Style.OURS:
+            op = PsycopgConnection(self.raw, self._sql).in_place(op)
         self._steps = iter(op)
         self._advance(lambda: next(self._steps))
 

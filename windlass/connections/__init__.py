@@ -2,17 +2,17 @@
 
 Recognised by type without importing what is not installed. A connection executes statements and
 knows what a transaction is on its driver; it never commits, rolls back or closes what it did not
-begin.
+begin. A framework's connection is opened up to the driver's underneath.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from sqlite3 import Connection as StandardConnection
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ..errors import UnsupportedConnection
+from .refusal import unsupported
 from .sqlite3 import Sqlite3Connection
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from ..sql import Queries
 
 T = TypeVar("T")
-
-SQLITE = "sqlite3.Connection, aiosqlite.Connection"
-POSTGRES = "psycopg.Connection, psycopg.AsyncConnection"
 
 
 class Connection(Protocol):
@@ -44,27 +41,48 @@ def recognise_sqlite(raw: object, sql: Queries) -> Connection:
     """Wrap the caller's connection to a SQLite file, or say what is supported."""
     if isinstance(raw, StandardConnection):
         return Sqlite3Connection(raw, sql)
-    aiosqlite = sys.modules.get("aiosqlite")
-    if aiosqlite is not None and isinstance(raw, aiosqlite.Connection):
-        from .aiosqlite import AiosqliteConnection, Raw
+    found: Connection | None = None
+    if "aiosqlite" in sys.modules:
+        from . import aiosqlite
 
-        return AiosqliteConnection(cast(Raw, raw), sql)
-    raise _unsupported(raw, "SQLite", SQLITE)
+        found = aiosqlite.wrap(raw, sql)
+    if found is None:
+        found = _opened_up(raw, lambda inner: recognise_sqlite(inner, sql))
+    if found is None:
+        raise unsupported(raw, "SQLite")
+    return found
 
 
 def recognise_postgres(raw: object, sql: Queries) -> Connection:
     """Wrap the caller's connection to a PostgreSQL database, or say what is supported."""
-    from .psycopg import wrap
+    from . import psycopg
 
-    connection = wrap(raw, sql)
-    if connection is None:
-        raise _unsupported(raw, "PostgreSQL", POSTGRES)
-    return connection
+    found: Connection | None = psycopg.wrap(raw, sql)
+    if found is None and "asyncpg" in sys.modules:
+        from . import asyncpg
+
+        found = asyncpg.wrap(raw, sql)
+    if found is None and "psycopg2" in sys.modules:
+        from . import psycopg2
+
+        found = psycopg2.wrap(raw, sql)
+    if found is None:
+        found = _opened_up(raw, lambda inner: recognise_postgres(inner, sql))
+    if found is None:
+        raise unsupported(raw, "PostgreSQL")
+    return found
 
 
-def _unsupported(raw: object, engine: str, supported: str) -> UnsupportedConnection:
-    kind = type(raw)
-    return UnsupportedConnection(
-        f"on= cannot use {kind.__module__}.{kind.__qualname__} with an app on {engine}; "
-        f"supported are: {supported}"
-    )
+def _opened_up(raw: object, recognise: Callable[[object], Connection]) -> Connection | None:
+    """A framework's connection, to be used through the driver's."""
+    found: Connection | None = None
+    if "sqlalchemy" in sys.modules:
+        from . import sqlalchemy
+
+        found = sqlalchemy.wrap(raw, recognise)
+    if found is None and "django.db" in sys.modules:
+        from . import django
+
+        inner = django.unwrap(raw)
+        found = None if inner is None else recognise(inner)
+    return found

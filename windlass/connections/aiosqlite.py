@@ -10,9 +10,11 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar, cast
 
-from ..errors import UnsupportedConnection
+import aiosqlite
+
 from ..operation import Op
 from ..sql import Queries
+from .refusal import must_be_awaited
 from .sqlite3 import Sqlite3Connection
 
 T = TypeVar("T")
@@ -42,19 +44,20 @@ class AiosqliteConnection:
         return self._raw.in_transaction
 
     def run(self, op: Op[T]) -> T:
-        raise UnsupportedConnection(
-            f"{op.name} on an aiosqlite connection must be awaited: use the method whose name "
-            "begins with a, such as aenqueue"
-        )
+        raise must_be_awaited(op.name, self._raw)
 
     def migrations(self) -> set[str] | None:
-        raise UnsupportedConnection(
-            "an aiosqlite connection must be awaited: use the method whose name begins with a, "
-            "such as aenqueue"
-        )
+        raise must_be_awaited("looking at the schema", self._raw)
 
     async def arun(self, op: Op[T]) -> T:
         return cast(T, await self._raw._execute(self._inner.run, op))
 
     async def amigrations(self) -> set[str] | None:
         return await self._raw._execute(self._inner.migrations)
+
+
+def wrap(raw: object, sql: Queries) -> AiosqliteConnection | None:
+    """A caller's connection, if it is one of aiosqlite's."""
+    if isinstance(raw, aiosqlite.Connection):
+        return AiosqliteConnection(cast(Raw, raw), sql)
+    return None

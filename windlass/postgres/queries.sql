@@ -28,7 +28,7 @@ SELECT nextval('{job_ids}') FROM generate_series(1, :number::integer);
 -- one comes before us and is seen, or after us and sees our edge.
 SELECT c.id, c.state, c.created_at
   FROM {chain} AS c
- WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+ WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
  ORDER BY c.id
    FOR SHARE OF c;
 
@@ -37,7 +37,7 @@ SELECT c.id, c.state, c.created_at
 -- it is older than :expired (no limit for scope "open"). The upsert decides, in the order of the keys; a
 -- key that is plainly taken is not touched, since even a conflict that changes nothing locks its row.
 WITH r AS (
-    SELECT * FROM json_to_recordset(:rows::json)
+    SELECT * FROM json_to_recordset(:rows::text::json)
         AS r(n integer, task text, key text, chain_id bigint, now bigint, expired bigint)
 ), won AS (
     INSERT INTO {key} AS k (task, key, chain_id, created_at)
@@ -65,14 +65,14 @@ SELECT k.chain_id, k.ended_at
 -- name: insert_chains
 INSERT INTO {chain} (id, task, created_at, trace)
 SELECT id, task, created_at, trace
-  FROM json_to_recordset(:rows::json) AS r(id bigint, task text, created_at bigint, trace text);
+  FROM json_to_recordset(:rows::text::json) AS r(id bigint, task text, created_at bigint, trace text);
 
 -- name: insert_jobs
 INSERT INTO {job} (id, chain_id, position, task, label, queue, priority, max_attempts, timeout, key,
                    blockers, policy, arguments, trace, created_at)
 SELECT id, chain_id, position, task, label, queue, priority, max_attempts, timeout, key,
        blockers, policy, arguments, trace, created_at
-  FROM json_to_recordset(:rows::json)
+  FROM json_to_recordset(:rows::text::json)
     AS r(id bigint, chain_id bigint, position integer, task text, label text, queue text, priority integer,
          max_attempts integer, timeout bigint, key text, blockers integer, policy smallint, arguments text,
          trace text, created_at bigint);
@@ -80,14 +80,14 @@ SELECT id, chain_id, position, task, label, queue, priority, max_attempts, timeo
 -- name: insert_live
 INSERT INTO {live} (state, queue, priority, job_id, attempt, open_blockers, run_at)
 SELECT state, queue, priority, job_id, attempt, open_blockers, run_at
-  FROM json_to_recordset(:rows::json)
+  FROM json_to_recordset(:rows::text::json)
     AS r(state smallint, queue text, priority integer, job_id bigint, attempt integer,
          open_blockers integer, run_at bigint);
 
 -- name: insert_blockers
 INSERT INTO {blocker} (chain_id, job_id, position, name, trace)
 SELECT chain_id, job_id, position, name, trace
-  FROM json_to_recordset(:rows::json)
+  FROM json_to_recordset(:rows::text::json)
     AS r(chain_id bigint, job_id bigint, position integer, name text, trace text);
 
 -- name: find_upstream
@@ -95,7 +95,7 @@ SELECT chain_id, job_id, position, name, trace
 -- blocked, or, when a chain is opened again (:reopened), while it may be blocked again; rides job_chain,
 -- the key of live and blocker_job.
 WITH RECURSIVE up(chain_id) AS (
-    SELECT value::bigint FROM json_array_elements_text(:chains::json)
+    SELECT value::bigint FROM json_array_elements_text(:chains::text::json)
     UNION
     SELECT b.chain_id
       FROM up
@@ -127,7 +127,7 @@ UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blocke
 -- second one for an attempt that one turn was told of twice.
 WITH r AS MATERIALIZED (
     SELECT DISTINCT ON (job_id, attempt) *
-      FROM json_to_recordset(:rows::json)
+      FROM json_to_recordset(:rows::text::json)
         AS r(n integer, outcome smallint, final smallint, worker text, started_at bigint, now bigint,
              output text, error text, continued_by bigint, ended_by text, job_id bigint, attempt integer)
      ORDER BY job_id, attempt, n
@@ -155,7 +155,7 @@ SELECT h.n FROM held AS h JOIN done ON done.job_id = h.job_id;
 WITH held AS MATERIALIZED (
     SELECT r.*, l.attempt, l.run_at
       FROM (SELECT *
-              FROM json_to_recordset(:rows::json)
+              FROM json_to_recordset(:rows::text::json)
                 AS r(n integer, outcome smallint, now bigint, output text, error text, blocker bigint,
                      continued_by bigint, ended_by text, state smallint, job_id bigint)
              ORDER BY job_id) AS r
@@ -177,7 +177,7 @@ SELECT h.n FROM held AS h JOIN done ON done.job_id = h.job_id;
 -- name: delete_live
 -- The job is no longer open.
 WITH r AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(:rows::json) AS r(state smallint, job_id bigint)
+    SELECT * FROM json_to_recordset(:rows::text::json) AS r(state smallint, job_id bigint)
 )
 DELETE FROM {live} AS l
  USING r
@@ -188,7 +188,7 @@ DELETE FROM {live} AS l
 WITH held AS MATERIALIZED (
     SELECT r.*
       FROM (SELECT *
-              FROM json_to_recordset(:rows::json)
+              FROM json_to_recordset(:rows::text::json)
                 AS r(n integer, state smallint, run_at bigint, used integer, lost integer, job_id bigint,
                      attempt integer)
              ORDER BY job_id) AS r
@@ -210,7 +210,7 @@ RETURNING h.n;
 WITH held AS MATERIALIZED (
     SELECT r.*
       FROM (SELECT *
-              FROM json_to_recordset(:rows::json)
+              FROM json_to_recordset(:rows::text::json)
                 AS r(n integer, task text, job_id bigint, attempt integer)
              ORDER BY job_id) AS r
      CROSS JOIN LATERAL (
@@ -228,7 +228,7 @@ RETURNING h.n;
 -- name: find_parked
 -- Parked jobs of tasks a worker knows. Rides live_parked.
 SELECT x.queue, x.priority, x.job_id
-  FROM json_array_elements_text(:tasks::json) AS t
+  FROM json_array_elements_text(:tasks::text::json) AS t
  CROSS JOIN LATERAL (
        SELECT l.queue, l.priority, l.job_id
          FROM {live} AS l
@@ -239,7 +239,7 @@ SELECT x.queue, x.priority, x.job_id
 
 -- name: unpark_jobs
 UPDATE {live} SET state = 0, parked_task = NULL
- WHERE job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::json) AS r(job_id bigint)))
+ WHERE job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::text::json) AS r(job_id bigint)))
    AND state::integer = 4;
 
 -- name: find_due
@@ -253,7 +253,7 @@ SELECT queue, priority, job_id
 
 -- name: promote_jobs
 UPDATE {live} SET state = 0
- WHERE job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::json) AS r(job_id bigint)))
+ WHERE job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::text::json) AS r(job_id bigint)))
    AND state::integer = 1;
 
 -- name: next_due
@@ -263,7 +263,7 @@ SELECT min(run_at) FROM {live} WHERE state = 1;
 -- name: record_progress
 -- Fenced like an ending. A row that somebody holds is left alone, but it is still the worker's.
 WITH r AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(:rows::json)
+    SELECT * FROM json_to_recordset(:rows::text::json)
         AS r(n integer, progress double precision, text text, job_id bigint, attempt integer)
      ORDER BY job_id
 ), held AS MATERIALIZED (
@@ -291,7 +291,7 @@ SELECT r.n
 -- Whoever ends a chain holds it.
 -- A chain ends once.
 WITH r AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(:rows::json) AS r(state smallint, now bigint, id bigint)
+    SELECT * FROM json_to_recordset(:rows::text::json) AS r(state smallint, now bigint, id bigint)
 )
 UPDATE {chain} AS c SET state = r.state, bad = r.state <> 1, ended_at = r.now
   FROM r
@@ -301,7 +301,7 @@ UPDATE {chain} AS c SET state = r.state, bad = r.state <> 1, ended_at = r.now
 -- A key belongs to the task of the chain's first job.
 WITH r AS MATERIALIZED (
     SELECT r.*, c.task
-      FROM json_to_recordset(:rows::json) AS r(now bigint, chain_id bigint, key text)
+      FROM json_to_recordset(:rows::text::json) AS r(now bigint, chain_id bigint, key text)
      CROSS JOIN LATERAL (SELECT c.task FROM {chain} AS c WHERE c.id = r.chain_id OFFSET 0) AS c
 )
 UPDATE {key} AS k SET ended_at = r.now
@@ -315,7 +315,7 @@ SELECT b.chain_id, b.job_id, j.chain_id, j.queue, j.priority, j.policy, j.task, 
   FROM {blocker} AS b
  CROSS JOIN LATERAL (SELECT j.chain_id, j.queue, j.priority, j.policy, j.task, j.key
                        FROM {job} AS j WHERE j.id = b.job_id OFFSET 0) AS j
- WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)));
+ WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)));
 
 -- name: unblock_jobs
 -- A job waits for open_blockers chains; each end subtracts its share. At zero it is due, or scheduled
@@ -323,7 +323,7 @@ SELECT b.chain_id, b.job_id, j.chain_id, j.queue, j.priority, j.policy, j.task, 
 WITH held AS MATERIALIZED (
     SELECT r.*
       FROM (SELECT *
-              FROM json_to_recordset(:rows::json) AS r(ended integer, now bigint, job_id bigint)
+              FROM json_to_recordset(:rows::text::json) AS r(ended integer, now bigint, job_id bigint)
              ORDER BY job_id) AS r
      CROSS JOIN LATERAL (
            SELECT 1
@@ -345,7 +345,7 @@ INSERT INTO {rollup} AS t (minute, queue, task, outcome, slot, ended, removed, d
                            h0, h1, h2, h3, h4, h5, h6, h7)
 SELECT minute, queue, task, outcome, CASE slot WHEN 0 THEN -1 - pg_backend_pid() ELSE slot END, ended,
        removed, duration, h0, h1, h2, h3, h4, h5, h6, h7
-  FROM json_to_recordset(:rows::json)
+  FROM json_to_recordset(:rows::text::json)
     AS r(minute bigint, queue text, task text, outcome smallint, slot bigint, ended bigint, removed bigint,
          duration bigint, h0 bigint, h1 bigint, h2 bigint, h3 bigint, h4 bigint, h5 bigint, h6 bigint,
          h7 bigint)
@@ -369,7 +369,7 @@ VALUES (:id, :name, :host, :pid, :birth, :version, :queues, :concurrency, :now, 
 -- One row carries the lease of everything the worker holds. The name fences a reused id.
 WITH held AS MATERIALIZED (
     SELECT r.*
-      FROM json_to_recordset(:rows::json)
+      FROM json_to_recordset(:rows::text::json)
         AS r(n integer, now bigint, lease_until bigint, id bigint, name text)
       JOIN {worker} AS w ON w.id = r.id AND w.name = r.name
        FOR UPDATE OF w SKIP LOCKED
@@ -402,7 +402,7 @@ SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task,
          WHERE state = 3
            AND coalesce(worker, 0) NOT IN (
                    SELECT id FROM {worker}
-                    WHERE id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:dead::json))))
+                    WHERE id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:dead::text::json))))
          LIMIT :limit) AS l
  CROSS JOIN LATERAL (SELECT j.chain_id, j.position, j.task, j.max_attempts, j.timeout, j.key, j.label,
                             j.blockers, j.trace, j.created_at
@@ -412,7 +412,7 @@ SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task,
 -- name: remove_workers
 -- A worker's row goes when nothing runs in its name any more.
 DELETE FROM {worker} AS w
- WHERE w.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:workers::json)))
+ WHERE w.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:workers::text::json)))
    AND NOT EXISTS (SELECT 1 FROM {live} AS l WHERE l.state = 3 AND l.worker = w.id);
 
 -- name: read_mark
@@ -438,43 +438,43 @@ SELECT DISTINCT b.chain_id
   FROM {blocker} AS b
  CROSS JOIN LATERAL (SELECT j.chain_id FROM {job} AS j WHERE j.id = b.job_id OFFSET 0) AS j
  CROSS JOIN LATERAL (SELECT c.state FROM {chain} AS c WHERE c.id = j.chain_id OFFSET 0) AS c
- WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+ WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
    AND c.state <> 1
-   AND j.chain_id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)));
+   AND j.chain_id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)));
 
 -- name: count_ended_of
 -- The ended jobs of chains about to go, for the roll-up.
 SELECT j.queue, j.task, a.outcome, count(*)
   FROM {attempt} AS a
  CROSS JOIN LATERAL (SELECT j.queue, j.task FROM {job} AS j WHERE j.id = a.job_id OFFSET 0) AS j
- WHERE a.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)))
+ WHERE a.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)))
    AND a.final = 1
  GROUP BY 1, 2, 3;
 
 -- name: delete_attempts
 DELETE FROM {attempt} AS a
- WHERE a.job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::json) AS r(job_id bigint)));
+ WHERE a.job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::text::json) AS r(job_id bigint)));
 
 -- name: open_keys
 -- The whole keys of those of these jobs that are open.
 SELECT l.state, l.queue, l.priority, l.job_id
   FROM {live} AS l
- WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)));
+ WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)));
 
 -- name: delete_edges
 DELETE FROM {blocker} AS b
- WHERE b.chain_id = ANY (ARRAY(SELECT r.chain_id FROM json_to_recordset(:rows::json) AS r(chain_id bigint)));
+ WHERE b.chain_id = ANY (ARRAY(SELECT r.chain_id FROM json_to_recordset(:rows::text::json) AS r(chain_id bigint)));
 
 -- name: delete_edges_of_jobs
 DELETE FROM {blocker} AS b
- WHERE b.job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::json) AS r(job_id bigint)));
+ WHERE b.job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::text::json) AS r(job_id bigint)));
 
 -- name: delete_keys
 -- Of chains that go, where they still have theirs.
 -- A key belongs to the task of the chain's first job.
 WITH r AS MATERIALIZED (
     SELECT r.*, c.task
-      FROM json_to_recordset(:rows::json) AS r(chain_id bigint, key text)
+      FROM json_to_recordset(:rows::text::json) AS r(chain_id bigint, key text)
      CROSS JOIN LATERAL (SELECT c.task FROM {chain} AS c WHERE c.id = r.chain_id OFFSET 0) AS c
 )
 DELETE FROM {key} AS k
@@ -484,11 +484,11 @@ DELETE FROM {key} AS k
 
 -- name: delete_jobs
 DELETE FROM {job}
- WHERE id = ANY (ARRAY(SELECT r.id FROM json_to_recordset(:rows::json) AS r(id bigint)));
+ WHERE id = ANY (ARRAY(SELECT r.id FROM json_to_recordset(:rows::text::json) AS r(id bigint)));
 
 -- name: delete_chains
 DELETE FROM {chain}
- WHERE id = ANY (ARRAY(SELECT r.id FROM json_to_recordset(:rows::json) AS r(id bigint)));
+ WHERE id = ANY (ARRAY(SELECT r.id FROM json_to_recordset(:rows::text::json) AS r(id bigint)));
 
 -- name: fold_rollups
 -- Rows older than :before, made coarser: one per :unit minutes, without slots.
@@ -525,13 +525,13 @@ SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.max
   LEFT JOIN LATERAL (SELECT * FROM {attempt} AS m WHERE m.job_id = j.id
                       ORDER BY m.number DESC LIMIT 1) AS a ON true
   LEFT JOIN {worker} AS w ON w.id = l.worker
- WHERE j.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:ids::json)));
+ WHERE j.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:ids::text::json)));
 
 -- name: chain_records
 SELECT c.id, c.task, c.state, c.created_at, c.ended_at, c.trace, j.label, j.key
   FROM {chain} AS c
  CROSS JOIN LATERAL (SELECT j.label, j.key FROM {job} AS j WHERE j.id = c.id OFFSET 0) AS j
- WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:ids::json)));
+ WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:ids::text::json)));
 
 -- name: chain_tail
 -- The last job of a chain: the highest position, or the first job itself.
@@ -543,11 +543,11 @@ SELECT coalesce((SELECT id FROM {job}
 -- All jobs of these chains; the first has the chain's own id.
 SELECT j.id, j.chain_id, j.task, j.key
   FROM {job} AS j
- WHERE j.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+ WHERE j.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
 UNION ALL
 SELECT j.id, j.chain_id, j.task, j.key
   FROM {job} AS j
- WHERE j.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+ WHERE j.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
    AND j.position > 0;
 
 -- name: list_attempts
@@ -574,7 +574,7 @@ SELECT b.job_id, b.position, b.name, b.chain_id, c.state, t.task, a.output, a.er
   LEFT JOIN LATERAL (SELECT t.task FROM {job} AS t WHERE t.id = e.id OFFSET 0) AS t ON true
   LEFT JOIN LATERAL (SELECT * FROM {attempt} AS m WHERE m.job_id = e.id
                       ORDER BY m.number DESC LIMIT 1) AS a ON true
- WHERE b.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)))
+ WHERE b.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)))
  ORDER BY b.job_id, b.position;
 
 -- name: list_workers
@@ -732,7 +732,7 @@ SELECT b.job_id FROM {blocker} AS b WHERE b.chain_id = :chain_id ORDER BY b.job_
 -- Every chain these jobs wait for: what a cascade follows, also from continuations.
 SELECT DISTINCT b.chain_id
   FROM {blocker} AS b
- WHERE b.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)));
+ WHERE b.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)));
 
 -- name: find_waiting_outside
 -- Open jobs that wait for these chains and do not belong to them.
@@ -740,8 +740,8 @@ SELECT DISTINCT b.chain_id, b.job_id
   FROM {blocker} AS b
  CROSS JOIN LATERAL (SELECT j.chain_id FROM {job} AS j WHERE j.id = b.job_id OFFSET 0) AS j
  WHERE EXISTS (SELECT 1 FROM {live} AS l WHERE l.job_id = b.job_id OFFSET 0)
-   AND b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
-   AND j.chain_id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+   AND b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
+   AND j.chain_id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
  ORDER BY b.job_id;
 
 -- name: pause_queue
@@ -765,7 +765,7 @@ SELECT name, applied_at FROM {migration} ORDER BY name;
 
 -- name: record_migration
 INSERT INTO {migration} (name, applied_at)
-SELECT name, now FROM json_to_recordset(:rows::json) AS r(name text, now bigint);
+SELECT name, now FROM json_to_recordset(:rows::text::json) AS r(name text, now bigint);
 
 -- ---------------------------------------------------------------- only here: what is one statement
 
@@ -779,7 +779,7 @@ WITH me AS MATERIALIZED (
     SELECT w.id FROM {worker} AS w WHERE w.id = :worker AND w.name = :name FOR KEY SHARE SKIP LOCKED
 ), r AS MATERIALIZED (
     SELECT x.job_id
-      FROM json_array_elements_text(:queues::json) AS q
+      FROM json_array_elements_text(:queues::text::json) AS q
      CROSS JOIN LATERAL (
            SELECT l.job_id, l.priority
              FROM {live} AS l
@@ -808,7 +808,7 @@ RETURNING l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.ta
 WITH held AS MATERIALIZED (
     SELECT r.*, coalesce(r.started_at, l.claimed_at) AS began, l.progress, l.progress_text
       FROM (SELECT *
-              FROM json_to_recordset(:rows::json)
+              FROM json_to_recordset(:rows::text::json)
                 AS r(job_id bigint, attempt integer, chain_id bigint, chain_state smallint,
                      outcome smallint, worker text, slot bigint, queue text, task text,
                      started_at bigint, now bigint, output text, error text)
@@ -867,7 +867,7 @@ WITH c AS MATERIALIZED (
 ), r AS MATERIALIZED (
     SELECT r.*, c.now, nextval('{job_ids}') AS id,
            greatest(c.now, coalesce(r.at, c.now + coalesce(r.delay, 0))) AS run_at
-      FROM c CROSS JOIN json_to_recordset(:records::json)
+      FROM c CROSS JOIN json_to_recordset(:records::text::json)
         AS r(n integer, task text, label text, queue text, priority integer, max_attempts integer,
              timeout bigint, policy smallint, arguments text, trace text, at bigint, delay bigint)
 ), chains AS (
@@ -889,7 +889,7 @@ SELECT n, id, now, run_at FROM r;
 WITH r AS MATERIALIZED (
     SELECT id, task, queue, priority, trace, created_at
       FROM {job}
-     WHERE id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:ids::json)))
+     WHERE id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:ids::text::json)))
 ), chains AS (
     INSERT INTO {chain} (id, task, created_at, trace) SELECT id, task, created_at, trace FROM r
 )
@@ -901,7 +901,7 @@ SELECT 0, queue, priority, id, created_at FROM r;
 -- name: hold_running
 -- What a worker wants to end: its rows in {live} (0) and, where one ends its chain, the chain's row (1).
 WITH r AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(:rows::json) AS r(job_id bigint, attempt integer, chain_id bigint)
+    SELECT * FROM json_to_recordset(:rows::text::json) AS r(job_id bigint, attempt integer, chain_id bigint)
 ), held AS MATERIALIZED (
     SELECT l.job_id
       FROM (SELECT * FROM r ORDER BY job_id) AS r
@@ -922,7 +922,7 @@ SELECT 0, job_id FROM held UNION ALL SELECT 1, id FROM chained;
 -- name: still_running
 -- Which of these attempts are running all the same, though somebody else holds what they need.
 SELECT r.n
-  FROM json_to_recordset(:rows::json) AS r(n integer, job_id bigint, attempt integer)
+  FROM json_to_recordset(:rows::text::json) AS r(n integer, job_id bigint, attempt integer)
  CROSS JOIN LATERAL (
        SELECT 1
          FROM {live} AS l
@@ -932,26 +932,26 @@ SELECT r.n
 -- name: find_awaited
 -- Which of these chains some job waits or waited for.
 SELECT DISTINCT b.chain_id FROM {blocker} AS b
- WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)));
+ WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)));
 
 -- name: hold_chains
 -- Chains that are about to end, to open again, or to wait: nobody begins to wait for them meanwhile.
 SELECT c.id FROM {chain} AS c
- WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+ WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
  ORDER BY c.id
    FOR NO KEY UPDATE OF c {wait};
 
 -- name: share_chains
 -- Chains that must stay as they are: somebody is about to wait for them.
 SELECT c.id FROM {chain} AS c
- WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+ WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
  ORDER BY c.id
    FOR SHARE OF c {wait};
 
 -- name: hold_doomed
 -- Chains that are about to be deleted, as they stand.
 SELECT c.id, c.state, c.created_at, c.ended_at FROM {chain} AS c
- WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+ WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
  ORDER BY c.id
    FOR UPDATE OF c {wait};
 
@@ -961,7 +961,7 @@ WITH r AS MATERIALIZED (
     SELECT c.id, c.task, j.key
       FROM {chain} AS c
      CROSS JOIN LATERAL (SELECT j.key FROM {job} AS j WHERE j.id = c.id OFFSET 0) AS j
-     WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::json)))
+     WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
        AND j.key IS NOT NULL
 ), held AS MATERIALIZED (
     SELECT k.chain_id
@@ -985,33 +985,33 @@ SELECT k.chain_id, (h.chain_id IS NOT NULL)::integer
 -- Blocked jobs whose blockers end. Says of each whether its row is ours now.
 WITH held AS MATERIALIZED (
     SELECT l.job_id FROM {live} AS l
-     WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)))
+     WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)))
        AND l.state::integer = 2
      ORDER BY l.job_id
        FOR UPDATE OF l SKIP LOCKED
 )
 SELECT l.job_id, (h.job_id IS NOT NULL)::integer
   FROM {live} AS l LEFT JOIN held AS h ON h.job_id = l.job_id
- WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)))
+ WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)))
    AND l.state::integer = 2;
 
 -- name: hold_jobs
 -- The rows of open jobs that somebody acts on from outside.
 SELECT l.job_id FROM {live} AS l
- WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)))
+ WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)))
  ORDER BY l.job_id
    FOR UPDATE OF l;
 
 -- name: chains_of_jobs
 SELECT DISTINCT j.chain_id FROM {job} AS j
- WHERE j.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::json)));
+ WHERE j.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)));
 
 -- name: hold_workers
 -- Workers to be swept, unless they have renewed their lease meanwhile or are at work this moment.
 SELECT w.id FROM {worker} AS w
- WHERE w.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:workers::json)))
+ WHERE w.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:workers::text::json)))
    AND (w.lease_until <= :now
-        OR w.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:gone::json))))
+        OR w.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:gone::text::json))))
    FOR UPDATE OF w SKIP LOCKED;
 
 -- name: is_registered
@@ -1019,12 +1019,12 @@ SELECT count(*) FROM {worker} WHERE id = :id AND name = :name;
 
 -- name: notify
 -- A hint for those who listen: one for each queue, and the server drops repeats within a transaction.
-SELECT count(pg_notify(:channel, value)) FROM json_array_elements_text(:queues::json);
+SELECT count(pg_notify(:channel, value)) FROM json_array_elements_text(:queues::text::json);
 
 -- name: notify_alone
 -- The same in a transaction of its own, whose loss would be harmless.
 SELECT count(pg_notify(:channel, value)), set_config('synchronous_commit', 'off', true)
-  FROM json_array_elements_text(:queues::json);
+  FROM json_array_elements_text(:queues::text::json);
 
 -- name: create_schema
 -- Only asked for when it is missing: even IF NOT EXISTS needs the right to create one.
@@ -1044,4 +1044,4 @@ SELECT c.relname
   JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
   JOIN pg_catalog.pg_namespace AS s ON s.oid = c.relnamespace
  WHERE NOT i.indisvalid AND s.nspname = '{schema}'
-   AND c.relname IN (SELECT value FROM json_array_elements_text(:names::json));
+   AND c.relname IN (SELECT value FROM json_array_elements_text(:names::text::json));

@@ -24,7 +24,7 @@ from ..model import (
     Outcome,
 )
 from ..operation import Op, Steps, compose
-from ..sql import Row, Scalar
+from ..sql import Row
 from ..store.base import as_json, chunks, int_of
 from ..store.enqueue import CHAIN, JOB, PENDING, SCHEDULED, due_at
 from ..store.finish import Verdict
@@ -40,9 +40,7 @@ COPY_PLAIN = 500  # jobs from which COPY is worth its round trips
 
 CHAIN_OF = attrgetter(*CHAIN)
 JOB_OF = attrgetter(*JOB)
-LIVE_OF = attrgetter(
-    "live_state", "queue", "priority", "id", "attempt", "open_blockers", "run_at"
-)
+LIVE_OF = attrgetter("live_state", "queue", "priority", "id", "attempt", "open_blockers", "run_at")
 
 
 class _ReadOff(Sequence[T]):
@@ -84,8 +82,8 @@ class PostgresStore(Reserve):
         ]  # fmt: skip
         rows = yield self.sql.enqueue_plain(now=given, records=as_json(records))
         answers = [
-            Enqueued(_new_record(id, jobs[int_of(n)], now, run_at), True)
-            for n, id, now, run_at in sorted(rows)
+            Enqueued(_new_record(id, jobs[n], now, run_at), True)
+            for n, id, now, run_at in sorted([int_of(value) for value in row] for row in rows)
         ]
         yield from self.wake(job.queue for job in jobs)
         return answers
@@ -151,8 +149,8 @@ def _stored(record: JobRecord) -> Enqueued:
     return Enqueued(record, True)
 
 
-def _new_record(id: Scalar, job: NewJob, now: Scalar, run_at: Scalar) -> JobRecord:
-    state = SCHEDULED if int_of(run_at) > int_of(now) else PENDING
+def _new_record(id: int, job: NewJob, now: int, run_at: int) -> JobRecord:
+    state = SCHEDULED if run_at > now else PENDING
     return JobRecord(
         id, id, 0, job.task, job.label, job.queue, job.priority, job.max_attempts, job.timeout,
         None, 0, int(job.policy), job.arguments, job.trace, now, state, 0, 0, 0, 0, run_at,

@@ -111,7 +111,7 @@ class Enqueue(Cascade):
         found: dict[int, JobRecord] = {}
         for chunk in chunks(ids):
             rows = yield self.sql.job_records(ids=as_json(chunk))
-            found.update((record.id, record) for record in (JobRecord(*row) for row in rows))
+            found.update((record.id, record) for record in map(JobRecord.of, rows))
         return [found[id] for id in ids if id in found]
 
     def insert(self, placed: Sequence[Placed], now: int) -> Steps[list[JobRecord]]:

@@ -1,0 +1,46 @@
+"""asyncpg, as the caller configured it.
+
+It is in autocommit unless a transaction was begun. Record classes and JSON codecs of the caller
+neither disturb us nor are changed: all that goes to and fro are numbers and text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from ..operation import AwaitedExecute
+from ..sql import Queries, Row, Statement
+from .postgres import Awaiting, answer, parameters
+
+
+class AsyncpgConnection(Awaiting):
+    """A caller's asyncpg connection, its own or one of a pool."""
+
+    @property
+    def in_transaction(self) -> bool:
+        return bool(self.raw.is_in_transaction())
+
+    @property
+    def autocommits(self) -> bool:
+        return True
+
+    @asynccontextmanager
+    async def _cursor(self) -> AsyncIterator[AwaitedExecute]:
+        yield self._execute
+
+    async def _execute(self, statement: Statement) -> list[Row]:
+        rows: list[Any] = await self.raw.fetch(
+            statement.query.dollar, *parameters(statement), record_class=asyncpg.Record
+        )
+        return answer(statement, [tuple(row) for row in rows])
+
+
+def wrap(raw: object, sql: Queries) -> AsyncpgConnection | None:
+    """A caller's connection, if it is one of asyncpg's."""
+    if isinstance(raw, asyncpg.pool.PoolConnectionProxy):
+        raw = raw._con  # who shares the connection shares the lock on it
+    return AsyncpgConnection(raw, sql) if isinstance(raw, asyncpg.Connection) else None

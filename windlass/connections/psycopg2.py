@@ -1,0 +1,67 @@
+"""psycopg2, as the caller configured it.
+
+Cursor classes, type casters and adapters of the caller neither disturb us nor are changed: rows are
+read by a cursor with casters of its own, and values say themselves how they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from psycopg2 import extensions
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
+
+from ..operation import Execute
+from ..sql import Queries, Row, Statement
+from .postgres import Blocking, answer, parameters
+
+CASTERS = (
+    extensions.BOOLEAN, extensions.FLOAT, extensions.INTEGER, extensions.LONGINTEGER,
+    extensions.UNICODE,
+)  # fmt: skip
+WRITTEN = {
+    str: extensions.QuotedString,
+    int: extensions.Int,
+    float: extensions.Float,
+    bytes: extensions.Binary,
+}
+
+
+class Psycopg2Connection(Blocking):
+    """A caller's psycopg2 connection."""
+
+    @property
+    def in_transaction(self) -> bool:
+        return bool(self.raw.info.transaction_status != TRANSACTION_STATUS_IDLE)
+
+    @property
+    def autocommits(self) -> bool:
+        return bool(self.raw.autocommit)
+
+    @contextmanager
+    def _cursor(self) -> Iterator[Execute]:
+        with closing(extensions.cursor(self.raw)) as cursor:
+            for caster in CASTERS:
+                extensions.register_type(caster, cursor)
+            yield lambda statement: _execute(cursor, statement)
+
+
+def _execute(cursor: Any, statement: Statement) -> list[Row]:
+    # Without parameters psycopg2 takes the text as it is, and %% for two signs.
+    values = [_written(value) for value in parameters(statement)]
+    if values:
+        cursor.execute(statement.query.format, values)
+    else:
+        cursor.execute(statement.query.text)
+    return answer(statement, cursor.fetchall()) if cursor.description else []
+
+
+def _written(value: Any) -> Any:
+    return None if value is None else WRITTEN[type(value)](value)
+
+
+def wrap(raw: object, sql: Queries) -> Psycopg2Connection | None:
+    """A caller's connection, if it is one of psycopg2's."""
+    return Psycopg2Connection(raw, sql) if isinstance(raw, extensions.connection) else None

@@ -1,0 +1,130 @@
+"""SQLAlchemy's connections and sessions, blocking and awaiting.
+
+SQLAlchemy is told that a transaction begins, as it is by any statement of the application; the
+statements themselves go to the driver underneath, where savepoints and placeholders are what they
+are without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy import Connection as CoreConnection
+from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.util import await_only
+
+from ..errors import UnsupportedConnection
+from ..operation import Op
+from .refusal import must_be_awaited
+
+if TYPE_CHECKING:
+    from . import Connection
+
+T = TypeVar("T")
+Recognise = Callable[[object], "Connection"]
+
+
+class SqlalchemyConnection:
+    """A caller's Connection or Session."""
+
+    def __init__(self, raw: CoreConnection | Session, recognise: Recognise) -> None:
+        self._raw = raw
+        self._recognise = recognise
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._raw.in_transaction() and self._driver(self._core()).in_transaction
+
+    def run(self, op: Op[T]) -> T:
+        raw = self._raw
+        began = not raw.in_transaction()
+        try:
+            core = self._core()
+            driver = self._driver(core)
+            if not core.in_transaction():
+                core.begin()
+            if not core.dialect.is_async:
+                return driver.run(op)
+            if core.dialect.driver == "asyncpg" and not driver.in_transaction:
+                core.exec_driver_sql("SELECT 1")  # it is SQLAlchemy's adapter that says BEGIN
+            return await_only(driver.arun(op))
+        except BaseException:
+            if began and (transaction := raw.get_transaction()):
+                transaction.close()
+            raise
+
+    async def arun(self, op: Op[T]) -> T:
+        """There is nothing to wait for."""
+        return self.run(op)
+
+    def migrations(self) -> set[str] | None:
+        began = not self._raw.in_transaction()
+        core = self._core()
+        driver = self._driver(core)
+        try:
+            if core.dialect.is_async:
+                return await_only(driver.amigrations())
+            return driver.migrations()
+        finally:
+            if began and (transaction := self._raw.get_transaction()):
+                transaction.close()
+
+    async def amigrations(self) -> set[str] | None:
+        return self.migrations()
+
+    def _core(self) -> CoreConnection:
+        if isinstance(self._raw, CoreConnection):
+            return self._raw
+        try:
+            return self._raw.connection()
+        except UnboundExecutionError as error:
+            raise UnsupportedConnection(
+                "this Session has no bind of its own to say which database is meant: "
+                "pass on=session.connection(bind_arguments=…)"
+            ) from error
+
+    def _driver(self, core: CoreConnection) -> Connection:
+        return self._recognise(core.connection.driver_connection)
+
+
+class AsyncSqlalchemyConnection:
+    """A caller's AsyncConnection or AsyncSession; only the awaiting face can use it."""
+
+    def __init__(self, raw: AsyncConnection | AsyncSession, recognise: Recognise) -> None:
+        self._raw = raw
+        self._recognise = recognise
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._raw.in_transaction()
+
+    def run(self, op: Op[T]) -> T:
+        raise must_be_awaited(op.name, self._raw)
+
+    def migrations(self) -> set[str] | None:
+        raise must_be_awaited("looking at the schema", self._raw)
+
+    async def arun(self, op: Op[T]) -> T:
+        return await self._raw.run_sync(lambda raw: self._inside(raw).run(op))
+
+    async def amigrations(self) -> set[str] | None:
+        return await self._raw.run_sync(lambda raw: self._inside(raw).migrations())
+
+    def _inside(self, raw: Any) -> SqlalchemyConnection:
+        return SqlalchemyConnection(raw, self._recognise)
+
+
+def wrap(
+    raw: object, recognise: Recognise
+) -> SqlalchemyConnection | AsyncSqlalchemyConnection | None:
+    """A caller's connection or session, if it is one of SQLAlchemy's."""
+    if isinstance(raw, (scoped_session, async_scoped_session)):
+        raw = raw()
+    if isinstance(raw, (CoreConnection, Session)):
+        return SqlalchemyConnection(raw, recognise)
+    if isinstance(raw, (AsyncConnection, AsyncSession)):
+        return AsyncSqlalchemyConnection(raw, recognise)
+    return None
