@@ -6,17 +6,20 @@ import asyncio
 import inspect
 import sqlite3
 from abc import ABC, abstractmethod
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from psycopg.pq import TransactionStatus
 
 from tests.conformance import hostile
-from tests.conformance.kinds import Kind, Place
+from tests.conformance.place import Place
 from tests.database import Database
 from tests.kit import new
 from windlass import Windlass
 from windlass.model import JobRecord, NewJob
 from windlass.operation import Op
+
+if TYPE_CHECKING:
+    from tests.conformance.kinds import Kind
 
 T = TypeVar("T")
 
@@ -27,6 +30,7 @@ class Caller(ABC):
     def __init__(self, kind: Kind, app: Windlass, database: Database) -> None:
         self.kind = kind
         self.app = app
+        self.database = database
         self.called: set[str] = set()
         self._runner = asyncio.Runner() if kind.awaits else None
         self.raw: Any = self._finish(kind.open(database))
@@ -149,7 +153,7 @@ class SqliteCaller(Caller):
             )
 
         settings: tuple[object, ...]
-        settings = self.wait(self.raw._execute(read)) if self._runner else read()
+        settings = read() if driver is self.raw else self.wait(self.raw._execute(read))
         return settings
 
     def session(self) -> list[Any]:
@@ -198,7 +202,3 @@ class PsycopgCaller(Caller):
         cursor = self.sql("SELECT name, setting FROM pg_settings ORDER BY name")
         found: list[Any] = self._finish(cursor.fetchall())
         return found
-
-
-def open_caller(kind: Kind, app: Windlass, database: Database) -> Caller:
-    return (SqliteCaller if database.engine == "sqlite" else PsycopgCaller)(kind, app, database)

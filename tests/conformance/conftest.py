@@ -15,7 +15,7 @@ from typing import TypeVar
 import pytest
 
 from tests import database as databases
-from tests.conformance.caller import Caller, open_caller
+from tests.conformance.caller import Caller, PsycopgCaller
 from tests.conformance.kinds import Kind, cells
 from tests.database import Database
 from tests.kit import Clock
@@ -87,7 +87,7 @@ class Play:
     def _begin(self) -> Caller:
         """One connection for the whole case; each script finds it where its kind says."""
         if self._caller is None:
-            self._caller = open_caller(self.kind, self._app, self._database)
+            self._caller = self.kind.caller(self.kind, self._app, self._database)
         else:
             self._caller.start()
         return self._caller
@@ -97,8 +97,8 @@ class Play:
 WANTED: dict[str, Callable[[str, Kind], bool]] = {
     "play": lambda name, kind: kind.played,
     "caller": lambda name, kind: not kind.ours,
-    "awaiting_caller": lambda name, kind: kind.awaits and not kind.ours and kind.idle,
-    "psycopg_caller": lambda name, kind: not kind.ours and name != databases.SQLITE,
+    "awaiting_caller": lambda name, kind: kind.shared and kind.idle,
+    "psycopg_caller": lambda name, kind: not kind.ours and kind.caller is PsycopgCaller,
 }
 
 
@@ -148,20 +148,20 @@ def play(kind: Kind, app: Windlass, database: Database) -> Iterator[Play]:
 @pytest.fixture
 def caller(kind: Kind, app: Windlass, database: Database) -> Iterator[Caller]:
     """A caller of every kind."""
-    caller = open_caller(kind, app, database)
+    caller = kind.caller(kind, app, database)
     yield caller
     caller.close()
 
 
 @pytest.fixture
 def awaiting_caller(caller: Caller) -> Caller:
-    """Only those that await and stand idle."""
+    """Only those that asyncio tasks can share, and that stand idle."""
     return caller
 
 
 @pytest.fixture
 def psycopg_caller(caller: Caller) -> Caller:
-    """Only those on PostgreSQL."""
+    """Only those on psycopg."""
     return caller
 
 

@@ -6,10 +6,14 @@ An application may well set one of these; `plain` undoes them for what the appli
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import asyncpg
 import psycopg
+import psycopg2.extensions
+import psycopg2.extras
 from psycopg.adapt import Buffer, Dumper, Loader
 from psycopg.pq import Format
 from psycopg.rows import dict_row
@@ -91,3 +95,33 @@ def plain(row: Any) -> tuple[Any, ...] | None:
         (first, *_) = values = tuple(row.values())
         row = first if isinstance(first, tuple) else values
     return tuple(value.plain() if isinstance(value, Changed) else value for value in row)
+
+
+class Record(asyncpg.Record):  # type: ignore[misc]
+    """A record of the application's own that has no places, only names."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+
+async def make_asyncpg_hostile(connection: Any) -> Any:
+    """JSON goes and comes as something else, and so does text that looks like it."""
+    for name in ("json", "jsonb"):
+        await connection.set_type_codec(
+            name, schema="pg_catalog", encoder=lambda value: '"changed"', decoder=lambda value: 5
+        )
+    return connection
+
+
+def _changed(value: str | None, cursor: Any) -> Any:
+    return None if value is None else Changed(value.encode(), binary=False)
+
+
+def make_psycopg2_hostile(connection: Any) -> Any:
+    """Rows are dictionaries, and text and JSON are read as something else."""
+    connection.cursor_factory = psycopg2.extras.RealDictCursor
+    changed = psycopg2.extensions.new_type(
+        (25, 1043, 19, 114, 3802, 23, 20, 21, 701), "changed", _changed
+    )
+    psycopg2.extensions.register_type(changed, connection)
+    return connection

@@ -8,25 +8,29 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiosqlite
+import asyncpg
 import psycopg
+import psycopg2
 
 from tests import database as databases
 from tests.conformance import hostile
+from tests.conformance.caller import Caller, PsycopgCaller, SqliteCaller
+from tests.conformance.driver_caller import AsyncpgCaller, Psycopg2Caller
+from tests.conformance.framework_caller import (
+    DjangoCaller,
+    SqlalchemyCaller,
+    async_core,
+    async_orm,
+    core,
+    django_connection,
+    orm,
+)
+from tests.conformance.place import Place
 from tests.database import Database
-
-
-class Place(Enum):
-    """Where the connection stands when we get it: the rows of the table."""
-
-    IN_TRANSACTION = "in a transaction"
-    OPENS_BY_ITSELF = "idle, and the driver begins at the next statement"
-    AUTOCOMMIT = "idle, and each statement commits"
-    OURS = "our own connection"
 
 
 @dataclass(frozen=True)
@@ -36,14 +40,20 @@ class Kind:
     open: Callable[[Any], Any] = lambda database: None
     before: tuple[str, ...] = ()
     """What the application does first, each time."""
+    caller: type[Caller] = SqliteCaller
     awaits: bool = False
-    """`open` is awaited, and so is all that is done with the connection."""
+    """Whether the application calls the awaiting face; `open` may have to be awaited."""
     played: bool = True
     """Whether every script is run on it, or only those about the connection itself."""
 
     @property
     def ours(self) -> bool:
         return self.place is Place.OURS
+
+    @property
+    def shared(self) -> bool:
+        """Whether asyncio tasks may use the connection at a time, as far as its maker says."""
+        return self.awaits and not self.ours and self.caller is not SqlalchemyCaller
 
     @property
     def in_transaction(self) -> bool:
@@ -90,6 +100,7 @@ def _sqlite_kinds() -> list[Kind]:
         Kind("sqlite3 IMMEDIATE, idle", by_itself, _sqlite3(isolation_level="IMMEDIATE")),
         Kind("sqlite3 autocommit, idle", autocommit, _sqlite3(isolation_level=None)),
         Kind("sqlite3, writing", in_one, _sqlite3(), write),
+        Kind("sqlite3 awaited, writing", in_one, _sqlite3(), write, awaits=True),
         # A deferred transaction that has not touched the database yet.
         Kind("sqlite3 autocommit, deferred", in_one, _sqlite3(isolation_level=None), ("BEGIN",)),
         Kind("sqlite3 hostile, idle", by_itself, _hostile_sqlite3),
@@ -97,7 +108,9 @@ def _sqlite_kinds() -> list[Kind]:
         Kind("aiosqlite, idle", by_itself, _aiosqlite(""), awaits=True),
         Kind("aiosqlite, writing", in_one, _aiosqlite(""), write, awaits=True),
         Kind("aiosqlite autocommit, idle", autocommit, _aiosqlite(None), awaits=True),
-        Kind("aiosqlite hostile, idle", by_itself, _hostile_aiosqlite, awaits=True, played=False),
+        Kind("aiosqlite hostile, idle", by_itself, _hostile_aiosqlite, awaits=True),
+        *_sqlalchemy_kinds("", "aiosqlite"),
+        *_django_kinds(),
     ]
     if sys.version_info >= (3, 12):
         found += [
@@ -105,6 +118,37 @@ def _sqlite_kinds() -> list[Kind]:
             Kind("sqlite3 autocommit=False", in_one, _sqlite3(autocommit=False)),
         ]
     return found
+
+
+def _sqlalchemy_kinds(driver: str, awaited: str) -> list[Kind]:
+    """Connection and Session on a driver that blocks, and their twins on one that awaits."""
+    by_itself, autocommit, in_one = Place.OPENS_BY_ITSELF, Place.AUTOCOMMIT, Place.IN_TRANSACTION
+    commits = {"isolation_level": "AUTOCOMMIT"}
+    found = []
+    for name, word, awaits, connection, session in (
+        (driver or "sqlite3", "", False, core, orm),
+        (awaited, "Async", True, async_core, async_orm),
+    ):
+        given = awaited if awaits else driver
+        for kind, place, open, before in (
+            ("Connection, idle", by_itself, connection(given), ()),
+            ("Connection, writing", in_one, connection(given), (OWN_ROW,)),
+            ("Connection autocommit, idle", autocommit, connection(given, **commits), ()),
+            ("Session, idle", by_itself, session(given), ()),
+            ("Session, writing", in_one, session(given), (OWN_ROW,)),
+        ):
+            title = f"SQLAlchemy {name} {word}{kind}"
+            found.append(Kind(title, place, open, before, SqlalchemyCaller, awaits=awaits))
+    return found
+
+
+def _django_kinds() -> list[Kind]:
+    opened, by_hand = django_connection(), django_connection(autocommit=False)
+    return [
+        Kind("Django, idle", Place.AUTOCOMMIT, opened, caller=DjangoCaller),
+        Kind("Django in atomic, writing", Place.IN_TRANSACTION, opened, (OWN_ROW,), DjangoCaller),
+        Kind("Django without autocommit", Place.OPENS_BY_ITSELF, by_hand, caller=DjangoCaller),
+    ]
 
 
 def _psycopg(**settings: Any) -> Callable[[Database], psycopg.Connection[Any]]:
@@ -127,23 +171,64 @@ async def _hostile_awaited(database: Database) -> psycopg.AsyncConnection[Any]:
     return connection
 
 
+def _asyncpg(database: Database) -> Any:
+    return asyncpg.connect(database.url)
+
+
+async def _rude_asyncpg(database: Database) -> Any:
+    return await hostile.make_asyncpg_hostile(
+        await asyncpg.connect(database.url, record_class=hostile.Record)
+    )
+
+
+def _psycopg2(**settings: Any) -> Callable[[Database], Any]:
+    def opened(database: Database) -> Any:
+        connection = psycopg2.connect(database.url)
+        connection.set_session(**settings)
+        return connection
+
+    return opened
+
+
+def _hostile_psycopg2(database: Database) -> Any:
+    return hostile.make_psycopg2_hostile(psycopg2.connect(database.url))
+
+
 def _postgres_kinds() -> list[Kind]:
     by_itself, autocommit, in_one = Place.OPENS_BY_ITSELF, Place.AUTOCOMMIT, Place.IN_TRANSACTION
     commits = {"autocommit": True}
-    return [
+    own = (OWN_ROW,)
+    found = [
         *OURS,
         Kind("psycopg default, idle", by_itself, _psycopg()),
         Kind("psycopg autocommit, idle", autocommit, _psycopg(**commits)),
-        Kind("psycopg, writing", in_one, _psycopg(), (OWN_ROW,)),
+        Kind("psycopg, writing", in_one, _psycopg(), own),
+        Kind("psycopg awaited, writing", in_one, _psycopg(), own, awaits=True),
         Kind("psycopg autocommit, in transaction", in_one, _psycopg(**commits), ("BEGIN",)),
         Kind("psycopg hostile, idle", by_itself, _hostile_psycopg),
-        Kind("psycopg hostile, writing", in_one, _hostile_psycopg, (OWN_ROW,)),
+        Kind("psycopg hostile, writing", in_one, _hostile_psycopg, own),
         Kind("psycopg async, idle", by_itself, _awaited_psycopg(), awaits=True),
-        Kind("psycopg async, writing", in_one, _awaited_psycopg(), (OWN_ROW,), awaits=True),
+        Kind("psycopg async, writing", in_one, _awaited_psycopg(), own, awaits=True),
         Kind(
             "psycopg async autocommit, idle", autocommit, _awaited_psycopg(**commits), awaits=True
         ),
-        Kind("psycopg async hostile, idle", by_itself, _hostile_awaited, awaits=True, played=False),
+        Kind("psycopg async hostile, idle", by_itself, _hostile_awaited, awaits=True),
+    ]
+    found = [kind if kind.ours else replace(kind, caller=PsycopgCaller) for kind in found]
+    begin = ("BEGIN", OWN_ROW)
+    return [
+        *found,
+        Kind("asyncpg, idle", autocommit, _asyncpg, (), AsyncpgCaller, awaits=True),
+        Kind("asyncpg, writing", in_one, _asyncpg, begin, AsyncpgCaller, awaits=True),
+        Kind("asyncpg hostile, idle", autocommit, _rude_asyncpg, (), AsyncpgCaller, awaits=True),
+        Kind("asyncpg hostile, writing", in_one, _rude_asyncpg, begin, AsyncpgCaller, awaits=True),
+        Kind("psycopg2, idle", by_itself, _psycopg2(), (), Psycopg2Caller),
+        Kind("psycopg2, writing", in_one, _psycopg2(), own, Psycopg2Caller),
+        Kind("psycopg2 autocommit, idle", autocommit, _psycopg2(**commits), (), Psycopg2Caller),
+        Kind("psycopg2 hostile, idle", by_itself, _hostile_psycopg2, (), Psycopg2Caller),
+        *_sqlalchemy_kinds("psycopg", "asyncpg"),
+        *_sqlalchemy_kinds("psycopg2", "psycopg_async"),
+        *_django_kinds(),
     ]
 
 

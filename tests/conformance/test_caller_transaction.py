@@ -11,11 +11,13 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
+import asyncpg
 import psycopg
+import psycopg2.errors
 import pytest
 
 from tests.conformance.caller import Caller
-from tests.conformance.kinds import Place
+from tests.conformance.place import Place
 from tests.database import Database
 from tests.kit import Clock, claim, failed, new, register
 from windlass import Job, NotFound, State, Windlass
@@ -119,7 +121,12 @@ def refused(store: Store) -> Op[None]:
     return compose("refused", steps)
 
 
-REFUSED = (sqlite3.IntegrityError, psycopg.errors.UniqueViolation)
+REFUSED = (
+    sqlite3.IntegrityError,
+    psycopg.errors.UniqueViolation,
+    psycopg2.errors.UniqueViolation,
+    asyncpg.UniqueViolationError,
+)
 
 
 @pytest.mark.parametrize(

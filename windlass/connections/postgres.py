@@ -107,7 +107,7 @@ class Blocking(Placed):
         return self.run(op)
 
     def migrations(self) -> set[str] | None:
-        with self._cursor() as execute:
+        with _whole(self.raw), self._cursor() as execute:
             return drive(self._look(), execute)
 
     async def amigrations(self) -> set[str] | None:
@@ -138,7 +138,7 @@ class Awaiting(Placed):
             return await adrive(self.in_place(op), execute)
 
     async def amigrations(self) -> set[str] | None:
-        async with self._cursor() as execute:
+        async with _awaited_whole(self.raw), self._cursor() as execute:
             return await adrive(self._look(), execute)
 
 

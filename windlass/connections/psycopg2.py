@@ -15,7 +15,7 @@ from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 
 from ..operation import Execute
 from ..sql import Queries, Row, Statement
-from .postgres import Blocking, answer, parameters
+from .postgres import ROLLBACK, Blocking, answer, parameters
 
 CASTERS = (
     extensions.BOOLEAN, extensions.FLOAT, extensions.INTEGER, extensions.LONGINTEGER,
@@ -49,6 +49,9 @@ class Psycopg2Connection(Blocking):
 
 
 def _execute(cursor: Any, statement: Statement) -> list[Row]:
+    if statement is ROLLBACK and not cursor.connection.autocommit:
+        cursor.connection.rollback()  # or it would think that a transaction is still open
+        return []
     # Without parameters psycopg2 takes the text as it is, and %% for two signs.
     values = [_written(value) for value in parameters(statement)]
     if values:
