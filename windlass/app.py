@@ -28,7 +28,11 @@ from .store.retention import Ages
 from .task import Call, Task, Tasks, check_name
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from .attempt import Middleware
     from .store import Store
+    from .worker import Worker, WorkerSettings
 
 T = TypeVar("T")
 
@@ -70,11 +74,12 @@ class Windlass(Face):
         self._ready = False
         self._seen = False  # on a caller's connection, which says nothing of ours
         self._preparing = Lock()
-        self._ages = Ages(*(
+        self.middleware: list[Middleware] = []
+        self.ages = Ages(*(
             None if keep is None else micros(keep, "a retention time")
             for keep in (keep_completed, keep_failed, keep_cancelled)
         ))  # fmt: skip
-        if any(age is not None and age < 0 for age in (self._ages.of(code) for code in (1, 2, 3))):
+        if any(age is not None and age < 0 for age in (self.ages.of(code) for code in (1, 2, 3))):
             raise InvalidSetting("a retention time cannot be negative; None keeps for ever")
         patience = micros(lock_timeout, "lock_timeout") / 1e6
         if patience < 0:
@@ -185,6 +190,23 @@ class Windlass(Face):
         """Jobs for the calls; what only their `after=` names is stored behind them."""
         asked = islice(answers, len(calls))
         return [Job(self, record, created) for record, created in asked]
+
+    # ---- workers
+
+    def worker(self, **settings: Unpack[WorkerSettings]) -> Worker:
+        """A worker for the tasks of this app: `app.worker(concurrency=8).run()`."""
+        from .worker import Worker
+
+        return Worker(self, **settings)
+
+    def add_middleware(self, middleware: Middleware) -> Middleware:
+        """Wrap each attempt: a generator function that yields once, where the handler runs.
+
+        It gets the context before, and at its yield the handler's value or its exception. Its own
+        failure is an ordinary failure of the attempt.
+        """
+        self.middleware.append(middleware)
+        return middleware
 
     # ---- schema and end
 

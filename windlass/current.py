@@ -5,12 +5,15 @@ A parameter annotated `Context` is injected and never stored; deep code asks `co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+import threading
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from functools import cached_property
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
-from .errors import InvalidState
+from .errors import InvalidSetting, InvalidState
 from .model import BlockerRecord, ChainState, Claimed
 
 T = TypeVar("T")
@@ -91,12 +94,62 @@ def _failure(record: BlockerRecord) -> Failure:
     return Failure(record.chain_id, record.state, record.error)
 
 
+class Running(Protocol):
+    """What a context needs of the attempt it stands for."""
+
+    @property
+    def held(self) -> Claimed: ...
+    @property
+    def stop(self) -> threading.Event: ...
+
+    report: tuple[float | None, str | None] | None
+
+    def decoded_blockers(self) -> Blockers: ...
+    def transaction(self, on: object) -> Any: ...
+
+
 class Context:
     """The running attempt: which job, which number, what it waited for."""
 
-    def __init__(self, held: Claimed, blockers: Blockers) -> None:
-        self._held = held
-        self.blockers = blockers
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._held = running.held
+
+    @cached_property
+    def blockers(self) -> Blockers:
+        """Outputs of what the job waited for."""
+        return self._running.decoded_blockers()
+
+    @cached_property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose lines say which job they are about."""
+        extra = {"job": self.job_id, "attempt": self.attempt, "task": self.task}
+        return JobLogger(logging.getLogger("windlass.job"), extra)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler should stop: it was cancelled, took too long, lost its lease, or the
+        worker stops."""
+        return self._running.stop.is_set()
+
+    @property
+    def stop(self) -> threading.Event:
+        """The same to wait for: `ctx.stop.wait(60)` sleeps until it is told to stop."""
+        return self._running.stop
+
+    def progress(self, fraction: float | None = None, text: str | None = None) -> None:
+        """Say how far it is, for others to see; written a few times a second at most."""
+        if fraction is not None and not 0 <= fraction <= 1:
+            raise InvalidSetting(f"progress is a fraction from 0 to 1, not {fraction!r}")
+        self._running.report = (fraction, text)
+
+    def transaction(self, *, on: object = None) -> Any:
+        """A transaction in which the application's writes and the job's end commit together.
+
+        `with` or `async with`; `tx.execute(…)` writes, `tx.complete(value)` ends the job. With
+        on= it is the application's own connection or session.
+        """
+        return self._running.transaction(on)
 
     @property
     def job_id(self) -> int:
@@ -135,6 +188,17 @@ class Context:
     @property
     def token(self) -> Token:
         return Token(self._held.job_id, self._held.attempt, self._held.claimed_at)
+
+
+class JobLogger(logging.LoggerAdapter[logging.Logger]):
+    """Puts the job in front of each line, and beside it for machines."""
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        extra = self.extra or {}
+        kwargs["extra"] = {**extra, **(kwargs.get("extra") or {})}
+        return f"[{extra['task']} {extra['job']}/{extra['attempt']}] {msg}", kwargs
 
 
 class _Injected:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .errors import InvalidSetting
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from .migrate import Migrations
     from .operation import Op
     from .store import Store
+    from .wakes import Wake
 
 T = TypeVar("T")
 
@@ -47,6 +49,14 @@ class Engine(Protocol):
     def check_schema(self) -> None: ...
 
     def vacuum(self, pages: int) -> int: ...
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """An open transaction on a connection of ours, for the application to write in."""
+        ...
+
+    def wakes(self) -> Sequence[Wake]:
+        """What tells a worker that there may be work."""
+        ...
 
     def close(self) -> None: ...
 

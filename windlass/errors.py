@@ -11,6 +11,7 @@ WindlassError
     BlockerError
     DuplicateKey
     StillNeeded
+    LeaseLost
     ChainFailed
         ChainCancelled
     WaitTimeout
@@ -81,6 +82,10 @@ class StillNeeded(WindlassError):
     def __init__(self, text: str, dependents: tuple[int, ...]) -> None:
         super().__init__(text)
         self.dependents = dependents
+
+
+class LeaseLost(WindlassError):
+    """The attempt is not this worker's any more; what was to be written with it is not kept."""
 
 
 class ChainFailed(WindlassError):

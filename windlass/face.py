@@ -64,7 +64,7 @@ class Face(Tasks):
 
     engine: Engine
     payload_limit: int
-    _ages: Ages
+    ages: Ages
 
     @property
     @abstractmethod
@@ -309,7 +309,7 @@ class Face(Tasks):
         """Delete ended chains that are older than they are kept; return how many."""
         number = 0
         while True:
-            pruned = self.run(self.store.prune(self._ages), on)
+            pruned = self.run(self.store.prune(self.ages), on)
             number += pruned.chains
             if pruned.done:
                 return number
@@ -317,7 +317,7 @@ class Face(Tasks):
     async def aprune(self, *, on: object = None) -> int:
         number = 0
         while True:
-            pruned = await self.arun(self.store.prune(self._ages), on)
+            pruned = await self.arun(self.store.prune(self.ages), on)
             number += pruned.chains
             if pruned.done:
                 return number

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
 from .errors import ChainCancelled, ChainFailed, WaitTimeout
 from .model import (
@@ -29,7 +29,6 @@ from .operation import Op, Steps, compose
 
 if TYPE_CHECKING:
     from .store import Store
-    from .task import Next
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -79,22 +78,20 @@ class Job(Generic[T_co]):
         self._record = record
         self.created = created
 
-    def result(self: Job[T | Next[T]], timeout: float | None = None, *, on: object = None) -> T:
+    def result(self, timeout: float | None = None, *, on: object = None) -> T_co:
         """Wait for the chain and return its output; raise ChainFailed or WaitTimeout."""
         for pause in _pauses(timeout):
             last = self._home.run(self._checked(self._home.store.ended(self.chain_id)), on)
             if last is not None:
-                return cast(T, self._settle(last))
+                return self._settle(last)
             time.sleep(pause)
         raise self._too_late(timeout)
 
-    async def aresult(
-        self: Job[T | Next[T]], timeout: float | None = None, *, on: object = None
-    ) -> T:
+    async def aresult(self, timeout: float | None = None, *, on: object = None) -> T_co:
         for pause in _pauses(timeout):
             last = await self._home.arun(self._checked(self._home.store.ended(self.chain_id)), on)
             if last is not None:
-                return cast(T, self._settle(last))
+                return self._settle(last)
             await asyncio.sleep(pause)
         raise self._too_late(timeout)
 
@@ -146,9 +143,9 @@ class Job(Generic[T_co]):
             self._record = record
         return self
 
-    def _settle(self, last: JobRecord) -> Any:
+    def _settle(self, last: JobRecord) -> T_co:
         if last.state is State.COMPLETED:
-            return self._home.decode_output(last.task, last.last_output)
+            return cast(T_co, self._home.decode_output(last.task, last.last_output))
         kind = ChainCancelled if last.state is State.CANCELLED else ChainFailed
         reason = f": {last.last_error}" if last.last_error else ""
         raise kind(
@@ -425,7 +422,11 @@ class Page(Sequence[T_co]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> T_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T_co]: ...
+    def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
         return self._items[index]
 
     def __iter__(self) -> Iterator[T_co]:

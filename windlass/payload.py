@@ -15,7 +15,7 @@ import math
 import pathlib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -247,12 +247,23 @@ def _equal(given: Any, back: Any) -> bool:
     if getattr(given, "fold", 0) and getattr(given, "tzinfo", None) is None:
         return False
     try:
-        if isinstance(given, datetime.datetime) and given.tzinfo and back.tzinfo:
-            # Times in the hour that is repeated in autumn never equal those of another zone.
-            given, back = given.astimezone(datetime.UTC), back.astimezone(datetime.UTC)
-        return bool(given == back)
+        quick = not isinstance(given, datetime.datetime) and bool(given == back)
+        return quick or bool(_in_utc(given) == _in_utc(back))
     except Exception:
         return False
+
+
+def _in_utc(value: Any) -> Any:
+    """Give something equal for the same value with its times in another zone.
+
+    Times in the hour that is repeated in autumn never equal those of another zone by themselves.
+    """
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return value.astimezone(datetime.UTC)
+    if isinstance(value, (set, frozenset)):
+        return frozenset(map(_in_utc, typing.cast("Iterable[object]", value)))
+    inside = [(_in_utc(key), _in_utc(item)) for key, item in _children(value)]
+    return (type(value), *inside) if inside else value
 
 
 def unportable(value: Any, depth: int = 0) -> str:
@@ -288,12 +299,16 @@ def _children(value: Any) -> list[tuple[Any, Any]]:
     if isinstance(value, (list, tuple, set, frozenset)):
         return list(enumerate(value))
     cls: Any = type(value)
+    if _is_pydantic(cls):
+        fields = [(name, getattr(value, name, None)) for name in cls.model_fields]
+        extra, private = value.__pydantic_extra__ or {}, value.__pydantic_private__ or {}
+        return [*fields, *extra.items(), *private.items()]
     return [(name, getattr(value, name, None)) for name in _field_names(cls) or ()]
 
 
 def _step(value: Any, key: Any) -> str:
-    cls: Any = type(value)
-    return f"[{key!r}]" if _field_names(cls) is None else f".{key}"
+    items = isinstance(value, (dict, list, tuple, set, frozenset))
+    return f"[{key!r}]" if items else f".{key}"
 
 
 @functools.lru_cache(maxsize=1024)

@@ -6,36 +6,45 @@ Everything is checked here, before the database is touched. Storing a call is le
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Generic,
+    Literal,
     ParamSpec,
     Protocol,
+    TypeAlias,
     TypedDict,
     TypeVar,
-    cast,
     overload,
 )
 
 from .errors import InvalidSetting, InvalidTask
 from .model import NewBlocker, NewJob, Policy
 from .moment import instant
-from .retry import Backoff, Seconds, micros
+from .retry import Backoff, Seconds, Signal, micros
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from .codec import Signature
-    from .job import Job
+    from .job import Chain, Job
 
 P = ParamSpec("P")
-R = TypeVar("R")
+V = TypeVar("V", bound="Output | Iterable[Any] | None")  # mypy: protocols and None lack its member
+N = TypeVar("N")
 R_co = TypeVar("R_co", covariant=True)
 T_co = TypeVar("T_co", covariant=True)
+
+Blocker: TypeAlias = "Job[Any] | Chain | Call[Any] | int"
+Scope = Literal["open", "any"]
+OnConflict = Literal["return", "raise", "replace"]
+OnBlockerFailure = Literal["fail", "wait", "run"]
+RunIn = Literal["thread", "process"]
 
 _TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 POLICIES = {"fail": Policy.FAIL, "wait": Policy.WAIT, "run": Policy.RUN}
@@ -55,6 +64,13 @@ class Desk(Protocol):
     ) -> list[Job[Any]]: ...
 
 
+class Output(Protocol):
+    """What a chain can end with, as a type checker sees it: all that has a member every object has.
+    `Next` and the signals are declared without it, so `-> int | Next[int]` ends with int."""
+
+    def __sizeof__(self) -> int: ...
+
+
 class Using(TypedDict, total=False):
     """The options of `using(...)`."""
 
@@ -64,11 +80,11 @@ class Using(TypedDict, total=False):
     queue: str | None
     label: str | None
     key: str | None
-    scope: str
+    scope: Scope
     window: Seconds | None
-    on_conflict: str
-    after: Sequence[Any] | Mapping[str, Any]
-    on_blocker_failure: str
+    on_conflict: OnConflict
+    after: Sequence[Blocker] | Mapping[str, Blocker]
+    on_blocker_failure: OnBlockerFailure
     max_attempts: int | None
     timeout: Seconds | None
     trace: str | None
@@ -85,11 +101,11 @@ class Options:
     queue: str | None = None
     label: str | None = None
     key: str | None = None
-    scope: str = "open"
+    scope: Scope = "open"
     window: Seconds | None = None
-    on_conflict: str = "return"
-    after: Sequence[Any] | Mapping[str, Any] = ()
-    on_blocker_failure: str = "fail"
+    on_conflict: OnConflict = "return"
+    after: Sequence[Blocker] | Mapping[str, Blocker] = ()
+    on_blocker_failure: OnBlockerFailure = "fail"
     max_attempts: int | None = None
     timeout: Seconds | None = None
     trace: str | None = None
@@ -168,6 +184,8 @@ class Next(Generic[T_co]):
     """Return this from a handler to continue the chain with another job."""
 
     call: Call[T_co]
+    if TYPE_CHECKING:  # how it differs from what a chain ends with: see Output
+        __sizeof__: ClassVar[None]  # type: ignore[assignment] # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __post_init__(self) -> None:
         options = self.call.options
@@ -202,9 +220,9 @@ class Bound(Generic[P, R_co]):
         text = self._task.signature.encode(args, kwargs, limit=self._task.desk().payload_limit)
         return Call(self._task, text, self._options)
 
-    def then(self: Bound[P, R | Next[R]], *args: P.args, **kwargs: P.kwargs) -> Next[R]:
+    def then(self, *args: P.args, **kwargs: P.kwargs) -> Next[R_co]:
         """Continue the chain with this job; returned from a handler."""
-        return Next(cast(Call[R], self.call(*args, **kwargs)))
+        return Next(self.call(*args, **kwargs))
 
     def using(self, **options: Unpack[Using]) -> Bound[P, R_co]:
         return Bound(self._task, replace(self._options, **options))
@@ -223,12 +241,12 @@ class Task(Generic[P, R_co]):
         max_attempts: int = 5,
         timeout: Seconds | None = None,
         backoff: Backoff | None = None,
-        run_in: str = "thread",
+        run_in: RunIn = "thread",
     ) -> None:
         if run_in not in ("thread", "process"):
             raise InvalidSetting(f'run_in is "thread" or "process", not {run_in!r}')
         self.function = function
-        self.name = name if name is not None else getattr(function, "__name__", "")
+        self.name: str = name if name is not None else getattr(function, "__name__", "")
         self.own_queue = queue
         self.own_priority = priority
         self.max_attempts = max_attempts
@@ -280,7 +298,7 @@ class Task(Generic[P, R_co]):
         """Check the arguments and make a call of it, to be stored later."""
         return self._plain.call(*args, **kwargs)
 
-    def then(self: Task[P, R | Next[R]], *args: P.args, **kwargs: P.kwargs) -> Next[R]:
+    def then(self, *args: P.args, **kwargs: P.kwargs) -> Next[R_co]:
         """Continue the chain with this job; returned from a handler."""
         return self._plain.then(*args, **kwargs)
 
@@ -314,16 +332,19 @@ class Task(Generic[P, R_co]):
 
 
 class Decorate(Protocol):
-    """What `@tasks.task(...)` gives: async functions first, or the result were a coroutine."""
+    """What `@tasks.task(...)` gives. Async functions come first, or the result were a coroutine;
+    what never continues comes before what may: a type checker keeps its unions as they are."""
 
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, Next[R]]]) -> Task[P, R]: ...
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, V]]) -> Task[P, V]: ...
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Task[P, R]: ...
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, V | Next[N] | Signal]]
+    ) -> Task[P, V | N]: ...
     @overload
-    def __call__(self, function: Callable[P, Next[R]]) -> Task[P, R]: ...
+    def __call__(self, function: Callable[P, V]) -> Task[P, V]: ...
     @overload
-    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
+    def __call__(self, function: Callable[P, V | Next[N] | Signal]) -> Task[P, V | N]: ...
 
 
 class Tasks:
@@ -333,13 +354,15 @@ class Tasks:
         self.registry: dict[str, Task[..., Any]] = {}
 
     @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, Next[R]]], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, Coroutine[Any, Any, V]], /) -> Task[P, V]: ...
     @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    def task(
+        self, function: Callable[P, Coroutine[Any, Any, V | Next[N] | Signal]], /
+    ) -> Task[P, V | N]: ...
     @overload
-    def task(self, function: Callable[P, Next[R]], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, V], /) -> Task[P, V]: ...
     @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, V | Next[N] | Signal], /) -> Task[P, V | N]: ...
     @overload
     def task(
         self,
@@ -350,7 +373,7 @@ class Tasks:
         max_attempts: int = 5,
         timeout: Seconds | None = None,
         backoff: Backoff | None = None,
-        run_in: str = "thread",
+        run_in: RunIn = "thread",
     ) -> Decorate: ...
     def task(self, *function: Any, **settings: Any) -> Any:
         """Register a function as a task; calling it still just calls it."""

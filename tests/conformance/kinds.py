@@ -97,18 +97,29 @@ def _sqlite_kinds() -> list[Kind]:
     found = [
         *OURS,
         Kind("sqlite3 default, idle", by_itself, _sqlite3()),
-        Kind("sqlite3 IMMEDIATE, idle", by_itself, _sqlite3(isolation_level="IMMEDIATE")),
+        Kind(
+            "sqlite3 IMMEDIATE, idle",
+            by_itself,
+            _sqlite3(isolation_level="IMMEDIATE"),
+            played=False,
+        ),
         Kind("sqlite3 autocommit, idle", autocommit, _sqlite3(isolation_level=None)),
         Kind("sqlite3, writing", in_one, _sqlite3(), write),
         Kind("sqlite3 awaited, writing", in_one, _sqlite3(), write, awaits=True),
         # A deferred transaction that has not touched the database yet.
-        Kind("sqlite3 autocommit, deferred", in_one, _sqlite3(isolation_level=None), ("BEGIN",)),
+        Kind(
+            "sqlite3 autocommit, deferred",
+            in_one,
+            _sqlite3(isolation_level=None),
+            ("BEGIN",),
+            played=False,
+        ),
         Kind("sqlite3 hostile, idle", by_itself, _hostile_sqlite3),
-        Kind("sqlite3 hostile, writing", in_one, _hostile_sqlite3, write),
+        Kind("sqlite3 hostile, writing", in_one, _hostile_sqlite3, write, played=False),
         Kind("aiosqlite, idle", by_itself, _aiosqlite(""), awaits=True),
         Kind("aiosqlite, writing", in_one, _aiosqlite(""), write, awaits=True),
-        Kind("aiosqlite autocommit, idle", autocommit, _aiosqlite(None), awaits=True),
-        Kind("aiosqlite hostile, idle", by_itself, _hostile_aiosqlite, awaits=True),
+        Kind("aiosqlite autocommit, idle", autocommit, _aiosqlite(None), awaits=True, played=False),
+        Kind("aiosqlite hostile, idle", by_itself, _hostile_aiosqlite, awaits=True, played=False),
         *_sqlalchemy_kinds("", "aiosqlite"),
         *_django_kinds(),
     ]
@@ -138,7 +149,10 @@ def _sqlalchemy_kinds(driver: str, awaited: str) -> list[Kind]:
             ("Session, writing", in_one, session(given), (OWN_ROW,)),
         ):
             title = f"SQLAlchemy {name} {word}{kind}"
-            found.append(Kind(title, place, open, before, SqlalchemyCaller, awaits=awaits))
+            played = kind in ("Connection, idle", "Session, writing")
+            found.append(
+                Kind(title, place, open, before, SqlalchemyCaller, awaits=awaits, played=played)
+            )
     return found
 
 
@@ -147,7 +161,13 @@ def _django_kinds() -> list[Kind]:
     return [
         Kind("Django, idle", Place.AUTOCOMMIT, opened, caller=DjangoCaller),
         Kind("Django in atomic, writing", Place.IN_TRANSACTION, opened, (OWN_ROW,), DjangoCaller),
-        Kind("Django without autocommit", Place.OPENS_BY_ITSELF, by_hand, caller=DjangoCaller),
+        Kind(
+            "Django without autocommit",
+            Place.OPENS_BY_ITSELF,
+            by_hand,
+            caller=DjangoCaller,
+            played=False,
+        ),
     ]
 
 
@@ -204,15 +224,25 @@ def _postgres_kinds() -> list[Kind]:
         Kind("psycopg autocommit, idle", autocommit, _psycopg(**commits)),
         Kind("psycopg, writing", in_one, _psycopg(), own),
         Kind("psycopg awaited, writing", in_one, _psycopg(), own, awaits=True),
-        Kind("psycopg autocommit, in transaction", in_one, _psycopg(**commits), ("BEGIN",)),
+        Kind(
+            "psycopg autocommit, in transaction",
+            in_one,
+            _psycopg(**commits),
+            ("BEGIN",),
+            played=False,
+        ),
         Kind("psycopg hostile, idle", by_itself, _hostile_psycopg),
-        Kind("psycopg hostile, writing", in_one, _hostile_psycopg, own),
+        Kind("psycopg hostile, writing", in_one, _hostile_psycopg, own, played=False),
         Kind("psycopg async, idle", by_itself, _awaited_psycopg(), awaits=True),
         Kind("psycopg async, writing", in_one, _awaited_psycopg(), own, awaits=True),
         Kind(
-            "psycopg async autocommit, idle", autocommit, _awaited_psycopg(**commits), awaits=True
+            "psycopg async autocommit, idle",
+            autocommit,
+            _awaited_psycopg(**commits),
+            awaits=True,
+            played=False,
         ),
-        Kind("psycopg async hostile, idle", by_itself, _hostile_awaited, awaits=True),
+        Kind("psycopg async hostile, idle", by_itself, _hostile_awaited, awaits=True, played=False),
     ]
     found = [kind if kind.ours else replace(kind, caller=PsycopgCaller) for kind in found]
     begin = ("BEGIN", OWN_ROW)
@@ -221,11 +251,28 @@ def _postgres_kinds() -> list[Kind]:
         Kind("asyncpg, idle", autocommit, _asyncpg, (), AsyncpgCaller, awaits=True),
         Kind("asyncpg, writing", in_one, _asyncpg, begin, AsyncpgCaller, awaits=True),
         Kind("asyncpg hostile, idle", autocommit, _rude_asyncpg, (), AsyncpgCaller, awaits=True),
-        Kind("asyncpg hostile, writing", in_one, _rude_asyncpg, begin, AsyncpgCaller, awaits=True),
+        Kind(
+            "asyncpg hostile, writing",
+            in_one,
+            _rude_asyncpg,
+            begin,
+            AsyncpgCaller,
+            awaits=True,
+            played=False,
+        ),
         Kind("psycopg2, idle", by_itself, _psycopg2(), (), Psycopg2Caller),
         Kind("psycopg2, writing", in_one, _psycopg2(), own, Psycopg2Caller),
-        Kind("psycopg2 autocommit, idle", autocommit, _psycopg2(**commits), (), Psycopg2Caller),
-        Kind("psycopg2 hostile, idle", by_itself, _hostile_psycopg2, (), Psycopg2Caller),
+        Kind(
+            "psycopg2 autocommit, idle",
+            autocommit,
+            _psycopg2(**commits),
+            (),
+            Psycopg2Caller,
+            played=False,
+        ),
+        Kind(
+            "psycopg2 hostile, idle", by_itself, _hostile_psycopg2, (), Psycopg2Caller, played=False
+        ),
         *_sqlalchemy_kinds("psycopg", "asyncpg"),
         *_sqlalchemy_kinds("psycopg2", "psycopg_async"),
         *_django_kinds(),

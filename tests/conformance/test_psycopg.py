@@ -27,7 +27,7 @@ class Undo(Exception):
 @contextmanager
 def block(caller: Caller) -> Iterator[None]:
     """`with connection.transaction()`, or `async with`."""
-    if not caller.kind.awaits:
+    if isinstance(caller.raw, psycopg.Connection):
         with caller.raw.transaction():
             yield
         return

@@ -141,7 +141,7 @@ class Side:
             case "begin":
                 self._begin()
             case "commit":
-                self._transaction.commit(self._op)
+                self._transaction.commit(self._op.name)
                 self._end()
             case "rollback":
                 self._transaction.undo()

@@ -7,9 +7,9 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -25,6 +25,9 @@ from ..store.base import as_json
 from .fault import AGAIN, is_lost, translate
 from .store import PostgresStore
 from .transaction import Transaction, is_stale
+
+if TYPE_CHECKING:
+    from ..wakes import Wake
 
 T = TypeVar("T")
 Raw = psycopg.Connection[Any]
@@ -83,6 +86,7 @@ class PostgresEngine:
         self.migrations = Migrations(PACKAGE, prefix, schema)
         self._losable = LOSABLE if durable else LOSABLE | {"enqueue"}
         self._connections = connections
+        self._notify = notify
         self._settings: dict[str, Any] = {"autocommit": True}
         if pooler:
             self._settings["prepare_threshold"] = None
@@ -106,6 +110,31 @@ class PostgresEngine:
     async def arun(self, op: Op[T]) -> T:
         """The same without blocking the event loop: one hop to a thread for the whole operation."""
         return await asyncio.to_thread(self.run, op)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Raw]:
+        """A transaction on one of our connections, for the application to write in."""
+        pool = self._opened()
+        raw = pool.getconn()
+        try:
+            with PlainCursor(raw) as cursor:
+                cursor.execute(b"BEGIN")
+                transaction = Transaction(self.sql, cursor)
+                try:
+                    yield raw
+                except BaseException:
+                    transaction.undo()
+                    raise
+                transaction.commit("the transaction")
+        finally:
+            pool.putconn(raw)
+
+    def wakes(self) -> list[Wake]:
+        if not self._notify:
+            return []
+        from .listen import PostgresListen
+
+        return [PostgresListen(self)]
 
     def recognise(self, raw: object) -> Connection:
         """Wrap a caller's connection."""
@@ -150,7 +179,7 @@ class PostgresEngine:
                     except BaseException:
                         transaction.undo()
                         raise
-                    transaction.commit(op)
+                    transaction.commit(op.name, reads=op.reads)
                 if transaction.woken:
                     self._send(cursor, transaction.woken)
             return result

@@ -260,6 +260,14 @@ UPDATE {live} SET state = 0
 -- When the next scheduled job is due. Rides live_due.
 SELECT min(run_at) FROM {live} WHERE state = 1;
 
+-- name: peek_pending
+-- Whether a queue that is not paused has a pending job.
+SELECT count(*)
+  FROM json_array_elements_text(:queues::text::json) AS q
+ CROSS JOIN LATERAL (
+       SELECT 1 FROM {live} AS l WHERE l.state = 0 AND l.queue = q.value LIMIT 1) AS x
+ WHERE q.value NOT IN (SELECT p.name FROM {queue} AS p);
+
 -- name: record_progress
 -- Fenced like an ending. A row that somebody holds is left alone, but it is still the worker's.
 WITH r AS MATERIALIZED (

@@ -73,19 +73,19 @@ class Transaction:
             except psycopg.Error:
                 raw.close()
 
-    def commit(self, op: Op[Any]) -> None:
+    def commit(self, name: str, *, reads: bool = False) -> None:
         """Commit, and be sure of it: an aborted transaction "commits" quietly, and a connection
         that dies meanwhile leaves open whether it was."""
         raw = self._cursor.connection
         if raw.info.transaction_status is not TransactionStatus.INTRANS:
             self.undo()
-            raise StoreError(f"{op.name} was rolled back: a statement of it had failed")
+            raise StoreError(f"{name} was rolled back: a statement of it had failed")
         try:
             self._cursor.execute(b"COMMIT")
         except psycopg.OperationalError as error:
-            if op.reads or not raw.closed:
+            if reads or not raw.closed:
                 raise
-            raise _unknown(op) from error
+            raise _unknown(name) from error
 
     def alone(self, op: Op[T]) -> T:
         """Run an operation of one statement, which commits itself; its loss is one of a commit."""
@@ -94,7 +94,7 @@ class Transaction:
         except psycopg.OperationalError as error:
             if not self._cursor.connection.closed:
                 raise
-            raise _unknown(op) from error
+            raise _unknown(op.name) from error
 
 
 def is_stale(raw: psycopg.Connection[Any]) -> bool:
@@ -107,8 +107,8 @@ def is_stale(raw: psycopg.Connection[Any]) -> bool:
         return True
 
 
-def _unknown(op: Op[Any]) -> CommitUnknown:
+def _unknown(name: str) -> CommitUnknown:
     return CommitUnknown(
-        f"the connection was lost while {op.name} was being committed: it may be stored or not. "
+        f"the connection was lost while {name} was being committed: it may be stored or not. "
         "Look before you repeat it; an enqueue with key= and scope='any' can be repeated as it is"
     )

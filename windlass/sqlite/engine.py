@@ -8,12 +8,13 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
 from ..connections import Connection, recognise_sqlite
 from ..connections.sqlite3 import execute
-from ..errors import StoreUnavailable
+from ..errors import StoreUnavailable, WriterBusy
 from ..migrate import Migrations
 from ..operation import Op, drive
 from ..sql import Queries, Row, Statement
@@ -22,8 +23,12 @@ from . import fork
 from .checkpoint import KEPT
 from .fault import translate
 from .file import File, path_of
+from .holder import WriterBusy as Waited
 from .lock import WriterLock
-from .writer import Writer
+from .writer import FULL, NORMAL, Writer
+
+if TYPE_CHECKING:
+    from ..wakes import Wake
 
 T = TypeVar("T")
 
@@ -171,6 +176,40 @@ class SqliteEngine:
                     reader[1].close()
             self._readers = reading
         return self._writer.let_go() and not reading
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction on a connection of its own, for the application to write in."""
+        self.file.check_same()
+        connection = self.connect()
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA synchronous = {FULL if self._durable else NORMAL}")
+            try:
+                self.lock.acquire(
+                    connection, time.monotonic() + self.lock_timeout, "a handler's transaction"
+                )
+            except Waited as busy:
+                raise WriterBusy(
+                    f"the transaction waited {self.lock_timeout:g} s for the writer of "
+                    f"{self.file.path}: {busy}"
+                ) from None
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            finally:
+                self.lock.release()
+        finally:
+            connection.close()
+
+    def wakes(self) -> list[Wake]:
+        from .watch import SqliteWatch
+
+        return [SqliteWatch(self)]
 
     def vacuum(self, pages: int) -> int:
         """Give free pages back to the file system, where the file allows it; return how many."""

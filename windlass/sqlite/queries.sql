@@ -153,6 +153,13 @@ UPDATE {live} SET state = 0
 -- When the next scheduled job is due. Rides live_due.
 SELECT min(run_at) FROM {live} INDEXED BY {prefix}live_due WHERE state = 1;
 
+-- name: peek_pending
+-- Whether a queue that is not paused has a pending job.
+SELECT EXISTS (
+    SELECT 1 FROM json_each(:queues) AS q
+     WHERE q.value NOT IN (SELECT name FROM {queue})
+       AND EXISTS (SELECT 1 FROM {live} AS l WHERE l.state = 0 AND l.queue = q.value));
+
 -- name: record_progress
 -- Fenced like an ending.
 UPDATE {live} SET progress = :progress, progress_text = :text

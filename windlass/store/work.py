@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from ..model import BlockerRecord, Claimed, Ending, Finished, Outcome, WorkerRecord, storable
+from ..model import BlockerRecord, Claimed, Ending, Finished, Live, Outcome, WorkerRecord, storable
 from ..operation import Op, Steps, compose, operation
 from ..retry import lost_delay
 from ..sql import Row
@@ -36,6 +37,14 @@ class Renewed:
     postponed: bool = False  # somebody looks at the registration just now: try again soon
 
 
+class Ahead(NamedTuple):
+    """What a worker finds when it looks: work for it now, or a time at which to look again."""
+
+    pending: bool
+    next_due: int | None
+    now: int
+
+
 @dataclass(slots=True)
 class Turn:
     """One beat of a worker: what was finished and claimed, and when to look again."""
@@ -45,6 +54,7 @@ class Turn:
     blockers: dict[int, list[BlockerRecord]]
     promoted: int
     next_due: int | None
+    now: int
 
 
 class Work(Finish):
@@ -87,6 +97,7 @@ class Work(Finish):
         """
 
         def steps() -> Steps[Turn]:
+            now = yield from self.now()
             promoted = yield from self.promote()
             finished = yield from self.finish(endings, name, worker)
             claimed = yield from self.claim(worker, queues, room, name)
@@ -95,7 +106,7 @@ class Work(Finish):
             next_due = None
             if len(claimed) < room:
                 next_due = yield from self.next_due()
-            return Turn(finished, claimed, blockers, promoted, next_due)
+            return Turn(finished, claimed, blockers, promoted, next_due, now)
 
         return compose("turn", steps, durable=bool(endings))
 
@@ -148,6 +159,20 @@ class Work(Finish):
         ((run_at,),) = yield self.sql.next_due()
         return None if run_at is None else int_of(run_at)
 
+    @operation(reads=True)
+    def peek(self, queues: Sequence[str]) -> Steps[Ahead]:
+        """Whether a claim would find something, without taking the writer; and what is due next."""
+        now = yield from self.now()
+        ((found,),) = yield self.sql.peek_pending(queues=as_json(queues))
+        ((run_at,),) = yield self.sql.next_due()
+        return Ahead(bool(found), None if run_at is None else int_of(run_at), now)
+
+    @operation(reads=True)
+    def running(self, worker: int) -> Steps[set[tuple[int, int]]]:
+        """What runs in a worker's name, as (job, attempt)."""
+        rows = yield self.sql.find_running_of(worker=worker)
+        return {(int_of(job), int_of(attempt)) for job, attempt, *_ in rows}
+
     @operation(durable=False)
     def renew(
         self, worker: int, name: str, lease: int, held: Collection[tuple[int, int]]
@@ -175,6 +200,14 @@ class Work(Finish):
         if strays:
             yield self.sql.put_back.many(PUT_BACK, strays)
         return Renewed(True, sorted(set(held) - running), len(strays))
+
+    @operation()
+    def fence(self, held: Claimed) -> Steps[bool]:
+        """Whether an attempt is still the running one; it stays so until the commit."""
+        yield from self.hold_jobs([held.job_id])
+        for record in (yield from self.records([held.job_id])):
+            return record.live_state == Live.RUNNING and record.attempt == held.attempt
+        return False
 
     @operation(durable=False)
     def progress(

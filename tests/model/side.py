@@ -1,0 +1,257 @@
+"""One engine with the verbs of a program: a real database behind our store.
+
+Reads are in `eye`. Whoever has a handle knows an id and the time of creation that goes with it, so
+a handle of a job that was rolled back finds nothing, also where its id is another's by now (E12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from tests.database import SQLITE, Database
+from tests.kit import Clock
+from tests.model.eye import Eye
+from tests.model.program import Answer, End, Held, Keep, New, Refusal, Seen, Step, Where
+from tests.model.storing import UNSTORED
+from windlass.errors import DuplicateKey, StillNeeded, StoreError, WindlassError
+from windlass.model import Claimed, Ending, Finished, JobRecord, NewBlocker, NewJob
+from windlass.operation import Op
+from windlass.sql import TABLES
+from windlass.store.retention import Ages
+
+KEPT = ("migration", "mark")
+
+
+class Side(Eye):
+    """A database, our app on it, and a connection of the caller's."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        super().__init__(database, clock)
+        self._workers: dict[str, int] = {}
+        self._claims: dict[tuple[str, int], Claimed] = {}
+
+    def reset(self) -> None:
+        """An empty store for the next program."""
+        if self.in_transaction:
+            self.rollback()
+        for table in TABLES:
+            if table not in KEPT:
+                self.sql(f"DELETE FROM windlass_{table}")
+        self.sql("UPDATE windlass_mark SET value = 0 WHERE name = 'prune'")
+        self._workers.clear()
+        self._claims.clear()
+        self.forget()
+
+    def take(self, step: Step) -> Answer:
+        """Take a step: its answer, or the refusal. A database that fails is no answer."""
+        try:
+            return getattr(self, step.verb)(*step.told)
+        except StoreError:
+            raise
+        except WindlassError as error:
+            return self._refusal(error)
+
+    def _refusal(self, error: WindlassError) -> Refusal:
+        ids: tuple[int, ...] = ()
+        if isinstance(error, DuplicateKey):
+            ids = (error.chain_id,)
+        elif isinstance(error, StillNeeded):
+            ids = error.dependents
+        told = (self.names[id] if id in self.present else UNSTORED for id in ids)
+        return Refusal(type(error).__name__, tuple(sorted(told)))
+
+    # ---- the caller's transaction
+
+    def begin(self) -> None:
+        self.sql("BEGIN IMMEDIATE" if self.name == SQLITE else "BEGIN")
+        self.depth = 1
+
+    def savepoint(self) -> None:
+        self.sql(f"SAVEPOINT mine{self.depth}")
+        self.depth += 1
+
+    def rollback_to(self) -> None:
+        self.sql(f"ROLLBACK TO SAVEPOINT mine{self.depth - 1}")
+
+    def release(self) -> None:
+        self.depth -= 1
+        self.sql(f"RELEASE SAVEPOINT mine{self.depth}")
+
+    def commit(self) -> None:
+        self.sql("COMMIT")
+        self.depth = 0
+
+    def rollback(self) -> None:
+        self.sql("ROLLBACK")
+        self.depth = 0
+
+    # ---- enqueue
+
+    def enqueue(self, news: Sequence[New]) -> list[tuple[Seen, bool]]:
+        batch = {new.name: index for index, new in enumerate(news)}
+        answers = self.run(self.store.enqueue([self._new_job(new, batch) for new in news]))
+        self.learn_from(record for record, _ in answers)
+        return [(self.job_seen(record), created) for record, created in answers]
+
+    def _new_job(self, new: New, batch: dict[str, int], *, follows: bool = False) -> NewJob:
+        return NewJob(
+            new.task, new.arguments, queue=new.queue or "default", priority=new.priority or 0,
+            max_attempts=new.max_attempts, timeout=new.timeout, delay=new.delay, at=new.at,
+            label=new.name, key=new.key, scope=new.scope, window=new.window,
+            on_conflict=new.on_conflict, policy=new.policy, trace=new.trace,
+            blockers=[self._blocker(chain, name, batch) for chain, name in new.after],
+            inherit_queue=follows and new.queue is None,
+            inherit_priority=follows and new.priority is None,
+        )  # fmt: skip
+
+    def _blocker(self, chain: str, name: str | None, batch: dict[str, int]) -> NewBlocker:
+        if chain in batch:
+            return NewBlocker(index=batch[chain], name=name)
+        id, created_at = self.ids[chain]
+        return NewBlocker(chain_id=id, created_at=created_at, name=name)
+
+    # ---- work
+
+    def register(self, worker: str, lease: int) -> None:
+        self._workers[worker] = self.run(
+            self.store.register(
+                worker, host="here", pid=1, birth=None, version="0", queues=["default"],
+                concurrency=1, lease=lease,
+            )
+        )  # fmt: skip
+
+    def unregister(self, worker: str) -> None:
+        self.run(self.store.unregister(self._workers[worker]))
+
+    def claim(self, worker: str, queues: Sequence[str], room: int, named: bool) -> list[Seen]:
+        name = worker if named else None
+        return self._claimed(self.run(self.store.claim(self._workers[worker], queues, room, name)))
+
+    def _claimed(self, claims: Iterable[Claimed]) -> list[Seen]:
+        claims = list(claims)
+        for claim in claims:
+            assert claim.label is not None
+            self.learn(claim.label, claim.job_id, claim.created_at)
+            self._claims[claim.label, claim.attempt] = claim
+        return [
+            {**claim._asdict(), "job_id": claim.label, "chain_id": self.names[claim.chain_id]}
+            for claim in claims
+        ]
+
+    def turn(
+        self, worker: str, queues: Sequence[str], room: int, ends: Sequence[End]
+    ) -> tuple[object, ...]:
+        endings = [self._ending(end) for end in ends]
+        turn = self.run(self.store.turn(self._workers[worker], worker, queues, room, endings))
+        assert not turn.finished.postponed, "a turn was put off though nobody holds anything"
+        finished, claimed = self._finished([turn.finished]), self._claimed(turn.claimed)
+        blockers = {self.names[job]: self.blockers_seen(b) for job, b in turn.blockers.items()}
+        return turn.promoted, finished, claimed, blockers, turn.next_due
+
+    def finish(self, ends: Sequence[End], worker: str | None) -> tuple[list[str], list[str]]:
+        """What is postponed is tried again, as a worker does in its next turn."""
+        endings = [self._ending(end) for end in ends]
+        slot = self._workers[worker] if worker else 0
+        answers: list[Finished] = []
+        while endings:
+            answers.append(self.run(self.store.finish(endings, worker, slot)))
+            left = [e for e in endings if e.held.job_id in answers[-1].postponed]
+            assert len(left) < len(endings), "postponed though nobody holds anything"
+            endings = left
+        return self._finished(answers)
+
+    def _ending(self, end: End) -> Ending:
+        return Ending(
+            self._claims[end.held.name, end.held.attempt], end.outcome, end.output, end.error,
+            end.delay, end.started_at, end.started,
+            None if end.next is None else self._new_job(end.next, {}, follows=True),
+        )  # fmt: skip
+
+    def _finished(self, answers: Iterable[Finished]) -> tuple[list[str], list[str]]:
+        accepted = [self.names[id] for answer in answers for id in answer.accepted]
+        refused = [self.names[id] for answer in answers for id in answer.refused]
+        return sorted(accepted), sorted(refused)
+
+    def renew(
+        self, worker: str, lease: int, held: Sequence[Held]
+    ) -> tuple[bool, list[tuple[str, int]], int]:
+        known = {(self.ids[one.name][0], one.attempt) for one in held}
+        renewed = self.run(self.store.renew(self._workers[worker], worker, lease, known))
+        assert not renewed.postponed, "a renewal was put off though nobody looks"
+        lost = sorted((self.names[id], attempt) for id, attempt in renewed.lost)
+        return renewed.registered, lost, renewed.released
+
+    def progress(self, reports: Sequence[tuple[Held, float, str]]) -> list[bool]:
+        return self.run(
+            self.store.progress(
+                [(self._claims[one.name, one.attempt], share, text) for one, share, text in reports]
+            )
+        )
+
+    def park(self, held: Sequence[Held]) -> int:
+        return self.run(self.store.park([self._claims[one.name, one.attempt] for one in held]))
+
+    def unpark(self, tasks: Sequence[str], limit: int) -> list[int]:
+        return self._until_less(lambda: self.store.unpark(tasks, limit), limit)
+
+    def promote(self, limit: int) -> list[int]:
+        return self._until_less(lambda: self.store.promote(limit), limit)
+
+    def sweep(self, suspects: Sequence[str] | None, gone: Sequence[str], limit: int) -> list[int]:
+        ids = None if suspects is None else [self._workers[name] for name in suspects]
+        dead = [self._workers[name] for name in gone]
+        return self._until_less(lambda: self.store.sweep(ids, dead, limit), limit)
+
+    def _until_less(self, begin: Callable[[], Op[int]], limit: int) -> list[int]:
+        """Which of many a bounded verb takes first is the engine's choice, so it takes all."""
+        counts = [self.run(begin())]
+        while counts[-1] >= limit:
+            counts.append(self.run(begin()))
+        return counts
+
+    # ---- from outside
+
+    def cancel(self, name: str, reason: str | None, by: str | None) -> Seen:
+        return self._control(name, lambda id: self.store.cancel(id, reason, by))
+
+    def fail(self, name: str, reason: str, by: str | None) -> Seen:
+        return self._control(name, lambda id: self.store.fail(id, reason, by))
+
+    def complete(self, name: str, output: str | None, next: New | None, by: str | None) -> Seen:
+        following = None if next is None else self._new_job(next, {}, follows=True)
+        return self._control(name, lambda id: self.store.complete(id, output, following, by))
+
+    def run_now(self, name: str) -> Seen:
+        return self._control(name, self.store.run_now)
+
+    def retry(self, name: str) -> Seen:
+        return self._control(name, self.store.retry)
+
+    def _control(self, name: str, begin: Callable[[int], Op[JobRecord]]) -> Seen:
+        record = self.run(self.checked(name, begin))
+        self.learn_all()
+        return self.job_seen(record)
+
+    def pause(self, queue: str) -> None:
+        self.run(self.store.pause(queue))
+
+    def resume(self, queue: str) -> None:
+        self.run(self.store.resume(queue))
+
+    def delete(self, name: str, cascade: bool) -> list[str]:
+        gone = self.run(self.checked(name, lambda id: self.store.delete([id], cascade)))
+        return sorted(self.names[id] for id in gone)
+
+    def prune(self, keep: Keep, limit: int) -> tuple[int, bool]:
+        ages = Ages(keep.completed, keep.failed, keep.cancelled)
+        pruned = self.run(self.store.prune(ages, limit))
+        return pruned.chains, pruned.done
+
+    def bulk(self, action: str, where: Where, preview: bool, limit: int, by: str | None) -> int:
+        number, cursor = 0, None
+        while True:
+            op = self.store.bulk(action, self.job_filter(where), preview, cursor, limit, by)
+            touched = self.run(op)
+            number, cursor = number + touched.number, touched.cursor
+            if cursor is None:
+                return number

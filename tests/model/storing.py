@@ -1,0 +1,285 @@
+"""Rules of storing: the caller's transaction, new jobs, and what follows when a chain ends."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from tests.model.program import Answer, New, Refusal, Seen, Step
+from tests.model.tables import Attempt, Chain, Edge, Job, Key, OneOf, Tables, is_bad
+from windlass.errors import BlockerError, DuplicateKey, StillNeeded, WindlassError
+from windlass.model import ChainState, Live, Outcome, Policy
+
+WAITING = (Live.PENDING, Live.SCHEDULED, Live.BLOCKED, Live.PARKED)
+UNSTORED = "?"
+"""Who is named though nothing of him was stored."""
+
+
+class Storing:
+    """The tables, and the verbs that fill them."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self.tables = Tables()
+        self.outer: list[bytes] = []
+        """The tables as they were at BEGIN and at each savepoint since."""
+        self.seen: Counter[str] = Counter()
+        """How often each branch of a rule was taken; no rollback takes that back."""
+        self._failed: list[tuple[Attempt, Job]] = []
+
+    @property
+    def now(self) -> int:
+        return self._clock()
+
+    def take(self, step: Step) -> Answer:
+        """Take a step: its answer, or the refusal that left everything as it was."""
+        before = pickle.dumps(self.tables)
+        self._failed.clear()
+        try:
+            return getattr(self, step.verb)(*step.told)
+        except WindlassError as error:
+            self.tables = pickle.loads(before)
+            return refusal(error)
+
+    # ---- the caller's transaction (E1)
+
+    def begin(self) -> None:
+        self.outer.append(pickle.dumps(self.tables))
+
+    savepoint = begin
+
+    def rollback_to(self) -> None:
+        """Back to the last savepoint, which stays."""
+        self.tables = pickle.loads(self.outer[-1])
+
+    def release(self) -> None:
+        self.outer.pop()
+
+    def commit(self) -> None:
+        self.outer.clear()
+
+    def rollback(self) -> None:
+        self.tables = pickle.loads(self.outer[0])
+        self.outer.clear()
+
+    # ---- enqueue
+
+    def enqueue(self, news: Sequence[New]) -> list[tuple[Seen, bool]]:
+        """Each new job begins a chain, unless its key is taken (D1); all or none are stored (E4)."""
+        order = blockers_first(news)
+        stored, taken = self._take_keys(order)
+        batch = [self._placed(new, taken) for new in stored]
+        self._insert(batch)
+        return [
+            (self.tables.job_seen(self.tables.tail(taken.get(new.name, new.name))),
+             new.name not in taken)
+            for new in news
+        ]  # fmt: skip
+
+    def _take_keys(self, order: Iterable[New]) -> tuple[list[New], dict[str, str]]:
+        """The jobs to be stored, and for the others the chain that has their key."""
+        stored: dict[str, New] = {}
+        taken: dict[str, str] = {}
+        for new in order:
+            holder = self.tables.keys.get((new.task, new.key)) if new.key else None
+            if holder is None or not self._in_scope(holder, new):
+                stored[new.name] = new
+                if new.key:
+                    self.tables.keys[new.task, new.key] = Key(new.name, self.now)
+                    self.seen["key taken from an ended chain" if holder else "key taken"] += 1
+                continue
+            if new.on_conflict == "raise":
+                raise named(DuplicateKey, UNSTORED if holder.chain in stored else holder.chain)
+            taken[new.name] = holder.chain
+            self.seen[f"key held by {'its batch' if holder.chain in stored else 'a chain'}"] += 1
+            if new.on_conflict == "replace":
+                if (first := stored.get(holder.chain)) is not None:
+                    stored[holder.chain] = replace(
+                        first, arguments=new.arguments, at=new.at, delay=new.delay
+                    )
+                else:
+                    self._replace(self.tables.jobs[holder.chain], new)
+        return list(stored.values()), taken
+
+    def _in_scope(self, holder: Key, new: New) -> bool:
+        """D2: an open chain always has its key; an ended one for scope any, within the window."""
+        if not holder.ended:
+            return True
+        if new.scope == "open":
+            return False
+        return new.window is None or holder.created_at > self.now - new.window
+
+    def _replace(self, job: Job, new: New) -> None:
+        """D3: new arguments and time for a job that has not started."""
+        if job.state is None or job.attempt:
+            self.seen["not replaced"] += 1
+            return
+        self.seen["replaced"] += 1
+        job.arguments, job.run_at = new.arguments, self._due(new)
+        if job.state is not Live.BLOCKED:
+            job.state = self._ready(job)
+
+    def _placed(self, new: New, taken: dict[str, str]) -> Job:
+        """The first job of a chain."""
+        after = [(taken.get(chain, chain), name) for chain, name in new.after]
+        return self._job(
+            new, new.name, 0, new.queue or "default", new.priority or 0, new.key, new.trace, after
+        )
+
+    def _heir(self, before: Job, new: New) -> Job:
+        """C4: a continuation has its predecessor's queue, priority and trace unless told."""
+        return self._job(
+            new, before.chain, before.position + 1,
+            before.queue if new.queue is None else new.queue,
+            before.priority if new.priority is None else new.priority,
+            before.key, new.trace or before.trace, new.after,
+        )  # fmt: skip
+
+    def _job(
+        self, new: New, chain: str, position: int, queue: str, priority: int, key: str | None,
+        trace: str | None, after: Sequence[tuple[str, str | None]],
+    ) -> Job:  # fmt: skip
+        if len({blocker for blocker, _ in after}) < len(after):
+            raise BlockerError("a chain named twice")
+        self.tables.ages += 1
+        edges = [Edge(blocker, place, name) for place, (blocker, name) in enumerate(after)]
+        return Job(
+            new.name, chain, position, new, queue, priority, key, trace, new.arguments, self.now,
+            self.tables.ages, self._due(new), len(after), edges,
+        )  # fmt: skip
+
+    def _insert(self, batch: Sequence[Job]) -> None:
+        """Store jobs: each waits for its blockers (B1), or follows its policy (B6)."""
+        tables = self.tables
+        known = {*tables.chains, *(job.chain for job in batch)}
+        for job in batch:
+            if any(edge.chain == job.chain or edge.chain not in known for edge in job.after):
+                raise BlockerError("its own chain, or one that does not exist")
+        for job in batch:
+            tables.jobs[job.name] = job
+            if job.position == 0:
+                tables.chains[job.name] = Chain(job.name, job.created_at, job.age)
+        doomed: list[Job] = []
+        for job in batch:
+            if tables.unmet(job):
+                job.state = Live.BLOCKED
+            else:
+                job.state = self._ready(job)
+            if job.policy is Policy.FAIL and any(map(is_bad, tables.blockers_of(job))):
+                job.state = Live.BLOCKED
+                doomed.append(job)
+            self.seen[f"stored {job.state.name.lower()}"] += 1
+        for job in batch:
+            if job.position and job.chain in self._upstream(job, reopened=False):
+                raise BlockerError("a circle")
+        if doomed:
+            self.seen["failed at once behind a failed chain"] += 1
+        self._end_chains([self._fail_waiting(job) for job in doomed])
+
+    def _upstream(self, job: Job, *, reopened: bool) -> set[str]:
+        """The chains that a job waits for and all that these wait for in turn, by their last jobs:
+        those that are blocked, or would be again once a chain is opened again."""
+        found: set[str] = set()
+        todo = [edge.chain for edge in job.after]
+        while todo:
+            chain = todo.pop()
+            if chain in found:
+                continue
+            found.add(chain)
+            tail = self.tables.tail(chain)
+            if tail.state is Live.BLOCKED or (reopened and tail.state in WAITING):
+                todo += [edge.chain for edge in tail.after]
+        return found
+
+    def _due(self, new: New) -> int:
+        """S1: a past time means now."""
+        if new.at is not None:
+            return max(new.at, self.now)
+        return self.now + max(new.delay or 0, 0)
+
+    def _ready(self, job: Job) -> Live:
+        """Where a job stands that waits for nothing but its time."""
+        return Live.SCHEDULED if (job.run_at or 0) > self.now else Live.PENDING
+
+    # ---- what follows from an end
+
+    def _end_chains(self, ended: list[tuple[str, ChainState]]) -> None:
+        """Close chains, free their keys (D2), and settle what waits for them (B2, B6)."""
+        tables = self.tables
+        while ended:
+            for name, state in ended:
+                chain = tables.chains[name]
+                chain.state, chain.ended_at = state, self.now
+                for key in tables.keys.values():
+                    if key.chain == name:
+                        key.ended = True
+            doomed: list[Job] = []
+            over = {name for name, _ in ended}
+            for job in tables.by_age():
+                behind = [tables.chains[e.chain] for e in job.after if e.chain in over]
+                if job.state is not Live.BLOCKED or not behind:
+                    continue
+                if job.policy is Policy.FAIL and any(map(is_bad, behind)):
+                    doomed.append(job)
+                elif not tables.unmet(job):
+                    job.state = self._ready(job)
+                    self.seen[f"unblocked, {job.state.name.lower()}"] += 1
+            ended = [self._fail_waiting(job) for job in doomed]
+        self._name_blockers()
+
+    def _fail_waiting(self, job: Job) -> tuple[str, ChainState]:
+        """B6: a job whose blocker failed, under policy "fail"; its own chain fails with it."""
+        attempt = self._end_waiting(job, Outcome.FAILED)
+        self._failed.append((attempt, job))
+        self.seen["failed by its blocker"] += 1
+        return job.chain, ChainState.FAILED
+
+    def _name_blockers(self) -> None:
+        """The reason names a blocker; of several that failed in one step, any."""
+        for attempt, job in self._failed:
+            edges = [edge for edge in job.after if is_bad(self.tables.chains[edge.chain])]
+            attempt.blocker = OneOf(edge.chain for edge in edges)
+            attempt.error = OneOf(
+                f"blocker chain {edge.chain}{f' ({edge.name})' if edge.name else ''} "
+                f"ended {self.tables.chains[edge.chain].state}"
+                for edge in edges
+            )
+
+    def _end_waiting(self, job: Job, outcome: Outcome) -> Attempt:
+        """An end without a run: the next number, no start."""
+        attempt = Attempt(job.attempt + 1, outcome, True, self.now, run_at=job.run_at)
+        job.attempts.append(attempt)
+        job.state = None
+        return attempt
+
+
+def blockers_first(news: Sequence[New]) -> list[New]:
+    """A batch in the order it is stored: as given, but whatever waits comes after what it waits
+    for. A circle is refused (B5)."""
+    batch = {new.name: new for new in news}
+    needs = {new.name: {chain for chain, _ in new.after if chain in batch} for new in news}
+    order = [new for new in news if not needs[new.name]]
+    for done in order:
+        for new in news:
+            if done.name in needs[new.name]:
+                needs[new.name].discard(done.name)
+                if not needs[new.name]:
+                    order.append(new)
+    if len(order) < len(news):
+        raise BlockerError("a circle")
+    return order
+
+
+def named(kind: type[DuplicateKey] | type[StillNeeded], *names: str) -> WindlassError:
+    """An error that tells names where an engine's tells ids."""
+    error = kind.__new__(kind)
+    error.args = names
+    return error
+
+
+def refusal(error: WindlassError) -> Refusal:
+    """An error of the model; only those that name somebody have arguments that count."""
+    tells = isinstance(error, DuplicateKey | StillNeeded)
+    return Refusal(type(error).__name__, tuple(error.args) if tells else ())

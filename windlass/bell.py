@@ -1,0 +1,28 @@
+"""The one thing a pump waits for: somebody rang, or it is time."""
+
+from __future__ import annotations
+
+import threading
+
+
+class Bell:
+    """Rung from any thread; a ring while nobody waits is kept for the next wait."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition(threading.Lock())
+        self._rung = False
+
+    def ring(self) -> None:
+        if self._rung:  # it has not been heard yet: once is enough
+            return
+        with self._condition:
+            self._rung = True
+            self._condition.notify_all()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait for a ring, at most so many seconds; say whether there was one."""
+        with self._condition:
+            if not self._rung:
+                self._condition.wait(timeout)
+            rung, self._rung = self._rung, False
+            return rung

@@ -1,0 +1,436 @@
+"""The pump: one thread that moves jobs between the database and the slots. It runs no user code.
+
+It waits for one bell (a wake, an ended attempt, the next due time, the next renewal, stop) and
+takes a *turn*: promote what is due, finish what ended, claim what fits, in one transaction. What
+cannot be written stays with it and is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .attempt import Attempt
+from .bell import Bell
+from .errors import StoreError, WindlassError
+from .model import Claimed, Ending, Outcome
+from .retry import MICRO
+from .slots import Slots, kind_of
+from .store.work import Turn
+
+if TYPE_CHECKING:
+    from .app import Windlass
+    from .operation import Op
+    from .upkeep import Upkeep
+
+log = logging.getLogger("windlass.worker")
+
+MOST = 200  # jobs in one turn
+LOOK = 0.8  # seconds between looks whether long attempts are still ours
+SOON = 0.2  # the same when somebody rang
+REPORT = 0.3  # seconds between two writings of progress
+PATIENCE = 2.0  # seconds an attempt has to stop when it was told
+LONGEST_PAUSE = 5.0  # seconds between looks for work when nobody rings
+LATER = 0.02  # seconds until endings are tried again that touch what somebody holds
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a worker works."""
+
+    name: str
+    queues: tuple[str, ...]
+    concurrency: int
+    lease: float
+    grace: float
+    prefetch: int | None
+    drain: bool = False
+
+
+class Pump:
+    """Claims, finishes and renews for one worker."""
+
+    def __init__(
+        self,
+        app: Windlass,
+        settings: Settings,
+        slots: Callable[[str], Slots],
+        upkeep: Upkeep,
+        register: Callable[[], int],
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._slots = slots
+        self._upkeep = upkeep
+        self._register = register
+        self.worker = 0
+        self.bell = Bell()
+        self.held: dict[tuple[int, int], Attempt] = {}
+        self._ended: deque[tuple[Attempt, Ending | None]] = deque()
+        self._endings: dict[tuple[int, int], Ending] = {}  # to be written
+        self._hungry = True
+        self._woken = False
+        self._changed = False
+        self._due: float | None = None  # when a scheduled job comes, by the monotonic clock
+        self._renew_at = 0.0
+        self._looked_at = 0.0
+        self._report_at = 0.0
+        self._try_at = 0.0
+        self._stopping = threading.Event()
+        self._now = threading.Event()  # stop without waiting for handlers
+        self._trouble = 0
+        self._dismissed: dict[Attempt, float] = {}  # told to stop, and until when
+        self._peeked_at = 0.0
+        self._busy = 0.0  # seconds handlers take, on average
+        self._turn_time = 0.002
+        self.finished = 0
+
+    # ---- what others call
+
+    def wake(self, queues: Collection[str] | None) -> None:
+        """Somebody stored work in these queues, or something changed."""
+        if queues is None:
+            self._woken = self._changed = True
+        elif not queues or any(queue in self._settings.queues for queue in queues):
+            self._hungry = True
+        else:
+            return
+        self.bell.ring()
+
+    def done(self, attempt: Attempt, ending: Ending | None) -> None:
+        """A slot reports how an attempt ended."""
+        self._ended.append((attempt, ending))
+        self.bell.ring()
+
+    def stop(self, now: bool = False) -> None:
+        self._stopping.set()
+        if now:
+            self._now.set()
+        self.bell.ring()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    # ---- the thread
+
+    def run(self) -> None:
+        """Work until stopped, then hand back what is left."""
+        self._patiently(self._enter)
+        while not self._stopping.is_set():
+            self.bell.wait(self._pause())
+            self._patiently(self._tick)
+            if self._settings.drain and self._is_dry():
+                break
+        self._leave()
+
+    def _patiently(self, action: Callable[[], None]) -> None:
+        """Survive whatever happens: say it, wait a little longer each time, go on."""
+        while True:
+            try:
+                action()
+                if self._trouble:
+                    log.info("worker %s works again", self._settings.name)
+                self._trouble = 0
+                return
+            except Exception as error:
+                self._trouble += 1
+                self._say(error)
+                self.bell.wait(random.uniform(0.5, 1) * min(5.0, 0.05 * 2 ** min(self._trouble, 7)))
+                if self._stopping.is_set() and action == self._enter:
+                    return
+                if action == self._tick:
+                    return
+
+    def _say(self, error: Exception) -> None:
+        known = isinstance(error, WindlassError)
+        if self._trouble in (1, 10, 100) or not known:
+            text = "worker %s cannot go on just now (%s: %s); it tries again"
+            name = type(error).__name__
+            log.warning(text, self._settings.name, name, error, exc_info=not known)
+
+    def _enter(self) -> None:
+        self.worker = self._register()
+        self._renew_at = time.monotonic() + self._settings.lease / 3
+        self._upkeep.begin(self.worker)
+
+    def _pause(self) -> float:
+        """How long to sleep if nobody rings."""
+        now = time.monotonic()
+        if self._ended or (self._hungry and self._room() > 0):
+            return 0.0
+        times = [self._renew_at, self._upkeep.next_at, now + LONGEST_PAUSE, self._look_at()]
+        times += self._dismissed.values()
+        if self._due is not None:
+            times.append(self._due)
+        if self._endings:
+            times.append(self._try_at)
+        for attempt in self.held.values():
+            if attempt.report is not attempt.reported:
+                times.append(self._report_at)
+            if attempt.deadline is not None:
+                times.append(attempt.deadline)
+        return max(min(times) - now, 0.0)
+
+    def _look_at(self) -> float:
+        """When to look whether what runs here is still ours: seldom, soon after somebody rang."""
+        begun = [attempt.begun for attempt in self.held.values() if attempt.begun is not None]
+        if not begun:
+            return float("inf")
+        return self._looked_at + SOON if self._changed else max(min(begun), self._looked_at) + LOOK
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self._collect()
+        if now >= self._renew_at:
+            self._renew()
+        self._watch(now)
+        if self._due is not None and now >= self._due:
+            self._due, self._hungry = None, True
+        if self._woken and self._room() > 0:
+            self._woken = False
+            self._peek()
+        if (self._endings and now >= self._try_at) or (self._hungry and self._room() > 0):
+            self._turn()
+        if now >= self._report_at:
+            self._report()
+        if now >= self._upkeep.next_at:
+            if self._upkeep.run():
+                self._hungry = True
+        if not self._hungry and now - self._peeked_at > LONGEST_PAUSE:
+            self._peek()
+
+    def _collect(self) -> None:
+        """Take what the slots have reported."""
+        while self._ended:
+            attempt, ending = self._ended.popleft()
+            if self.held.pop(attempt.key, None) is None:
+                continue  # it was lost or abandoned meanwhile
+            if attempt.begun is not None:
+                took = time.monotonic() - attempt.begun
+                self._busy += (took - self._busy) * 0.1
+            if ending is not None:
+                self._endings[attempt.key] = ending
+                self._try_at = 0.0
+
+    # ---- turns
+
+    def _room(self) -> int:
+        """How many more attempts may be claimed. A few are claimed ahead while handlers are shorter
+        than a turn."""
+        if self._stopping.is_set():
+            return 0
+        ahead = self._settings.prefetch
+        if ahead is None:
+            ahead = 0
+            if self._busy < self._turn_time:
+                shorter = self._turn_time / max(self._busy, 1e-5)
+                ahead = round(self._settings.concurrency * min(shorter, 25))
+        free = self._settings.concurrency + ahead - len(self.held)
+        return min(free, MOST - min(len(self._endings), MOST - 1))
+
+    def _peek(self) -> None:
+        """Look without taking the writer, which others may need."""
+        self._peeked_at = time.monotonic()
+        ahead = self._run(self._app.store.peek(self._settings.queues))
+        self._note_due(ahead.next_due, ahead.now)
+        self._hungry = self._hungry or ahead.pending
+
+    def _note_due(self, next_due: int | None, now: int) -> None:
+        self._due = None if next_due is None else time.monotonic() + (next_due - now) / MICRO
+
+    def _turn(self) -> None:
+        room = max(self._room(), 0)
+        sent = list(self._endings.items())[:MOST]
+        began = time.monotonic()
+        settings = self._settings
+        try:
+            turn = self._run(
+                self._app.store.turn(
+                    self.worker, settings.name, settings.queues, room, [e for _, e in sent]
+                )
+            )
+        except StoreError:
+            raise
+        except WindlassError:
+            self._finish_singly(sent)  # one of them cannot be written as it is
+            return
+        self._turn_time += (time.monotonic() - began - self._turn_time) * 0.1
+        self._settle(sent, turn.finished.postponed)
+        if room:  # else there is nothing to say about what waits
+            self._peeked_at = time.monotonic()
+            self._hungry = len(turn.claimed) >= room
+            if not self._hungry:
+                self._note_due(turn.next_due, turn.now)
+        self._start(turn)
+
+    def _settle(
+        self, sent: Collection[tuple[tuple[int, int], Ending]], postponed: Collection[int]
+    ) -> None:
+        later = set(postponed)
+        for key, _ in sent:
+            if key[0] in later:
+                self._try_at = time.monotonic() + random.uniform(LATER / 2, LATER)
+            else:
+                self._endings.pop(key, None)
+                self.finished += 1
+
+    def _finish_singly(self, sent: Collection[tuple[tuple[int, int], Ending]]) -> None:
+        """A continuation that cannot be stored is a failure of its job, and of no other."""
+        settings = self._settings
+        for key, ending in sent:
+            try:
+                done = self._run(self._app.store.finish([ending], settings.name, self.worker))
+            except StoreError:
+                raise
+            except WindlassError as error:
+                self._endings[key] = Ending(
+                    ending.held, Outcome.FAILED, started_at=ending.started_at,
+                    error=f"{type(error).__name__}: {error}",
+                )  # fmt: skip
+            else:
+                self._settle([(key, ending)], done.postponed)
+
+    def _start(self, turn: Turn) -> None:
+        unknown: list[Claimed] = []
+        for held in turn.claimed:
+            task = self._app.registry.get(held.task)
+            if task is None:
+                unknown.append(held)
+                continue
+            blockers = turn.blockers.get(held.job_id, ())
+            attempt = Attempt(self._app, task, held, blockers, self.bell.ring)
+            attempt.worker = self._settings.name, self.worker
+            self.held[attempt.key] = attempt
+            self._slots(kind_of(attempt)).start(attempt)
+        if unknown:
+            names = ", ".join(sorted({held.task for held in unknown}))
+            log.warning("no task named %s here: set aside until a worker knows it", names)
+            self._run(self._app.store.park(unknown))
+
+    # ---- leases
+
+    def _renew(self) -> None:
+        settings = self._settings
+        mine = {*self.held, *self._endings}
+        renewed = self._run(
+            self._app.store.renew(self.worker, settings.name, round(settings.lease * MICRO), mine)
+        )
+        if renewed.postponed:
+            self._renew_at = time.monotonic() + random.uniform(0.05, 0.2)
+            return
+        if renewed.registered:
+            self._renew_at = time.monotonic() + settings.lease / 3
+            self._lose(renewed.lost)
+            return
+        log.warning("worker %s had lost its lease: what it ran was taken over", settings.name)
+        self._lose([*self.held, *self._endings])
+        self._enter()
+
+    def _lose(self, keys: Collection[tuple[int, int]]) -> None:
+        """Somebody else has these, or they ended from outside: tell their handlers."""
+        for key in keys:
+            self._endings.pop(key, None)
+            if (attempt := self.held.pop(key, None)) is not None:
+                self._dismiss(attempt, Outcome.CANCELLED)
+
+    def _dismiss(self, attempt: Attempt, why: Outcome) -> None:
+        if attempt.withdraw():
+            return
+        log.info("%s is not this worker's any more: told to stop", attempt)
+        self._tell(attempt, why)
+        self._dismissed[attempt] = time.monotonic() + PATIENCE
+
+    def _tell(self, attempt: Attempt, why: Outcome) -> None:
+        attempt.tell(why)
+        self._slots(kind_of(attempt)).interrupt(attempt)
+
+    # ---- attempts that take long
+
+    def _watch(self, now: float) -> None:
+        for attempt in list(self.held.values()):
+            if attempt.deadline is not None and now >= attempt.deadline:
+                self._too_late(attempt, now)
+        for attempt, until in list(self._dismissed.items()):
+            if now >= until:
+                del self._dismissed[attempt]
+                self._slots(kind_of(attempt)).abandon(attempt)
+        if now >= self._look_at():
+            self._looked_at, self._changed = now, False
+            running = self._run(self._app.store.running(self.worker))
+            self._lose([key for key in self.held if key not in running])
+
+    def _too_late(self, attempt: Attempt, now: float) -> None:
+        """First it is told; when it does not stop, its slot is given to others."""
+        if attempt.stopped_for is None:
+            log.warning("%s takes longer than its timeout: told to stop", attempt)
+            self._tell(attempt, Outcome.TIMEOUT)
+            attempt.deadline = now + PATIENCE
+            return
+        log.warning("%s did not stop: its slot is replaced", attempt)
+        self._slots(kind_of(attempt)).abandon(attempt)
+        self.held.pop(attempt.key, None)
+        self._endings[attempt.key] = attempt.timed_out()
+        self._try_at = 0.0
+
+    def _report(self) -> None:
+        fresh = [a for a in self.held.values() if a.report is not a.reported]
+        if not fresh:
+            return
+        reports = []
+        for attempt in fresh:
+            attempt.reported = attempt.report
+            fraction, text = attempt.report or (None, None)
+            reports.append((attempt.held, fraction, text))
+        self._report_at = time.monotonic() + REPORT
+        self._run(self._app.store.progress(reports))
+
+    # ---- the end
+
+    def _is_dry(self) -> bool:
+        """Nothing is left to do that could be done now."""
+        return not (self.held or self._ended or self._endings or self._hungry) and not (
+            self._run(self._app.store.peek(self._settings.queues)).pending
+        )
+
+    def _leave(self) -> None:
+        """Let handlers end, hand back what did not begin or does not end, and sign off."""
+        self._stopping.set()
+        for attempt in list(self.held.values()):
+            if attempt.withdraw():
+                del self.held[attempt.key]
+                self._endings[attempt.key] = attempt.released()
+        end = time.monotonic() + self._settings.grace
+        while self.held and not self._now.is_set() and time.monotonic() < end:
+            self._patiently(self._tick)
+            self.bell.wait(min(self._pause(), max(end - time.monotonic(), 0)))
+        for attempt in self.held.values():
+            self._tell(attempt, Outcome.RELEASED)
+        end = time.monotonic() + (0.2 if self._now.is_set() else PATIENCE)
+        while self.held and time.monotonic() < end:
+            self._patiently(self._tick)
+            self.bell.wait(min(self._pause(), max(end - time.monotonic(), 0)))
+        for attempt in self.held.values():
+            self._slots(kind_of(attempt)).abandon(attempt)
+            self._endings[attempt.key] = attempt.released()
+        self.held.clear()
+        self._collect()
+        deadline = time.monotonic() + self._settings.lease
+        while self._endings and time.monotonic() < deadline:
+            self._patiently(self._tick)
+            if self._endings:
+                self.bell.wait(LATER)
+        try:
+            if self.worker:
+                self._run(self._app.store.unregister(self.worker))
+        except WindlassError as error:
+            log.warning("could not sign off (%s); the lease will end by itself", error)
+
+    def _run(self, op: Op[Any]) -> Any:
+        return self._app.run(op)

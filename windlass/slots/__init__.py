@@ -1,0 +1,44 @@
+"""Where handlers run: threads, an event loop, processes of their own. A slot runs one attempt.
+
+A slot tells the pump by `done(attempt, ending)`, from whatever thread it has. What an abandoned
+attempt says is not passed on.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Protocol
+
+from ..attempt import Attempt
+from ..model import Ending
+
+Done = Callable[[Attempt, Ending | None], None]
+
+
+class Slots(Protocol):
+    """Slots of one kind."""
+
+    def start(self, attempt: Attempt) -> None:
+        """Run the attempt as soon as a slot is free."""
+        ...
+
+    def interrupt(self, attempt: Attempt) -> None:
+        """The attempt was told to stop (`attempt.stop`, `attempt.stopped_for`): make it, if this
+        kind can; its end is reported as always."""
+        ...
+
+    def abandon(self, attempt: Attempt) -> None:
+        """It did not stop: give its slot to others. Nothing more is heard of it."""
+        ...
+
+    def close(self) -> None:
+        """No attempt is left: end the slots."""
+        ...
+
+
+def kind_of(attempt: Attempt) -> str:
+    """Which slots an attempt needs: "thread", "loop" or "process"."""
+    if attempt.task.run_in == "process":
+        return "process"
+    return "loop" if inspect.iscoroutinefunction(attempt.task.function) else "thread"
