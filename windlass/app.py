@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +27,7 @@ from .retry import Seconds, micros
 from .sql import check_prefix
 from .store.retention import Ages
 from .task import Call, Task, Tasks, check_name
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -88,11 +90,13 @@ class Windlass(Face):
             raise InvalidSetting("payload_limit is a number of bytes from 1")
         if connections < 1:
             raise InvalidSetting("connections is a number from 1")
-        self.engine = open_engine(
-            self.url, prefix=check_prefix(prefix), schema=check_prefix(schema, "schema"),
+        self._open = partial(
+            open_engine, prefix=check_prefix(prefix), schema=check_prefix(schema, "schema"),
             lock_timeout=patience, durable=durable, notify=notify, connections=connections,
             pooler=pooler, clock=clock,
         )  # fmt: skip
+        self.engine = self._open(self.url)
+        self.waiting = Waiting(self.engine)
 
     @property
     def store(self) -> Store:
@@ -228,8 +232,22 @@ class Windlass(Face):
         """
         return self.engine.migrations.text(self.store.sql, after)
 
+    def use(
+        self, url: str, *, durable: bool | None = None, clock: Callable[[], int] | None = None
+    ) -> None:
+        """Point the app at another database; its tasks and its other settings stay.
+
+        For tests, and for a program that learns its URL late. Not while a worker of it runs.
+        """
+        given: dict[str, Any] = {"durable": durable, "clock": clock}
+        changed = {name: value for name, value in given.items() if value is not None}
+        engine = self._open(url, **changed)
+        self.close()
+        self.url, self.engine, self.waiting = url, engine, Waiting(engine)
+
     def close(self) -> None:
         """Close the connections of this process; using the app again opens new ones."""
+        self.waiting.close()
         self.engine.close()
         self._ready = self._seen = False
 

@@ -54,6 +54,10 @@ class Engine(Protocol):
         """An open transaction on a connection of ours, for the application to write in."""
         ...
 
+    def ends(self) -> Wake:
+        """What tells those who wait that chains may have ended."""
+        ...
+
     def wakes(self) -> Sequence[Wake]:
         """What tells a worker that there may be work."""
         ...

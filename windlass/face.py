@@ -7,56 +7,37 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import InvalidSetting
 from .graph import next_job
-from .job import AtLeast, Attempt, Chain, Job, Page, WorkerInfo
-from .model import BlockerRecord, ChainState, DependentRecord, NewJob, Outcome, State
-from .moment import instant
+from .job import Attempt, Chain, Job, Page, WorkerInfo
+from .model import BlockerRecord, DependentRecord, NewJob, State
 from .operation import Op
-from .store.listing import ChainFilter, Found, JobFilter
+from .store.listing import Found
 from .store.retention import Ages
 from .task import Next, Tasks
+from .where import (
+    ChainsWhere,
+    JobsWhere,
+    chain_filter,
+    check_limit,
+    counted,
+    cursor_of,
+    job_filter,
+    position,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from .engine import Engine
     from .store import Store
+    from .waiting import Waiting
 
 T = TypeVar("T")
-E = TypeVar("E", State, Outcome, ChainState)
 
-MOST_LISTED = 10_000
 BULK_PAGE = 200
 VACUUM_PAGES = 1000
-
-
-class JobsWhere(TypedDict, total=False):
-    """Filters of a list of jobs."""
-
-    state: State | str | None
-    outcome: Outcome | str | None
-    task: str | None
-    queue: str | None
-    chain: int | None
-    key: str | None
-    label: str | None
-    since: datetime | None
-    until: datetime | None
-
-
-class ChainsWhere(TypedDict, total=False):
-    """Filters of a list of chains."""
-
-    state: ChainState | str | None
-    task: str | None
-    key: str | None
-    label: str | None
-    since: datetime | None
-    until: datetime | None
 
 
 class Face(Tasks):
@@ -65,6 +46,7 @@ class Face(Tasks):
     engine: Engine
     payload_limit: int
     ages: Ages
+    waiting: Waiting
 
     @property
     @abstractmethod
@@ -179,10 +161,10 @@ class Face(Tasks):
 
     def counts(self, *, on: object = None) -> dict[str, dict[State, int]]:
         """Jobs by queue and state; beyond 100,000 open ones a number is AtLeast."""
-        return _counted(self.run(self.store.counts(), on))
+        return counted(self.run(self.store.counts(), on))
 
     async def acounts(self, *, on: object = None) -> dict[str, dict[State, int]]:
-        return _counted(await self.arun(self.store.counts(), on))
+        return counted(await self.arun(self.store.counts(), on))
 
     def paused(self, *, on: object = None) -> list[str]:
         """Names of the paused queues."""
@@ -344,34 +326,26 @@ class Face(Tasks):
     def _list_jobs(
         self, where: JobsWhere, limit: int, cursor: str | None, newest: bool
     ) -> Op[Found]:
-        _check_limit(limit)
-        return self.store.jobs(_job_filter(where), limit, _position(cursor), newest)
+        check_limit(limit)
+        return self.store.jobs(job_filter(where), limit, position(cursor), newest)
 
     def _list_chains(
         self, where: ChainsWhere, limit: int, cursor: str | None, newest: bool
     ) -> Op[Found]:
-        _check_limit(limit)
-        filter = ChainFilter(
-            state=_word(where.get("state"), ChainState),
-            task=where.get("task"),
-            key=where.get("key"),
-            label=where.get("label"),
-            since=_micros(where.get("since"), "since"),
-            until=_micros(where.get("until"), "until"),
-        )
-        return self.store.chains(filter, limit, _position(cursor), newest)
+        check_limit(limit)
+        return self.store.chains(chain_filter(where), limit, position(cursor), newest)
 
     def _jobs_page(self, found: Found) -> Page[Job[Any]]:
-        return Page([Job(self, record) for record in found.records], _cursor(found))
+        return Page([Job(self, record) for record in found.records], cursor_of(found))
 
     def _chains_page(self, found: Found) -> Page[Chain]:
-        return Page([Chain(self, record) for record in found.records], _cursor(found))
+        return Page([Chain(self, record) for record in found.records], cursor_of(found))
 
     def _bulk(
         self, action: str, where: JobsWhere, preview: bool, by: str | None, on: object
     ) -> int:
         """Page by page, a transaction each, so that workers get in between."""
-        filter, number, cursor = _job_filter(where), 0, None
+        filter, number, cursor = job_filter(where), 0, None
         while True:
             op = self.store.bulk(action, filter, preview, cursor, BULK_PAGE, by)
             touched = self.run(op, on)
@@ -382,69 +356,10 @@ class Face(Tasks):
     async def _abulk(
         self, action: str, where: JobsWhere, preview: bool, by: str | None, on: object
     ) -> int:
-        filter, number, cursor = _job_filter(where), 0, None
+        filter, number, cursor = job_filter(where), 0, None
         while True:
             op = self.store.bulk(action, filter, preview, cursor, BULK_PAGE, by)
             touched = await self.arun(op, on)
             number, cursor = number + touched.number, touched.cursor
             if cursor is None:
                 return number
-
-
-def _job_filter(where: JobsWhere) -> JobFilter:
-    return JobFilter(
-        state=_word(where.get("state"), State),
-        outcome=_word(where.get("outcome"), Outcome),
-        task=where.get("task"),
-        queue=where.get("queue"),
-        chain=where.get("chain"),
-        key=where.get("key"),
-        label=where.get("label"),
-        since=_micros(where.get("since"), "since"),
-        until=_micros(where.get("until"), "until"),
-    )
-
-
-def _check_limit(limit: int) -> None:
-    if not 1 <= limit <= MOST_LISTED:
-        raise InvalidSetting(f"limit is from 1 to {MOST_LISTED}, not {limit}")
-
-
-def _position(cursor: str | None) -> int | None:
-    if cursor is None:
-        return None
-    if not isinstance(cursor, str) or not cursor.isascii() or not cursor.isdigit():
-        raise InvalidSetting(f"cursor={cursor!r} did not come from a page")
-    return int(cursor)
-
-
-def _cursor(found: Found) -> str | None:
-    return None if found.cursor is None else str(found.cursor)
-
-
-def _word(value: str | None, words: type[E]) -> E | None:
-    if value is None:
-        return None
-    try:
-        return words(value)
-    except ValueError:
-        raise InvalidSetting(f"{value!r} is not one of {', '.join(words)}") from None
-
-
-def _micros(value: datetime | None, name: str) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, datetime) or value.utcoffset() is None:
-        raise InvalidSetting(f"{name}= is a datetime with a time zone")
-    return instant(value)
-
-
-def _counted(
-    found: dict[str, dict[State, tuple[int, bool]]],
-) -> dict[str, dict[State, int]]:
-    return {
-        queue: {
-            state: AtLeast(number) if more else number for state, (number, more) in states.items()
-        }
-        for queue, states in sorted(found.items())
-    }

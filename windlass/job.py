@@ -5,10 +5,9 @@ A handle is a snapshot; `refresh` reads it anew. The record behind it stays as t
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from collections.abc import Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
@@ -29,6 +28,7 @@ from .operation import Op, Steps, compose
 
 if TYPE_CHECKING:
     from .store import Store
+    from .waiting import Waiting
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -39,6 +39,8 @@ class Home(Protocol):
 
     @property
     def store(self) -> Store: ...
+    @property
+    def waiting(self) -> Waiting: ...
     def run(self, op: Op[T], on: object = None) -> T: ...
     async def arun(self, op: Op[T], on: object = None) -> T: ...
     def decode_output(self, task: str, text: str | None) -> Any: ...
@@ -56,18 +58,6 @@ def _progress(fraction: float | None, text: str | None) -> Progress | None:
     return None if fraction is None and text is None else Progress(fraction, text)
 
 
-def _pauses(timeout: float | None) -> Iterator[float]:
-    """How long to wait between looks: short at first, never past the end."""
-    end = None if timeout is None else time.monotonic() + timeout
-    pause = 0.002
-    while True:
-        left = pause if end is None else end - time.monotonic()
-        yield max(min(pause, left), 0.0)
-        if end is not None and time.monotonic() >= end:
-            return
-        pause = min(pause * 1.5, 0.25)
-
-
 class Job(Generic[T_co]):
     """A stored call, as it stood when it was read."""
 
@@ -80,19 +70,19 @@ class Job(Generic[T_co]):
 
     def result(self, timeout: float | None = None, *, on: object = None) -> T_co:
         """Wait for the chain and return its output; raise ChainFailed or WaitTimeout."""
-        for pause in _pauses(timeout):
+        for _ in self._home.waiting.looks(timeout):
             last = self._home.run(self._checked(self._home.store.ended(self.chain_id)), on)
             if last is not None:
                 return self._settle(last)
-            time.sleep(pause)
         raise self._too_late(timeout)
 
     async def aresult(self, timeout: float | None = None, *, on: object = None) -> T_co:
-        for pause in _pauses(timeout):
-            last = await self._home.arun(self._checked(self._home.store.ended(self.chain_id)), on)
-            if last is not None:
-                return self._settle(last)
-            await asyncio.sleep(pause)
+        async with aclosing(self._home.waiting.alooks(timeout)) as looks:
+            async for _ in looks:
+                op = self._checked(self._home.store.ended(self.chain_id))
+                last = await self._home.arun(op, on)
+                if last is not None:
+                    return self._settle(last)
         raise self._too_late(timeout)
 
     def refresh(self, *, on: object = None) -> Job[T_co]:

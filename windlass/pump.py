@@ -37,6 +37,7 @@ SOON = 0.2  # the same when somebody rang
 REPORT = 0.3  # seconds between two writings of progress
 PATIENCE = 2.0  # seconds an attempt has to stop when it was told
 LONGEST_PAUSE = 5.0  # seconds between looks for work when nobody rings
+STEP = 0.004  # seconds that one of many idle workers lets another go first
 LATER = 0.02  # seconds until endings are tried again that touch what somebody holds
 
 
@@ -86,21 +87,21 @@ class Pump:
         self._now = threading.Event()  # stop without waiting for handlers
         self._trouble = 0
         self._dismissed: dict[Attempt, float] = {}  # told to stop, and until when
-        self._peeked_at = 0.0
+        self._peek_at = 0.0
         self._busy = 0.0  # seconds handlers take, on average
         self._turn_time = 0.002
         self.finished = 0
+        self.on_ends: Callable[[], None] = lambda: None  # tells those who wait for chains
 
     # ---- what others call
 
     def wake(self, queues: Collection[str] | None) -> None:
         """Somebody stored work in these queues, or something changed."""
         if queues is None:
-            self._woken = self._changed = True
-        elif not queues or any(queue in self._settings.queues for queue in queues):
-            self._hungry = True
-        else:
+            self._changed = True
+        elif queues and not any(queue in self._settings.queues for queue in queues):
             return
+        self._woken = True
         self.bell.ring()
 
     def done(self, attempt: Attempt, ending: Ending | None) -> None:
@@ -165,7 +166,9 @@ class Pump:
         now = time.monotonic()
         if self._ended or (self._hungry and self._room() > 0):
             return 0.0
-        times = [self._renew_at, self._upkeep.next_at, now + LONGEST_PAUSE, self._look_at()]
+        times = [self._renew_at, self._upkeep.next_at, self._look_at()]
+        if self._room() > 0:
+            times.append(self._peek_at)
         times += self._dismissed.values()
         if self._due is not None:
             times.append(self._due)
@@ -193,9 +196,8 @@ class Pump:
         self._watch(now)
         if self._due is not None and now >= self._due:
             self._due, self._hungry = None, True
-        if self._woken and self._room() > 0:
-            self._woken = False
-            self._peek()
+        if (self._woken or now >= self._peek_at) and self._room() > 0:
+            self._peek(shy=self._woken and not self.held)
         if (self._endings and now >= self._try_at) or (self._hungry and self._room() > 0):
             self._turn()
         if now >= self._report_at:
@@ -203,8 +205,6 @@ class Pump:
         if now >= self._upkeep.next_at:
             if self._upkeep.run():
                 self._hungry = True
-        if not self._hungry and now - self._peeked_at > LONGEST_PAUSE:
-            self._peek()
 
     def _collect(self) -> None:
         """Take what the slots have reported."""
@@ -235,12 +235,22 @@ class Pump:
         free = self._settings.concurrency + ahead - len(self.held)
         return min(free, MOST - min(len(self._endings), MOST - 1))
 
-    def _peek(self) -> None:
-        """Look without taking the writer, which others may need."""
-        self._peeked_at = time.monotonic()
-        ahead = self._run(self._app.store.peek(self._settings.queues))
+    def _peek(self, shy: bool = False) -> None:
+        """Look without taking the writer, which others may need.
+
+        Of many idle workers that were woken together only the first few take a turn, as many as
+        there are jobs; the others look again a moment later, in case one of those is gone.
+        """
+        now = time.monotonic()
+        self._woken = False
+        self._peek_at = now + LONGEST_PAUSE
+        peers, rank = self._upkeep.peers, self._upkeep.rank
+        ahead = self._run(self._app.store.peek(self._settings.queues, peers))
         self._note_due(ahead.next_due, ahead.now)
-        self._hungry = self._hungry or ahead.pending
+        if shy and 0 < ahead.pending <= rank:
+            self._peek_at = now + STEP * (rank // ahead.pending)
+        elif ahead.pending:
+            self._hungry = True
 
     def _note_due(self, next_due: int | None, now: int) -> None:
         self._due = None if next_due is None else time.monotonic() + (next_due - now) / MICRO
@@ -263,8 +273,10 @@ class Pump:
             return
         self._turn_time += (time.monotonic() - began - self._turn_time) * 0.1
         self._settle(sent, turn.finished.postponed)
+        if turn.finished.accepted:
+            self.on_ends()
         if room:  # else there is nothing to say about what waits
-            self._peeked_at = time.monotonic()
+            self._peek_at = time.monotonic() + LONGEST_PAUSE
             self._hungry = len(turn.claimed) >= room
             if not self._hungry:
                 self._note_due(turn.next_due, turn.now)

@@ -33,6 +33,8 @@ class Upkeep:
         self._suspects: set[int] = set()
         self._host = socket.gethostname()
         self._worker = 0
+        self.peers = 1  # workers that are there, this one too
+        self.rank = 0  # its place among them
         self.next_at = 0.0
         self._sweep_at = 0.0
         self._prune_at = 0.0
@@ -62,6 +64,9 @@ class Upkeep:
     def _take_from_the_gone(self) -> int:
         """Workers of this host whose process is provably gone lose their jobs at once."""
         workers = self._app.run(self._app.store.workers())
+        ids = sorted(worker.id for worker in workers)
+        self.peers = max(len(ids), 1)
+        self.rank = ids.index(self._worker) if self._worker in ids else 0
         gone = [w.id for w in workers if w.host == self._host and is_gone(w.pid, w.birth)]
         return self._sweep_all((), gone) if gone else 0
 

@@ -209,6 +209,7 @@ class Worker:
         for wake in self.app.engine.wakes():
             wake.start(self.pump.wake)
             self._wakes.append(wake)
+            self.pump.on_ends = getattr(wake, "tell_ended", self.pump.on_ends)
 
     def _slots_of(self, kind: str) -> Slots:
         """Slots are opened when the first attempt needs them."""

@@ -16,7 +16,7 @@ CLASSES = (Windlass, Job, Task, Bound)
 
 # Public methods that touch no database; everything else has a twin.
 NO_IO: dict[type, set[str]] = {
-    Windlass: {"ddl", "decode_output", "include", "task"},
+    Windlass: {"add_middleware", "ddl", "decode_output", "include", "task", "worker"},
     Job: set(),
     Task: {"call", "check_home", "desk", "join", "then", "using"},
     Bound: {"call", "then", "using"},

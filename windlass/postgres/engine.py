@@ -129,6 +129,11 @@ class PostgresEngine:
         finally:
             pool.putconn(raw)
 
+    def ends(self) -> Wake:
+        from .listen import PostgresListen
+
+        return PostgresListen(self, ends=True)
+
     def wakes(self) -> list[Wake]:
         if not self._notify:
             return []

@@ -40,14 +40,17 @@ ENDED_EVERY = 0.02  # seconds from one word of ended chains to the next, at leas
 
 
 class PostgresListen:
-    """Rings when others of this database commit work, or say that chains ended.
+    """Rings when others of this database commit work; with `ends` when they say that chains ended.
 
     `listen_url` leads to the same database past a pooler in transaction mode, behind which nothing
     is heard; None takes the engine's own.
     """
 
-    def __init__(self, engine: PostgresEngine, listen_url: str | None = None) -> None:
+    def __init__(
+        self, engine: PostgresEngine, listen_url: str | None = None, *, ends: bool = False
+    ) -> None:
         self._engine = engine
+        self._hears = f"{engine.channel}_ended" if ends else engine.channel
         self._conninfo = engine._conninfo if listen_url is None else _conninfo(listen_url)
         self._ended = f"{engine.channel}_ended"
         self._thread = WakeThread("listen")
@@ -98,19 +101,15 @@ class PostgresListen:
         self._notices.clear()
         raw.add_notify_handler(self._notices.append)
         raw.execute(IDLE_FOR_EVER)
-        for channel in (self._engine.channel, self._ended):
-            raw.execute(SQL("LISTEN {}").format(Identifier(channel)))
+        raw.execute(SQL("LISTEN {}").format(Identifier(self._hears)))
 
     def _hear(self, raw: psycopg.Connection[Any], ring: Ring) -> None:
-        ourselves = raw.info.backend_pid
         while not self._thread.stopping:
             if self._thread.wait(self._send_owed(raw), raw.fileno()):
                 self._read(raw)
             notices, self._notices[:] = self._notices[:], []
-            if any(each.channel == self._ended and each.pid != ourselves for each in notices):
-                ring(None)
-            elif queues := {each.payload for each in notices if each.channel != self._ended}:
-                ring(queues)
+            if notices:
+                ring(None if self._hears == self._ended else {each.payload for each in notices})
 
     def _read(self, raw: psycopg.Connection[Any]) -> None:
         """Read what has come. Raises when the connection is gone."""

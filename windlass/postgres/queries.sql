@@ -261,11 +261,11 @@ UPDATE {live} SET state = 0
 SELECT min(run_at) FROM {live} WHERE state = 1;
 
 -- name: peek_pending
--- Whether a queue that is not paused has a pending job.
+-- How many pending jobs the queues have that are not paused; no more than :most of each are counted.
 SELECT count(*)
   FROM json_array_elements_text(:queues::text::json) AS q
  CROSS JOIN LATERAL (
-       SELECT 1 FROM {live} AS l WHERE l.state = 0 AND l.queue = q.value LIMIT 1) AS x
+       SELECT 1 FROM {live} AS l WHERE l.state = 0 AND l.queue = q.value LIMIT :most::integer) AS x
  WHERE q.value NOT IN (SELECT p.name FROM {queue} AS p);
 
 -- name: record_progress
@@ -774,6 +774,17 @@ SELECT name, applied_at FROM {migration} ORDER BY name;
 -- name: record_migration
 INSERT INTO {migration} (name, applied_at)
 SELECT name, now FROM json_to_recordset(:rows::text::json) AS r(name text, now bigint);
+
+-- name: describe_database
+-- What doctor looks at, as names and values. The oldest transaction, in seconds, of those that the role may
+-- see: dead rows stay as long as it does.
+SELECT 'version', current_setting('server_version_num')
+UNION ALL SELECT 'autovacuum', current_setting('autovacuum')
+UNION ALL SELECT 'standby', pg_is_in_recovery()::text
+UNION ALL SELECT 'oldest_transaction',
+                 coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::bigint::text
+            FROM pg_catalog.pg_stat_activity
+           WHERE datname = current_database() AND pid <> pg_backend_pid();
 
 -- ---------------------------------------------------------------- only here: what is one statement
 

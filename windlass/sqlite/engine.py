@@ -206,6 +206,9 @@ class SqliteEngine:
         finally:
             connection.close()
 
+    def ends(self) -> Wake:
+        return self.wakes()[0]
+
     def wakes(self) -> list[Wake]:
         from .watch import SqliteWatch
 

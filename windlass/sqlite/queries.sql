@@ -154,11 +154,11 @@ UPDATE {live} SET state = 0
 SELECT min(run_at) FROM {live} INDEXED BY {prefix}live_due WHERE state = 1;
 
 -- name: peek_pending
--- Whether a queue that is not paused has a pending job.
-SELECT EXISTS (
-    SELECT 1 FROM json_each(:queues) AS q
-     WHERE q.value NOT IN (SELECT name FROM {queue})
-       AND EXISTS (SELECT 1 FROM {live} AS l WHERE l.state = 0 AND l.queue = q.value));
+-- How many pending jobs the queues have that are not paused; no more than :most of each are counted.
+SELECT coalesce(sum((SELECT count(*)
+                       FROM (SELECT 1 FROM {live} AS l WHERE l.state = 0 AND l.queue = q.value LIMIT :most))), 0)
+  FROM json_each(:queues) AS q
+ WHERE q.value NOT IN (SELECT name FROM {queue});
 
 -- name: record_progress
 -- Fenced like an ending.
@@ -570,6 +570,13 @@ SELECT name, applied_at FROM {migration} ORDER BY name;
 
 -- name: record_migration
 INSERT INTO {migration} (name, applied_at) VALUES (:name, :now);
+
+-- name: describe_database
+-- What doctor looks at, as names and values.
+SELECT 'version', sqlite_version()
+UNION ALL SELECT 'auto_vacuum', auto_vacuum FROM pragma_auto_vacuum
+UNION ALL SELECT 'pages', page_count FROM pragma_page_count
+UNION ALL SELECT 'free_pages', freelist_count FROM pragma_freelist_count;
 
 -- ---------------------------------------------------------------- only here: claiming in two steps
 

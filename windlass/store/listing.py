@@ -7,6 +7,7 @@ cursor. Open jobs, and jobs by queue or task, lie in groups that are walked side
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -142,6 +143,23 @@ class Listing(Control):
     def paused(self) -> Steps[list[str]]:
         """Names of paused queues."""
         return [str(name) for name, *_ in (yield self.sql.list_paused())]
+
+    @operation(reads=True)
+    def parked(self, limit: int = 1000) -> Steps[dict[str, int]]:
+        """Tasks that no worker knew, with the number of jobs set aside; looks at `limit` of them."""
+        ids: list[int] = []
+        for queue, priority in (yield self.sql.live_lanes(state=int(Live.PARKED))):
+            rows = yield self.sql.walk_live_oldest(
+                state=int(Live.PARKED), queue=queue, priority=priority,
+                cursor=0, limit=limit - len(ids),
+            )  # fmt: skip
+            ids += [int_of(id) for (id,) in rows]
+        return dict(Counter(record.task for record in (yield from self.records(ids))))
+
+    @operation(reads=True)
+    def describe(self) -> Steps[dict[str, str]]:
+        """What the database says about itself: its version and settings that matter here."""
+        return {str(name): str(value) for name, value in (yield self.sql.describe_database())}
 
     @operation(reads=True)
     def jobs(

@@ -40,7 +40,7 @@ class Renewed:
 class Ahead(NamedTuple):
     """What a worker finds when it looks: work for it now, or a time at which to look again."""
 
-    pending: bool
+    pending: int
     next_due: int | None
     now: int
 
@@ -160,12 +160,15 @@ class Work(Finish):
         return None if run_at is None else int_of(run_at)
 
     @operation(reads=True)
-    def peek(self, queues: Sequence[str]) -> Steps[Ahead]:
-        """Whether a claim would find something, without taking the writer; and what is due next."""
+    def peek(self, queues: Sequence[str], most: int = 1) -> Steps[Ahead]:
+        """Whether a claim would find something, without taking the writer; and what is due next.
+
+        Pending jobs are counted up to `most` of each queue.
+        """
         now = yield from self.now()
-        ((found,),) = yield self.sql.peek_pending(queues=as_json(queues))
+        ((found,),) = yield self.sql.peek_pending(queues=as_json(queues), most=most)
         ((run_at,),) = yield self.sql.next_due()
-        return Ahead(bool(found), None if run_at is None else int_of(run_at), now)
+        return Ahead(int_of(found), None if run_at is None else int_of(run_at), now)
 
     @operation(reads=True)
     def running(self, worker: int) -> Steps[set[tuple[int, int]]]:

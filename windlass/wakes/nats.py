@@ -71,11 +71,7 @@ class NatsWake:
         while not self._thread.stopping:
             client = Client()
             try:
-                await client.connect(
-                    self._url, allow_reconnect=False, connect_timeout=2, ping_interval=15,
-                    max_outstanding_pings=2, no_echo=True, name="windlass",
-                    error_cb=_ignore, closed_cb=_setter(poked),
-                )  # fmt: skip
+                await _connect(client, self._url, poked)
                 back_off.reset()
                 told = False
                 await self._serve(client, poked)
@@ -119,12 +115,19 @@ class NatsWake:
             await poked.wait()
 
 
-async def _ignore(error: Exception) -> None:
-    """Errors end the connection, and we make a new one."""
+async def _connect(client: Client, url: str, poked: asyncio.Event) -> None:
+    """Connect once, or raise; poke when the connection is closed."""
+    connecting = True
 
+    async def fail(error: Exception) -> None:
+        if connecting:  # or it would go on trying by itself
+            raise error
 
-def _setter(event: asyncio.Event) -> Any:
     async def closed() -> None:
-        event.set()
+        poked.set()
 
-    return closed
+    await client.connect(
+        url, allow_reconnect=False, connect_timeout=2, ping_interval=15, max_outstanding_pings=2,
+        no_echo=True, name="windlass", error_cb=fail, closed_cb=closed,
+    )  # fmt: skip
+    connecting = False

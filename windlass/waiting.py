@@ -1,0 +1,90 @@
+"""Those in this process who wait for a chain: woken when something changes, not polled slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+from typing import TYPE_CHECKING
+
+from .bell import Bell
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .wakes import Wake
+
+FIRST, GROWTH, LONGEST = 0.001, 1.6, 1.0  # seconds between looks: a wake that is lost costs no more
+LISTEN = 0.01  # who has waited so long waits for a wake too
+
+
+class Waiting:
+    """One wake for all waiters of an app; it begins with the first who has to wait for long."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._mutex = threading.Lock()
+        self._wake: Wake | None = None
+        self._rings: set[Callable[[], object]] = set()
+
+    def looks(self, timeout: float | None) -> Iterator[None]:
+        """Once for each look to take: at first, after each change, at last when time is over."""
+        bell = Bell()
+        try:
+            yield
+            for pause in self._pauses(timeout, bell.ring):
+                bell.wait(pause)
+                yield
+        finally:
+            self._rings.discard(bell.ring)
+
+    async def alooks(self, timeout: float | None) -> AsyncGenerator[None]:
+        rung = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def ring() -> None:
+            try:
+                loop.call_soon_threadsafe(rung.set)
+            except RuntimeError:  # the loop has ended, and its waiters with it
+                self._rings.discard(ring)
+
+        try:
+            yield
+            for pause in self._pauses(timeout, ring):
+                try:
+                    await asyncio.wait_for(rung.wait(), pause)
+                except TimeoutError:
+                    pass
+                rung.clear()
+                yield
+        finally:
+            self._rings.discard(ring)
+
+    def close(self) -> None:
+        """End the wake; the next who waits begins another."""
+        with self._mutex:
+            wake, self._wake = self._wake, None
+        if wake is not None:
+            wake.stop()
+
+    def _pauses(self, timeout: float | None, ring: Callable[[], object]) -> Iterator[float]:
+        """How long to wait at most before each look; ends with the time."""
+        end = None if timeout is None else time.monotonic() + timeout
+        pause = FIRST
+        while end is None or time.monotonic() < end:
+            if pause > LISTEN and ring not in self._rings:
+                self._join(ring)
+                yield 0.0  # what happened before it listened would not be heard
+            yield pause if end is None else max(min(pause, end - time.monotonic()), 0.0)
+            pause = min(pause * GROWTH, LONGEST)
+
+    def _join(self, ring: Callable[[], object]) -> None:
+        with self._mutex:
+            self._rings.add(ring)
+            if self._wake is None:
+                self._wake = self._engine.ends()
+                self._wake.start(self._ring)
+
+    def _ring(self, queues: Collection[str] | None) -> None:
+        for ring in list(self._rings):
+            ring()
