@@ -20,6 +20,7 @@ import pydantic
 
 LIMIT = 1024 * 1024
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
+LATEST = dt.datetime.max.replace(tzinfo=dt.UTC)
 KEY = uuid.UUID(int=2**127 + 7)
 
 
@@ -87,9 +88,9 @@ WORDS = [
     "'", "''", '"', "`", "\\", "\\\\", "%", "%%", "%s", "%(a)s", "?", "??", ":name", "::text", "$1",
     "$$", "{}", "{0}", "{job}", "@a", "#", "--", "/* */", ";", "'; DROP TABLE mine; --",
     "NULL", "null", "true", "\\N", "\\.", "\\x00", "\\u0000", "\\ud800", "E'\\n'", "0", "1e5",
-    "[1]", '{"a": 1}', " ", " a", "a ", "a", "A", "ä", "a\u0308", "ß", "SS", "İ", "ı", "ñ", "Ω", "Ж", "א",
-    "ع", "ก็", "漢字", "한", "\ufffd", "\U00010348", "\U0001f600", "\U0001f701", "\U00020000",
-    "\U000300a3", "x" * 200, "\U0001f600" * 200,
+    "[1]", '{"a": 1}', " ", " a", "a ", "a", "A", "ä", "a\u0308", "ß", "SS", "İ", "ı", "ñ", "Ω",
+    "Ж", "א", "ع", "ก็", "漢字", "한", "\ufffd", "\U00010348", "\U0001f600", "\U0001f701",
+    "\U00020000", "\U000300a3", "x" * 200, "\U0001f600" * 200,
 ]  # fmt: skip
 # Text of people and of errors may hold more: lines, marks, and what no script has a sign for.
 LINES = [
@@ -124,7 +125,7 @@ TYPED: list[tuple[Any, Any]] = [
     (bytes, b""),
     (Point, Point(2**64, -0.0)),
     (Parcel, Parcel(dt.datetime(2026, 1, 2, tzinfo=BERLIN), Decimal("0.10"), frozenset("\0%"))),
-    (Parcel, Parcel(dt.datetime(1, 1, 2, tzinfo=dt.UTC), inside=[Parcel(dt.datetime(2, 1, 1, tzinfo=dt.UTC))])),
+    (Parcel, Parcel(LATEST, inside=[Parcel(LATEST)])),
     (Part, Part(KEY, dt.timedelta(-1, 2, 3), b"\xff\x00", Point(1))),
     (Account, Account(
         id=KEY, opened=dt.datetime(2025, 10, 26, 2, 30, tzinfo=BERLIN, fold=1), names={"", "\0ä"},
@@ -137,7 +138,7 @@ TYPED: list[tuple[Any, Any]] = [
     (Pair, Pair(-1, "?")),
     (dt.datetime, dt.datetime(2026, 3, 29, 1, 2, 3, 456789, dt.timezone(dt.timedelta(hours=5.5)))),
     (dt.datetime, dt.datetime(2025, 10, 26, 2, 30, tzinfo=BERLIN, fold=1)),
-    (dt.datetime, dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC)),
+    (dt.datetime, LATEST),
     (dt.date, dt.date(1, 1, 1)),
     (dt.time, dt.time(23, 59, 59, 999999)),
     (dt.timedelta, dt.timedelta.max),
@@ -179,7 +180,7 @@ def _endless() -> Any:
 # Under annotations that are right for it or for nothing; refused all the same.
 REFUSED: list[tuple[Any, Any]] = [
     (Any, math.nan), (Any, math.inf), (Any, [{"a": -math.inf}]), (float, math.nan),
-    (list[float], [math.inf]), (Point, Point(1, math.nan)), (dict[str, float | None], {"": math.nan}),
+    (list[float], [math.inf]), (Point, Point(1, math.nan)), (dict[str, float], {"a": math.nan}),
     (Any, "\ud800"), (Any, {"\udfff": 1}), (str, "a\ud800b"), (list[str], ["\ud800"]),
     (Path, Path("\ud800")), (dict[str, int], {"\ud800": 1}),
     (Any, 10**5000), (int, -(10**5000)),
@@ -190,6 +191,12 @@ REFUSED: list[tuple[Any, Any]] = [
     (Colour, "red"), (uuid.UUID, str(KEY)), (dt.date, dt.datetime(2024, 1, 1, tzinfo=dt.UTC)),
     (tuple[int, ...], [1]), (set[int], [1]), (list[int], [None]), (Account, {"id": 1}),
     (Decimal, Decimal("NaN")), (dt.datetime, dt.datetime(2024, 1, 1, fold=1)),  # noqa: DTZ001
+]  # fmt: skip
+
+
+# As label, key, queue or name of a blocker.
+REFUSED_NAMES: list[Any] = [
+    "", "x" * 201, "\0", "a\0", "a\nb", "\t", "\x7f", "\ud800", "\ue000", "\uffff", "\u2028", 3,
 ]  # fmt: skip
 
 

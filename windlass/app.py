@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import islice
+from pathlib import PurePath
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from .connections import Connection
 from .engine import open_engine
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from .attempt import Middleware
     from .store import Store
+    from .wakes import Wake
     from .worker import Worker, WorkerSettings
 
 T = TypeVar("T")
@@ -48,7 +51,9 @@ class Windlass(Face):
     a power cut take the last commits (never a kill), for speed. Retention: how long ended chains
     are kept, None for ever. On PostgreSQL: `schema` holds the tables, `notify` tells workers of new
     jobs at once, `connections` is the most this process opens for operations of its own, and
-    `pooler` says that the URL leads to a pooler in transaction mode: nothing is prepared there.
+    `pooler` says that the URL leads to a pooler in transaction mode: nothing is prepared there, and
+    `listen` is an address past it, for the connection that hears of new jobs. `wake` is the URL of
+    a Redis or NATS server that carries such hints as well.
     """
 
     def __init__(
@@ -63,6 +68,8 @@ class Windlass(Face):
         notify: bool = True,
         connections: int = 10,
         pooler: bool = False,
+        listen: str | None = None,
+        wake: str | None = None,
         payload_limit: int = 1024 * 1024,
         keep_completed: Seconds | None = timedelta(days=7),
         keep_failed: Seconds | None = timedelta(days=30),
@@ -93,10 +100,13 @@ class Windlass(Face):
         self._open = partial(
             open_engine, prefix=check_prefix(prefix), schema=check_prefix(schema, "schema"),
             lock_timeout=patience, durable=durable, notify=notify, connections=connections,
-            pooler=pooler, clock=clock,
+            pooler=pooler, listen=listen, clock=clock,
         )  # fmt: skip
         self.engine = self._open(self.url)
         self.waiting = Waiting(self.engine)
+        self._wake = wake
+        self._channel = f"windlass.{schema}.{prefix}{PurePath(urlsplit(self.url).path).name}"
+        self._teller = self.new_wake()
 
     @property
     def store(self) -> Store:
@@ -175,13 +185,20 @@ class Windlass(Face):
 
         A call in the `after=` of another is stored with it: a whole graph at once.
         """
-        return self._handles(self.run(self.store.enqueue(self._new_jobs(calls, on)), on), calls)
+        jobs = self._new_jobs(calls, on)
+        answers = self.run(self.store.enqueue(jobs), on)
+        if self._teller is not None and on is None:
+            self._teller.tell({job.queue for job in jobs})
+        return self._handles(answers, calls)
 
     async def aenqueue_many(
         self, calls: Sequence[Call[Any]], *, on: object = None
     ) -> list[Job[Any]]:
         jobs = self._new_jobs(calls, on)
-        return self._handles(await self.arun(self.store.enqueue(jobs), on), calls)
+        answers = await self.arun(self.store.enqueue(jobs), on)
+        if self._teller is not None and on is None:
+            await asyncio.to_thread(self._teller.tell, {job.queue for job in jobs})
+        return self._handles(answers, calls)
 
     def _new_jobs(self, calls: Sequence[Call[Any]], on: object) -> list[NewJob]:
         jobs = new_jobs(calls, on)
@@ -202,6 +219,14 @@ class Windlass(Face):
         from .worker import Worker
 
         return Worker(self, **settings)
+
+    def new_wake(self) -> Wake | None:
+        """The extra wake of this app, if it has one, for somebody who listens or tells."""
+        if self._wake is None:
+            return None
+        from .wakes.named import open_wake
+
+        return open_wake(self._wake, self._channel)
 
     def add_middleware(self, middleware: Middleware) -> Middleware:
         """Wrap each attempt: a generator function that yields once, where the handler runs.
@@ -248,6 +273,8 @@ class Windlass(Face):
     def close(self) -> None:
         """Close the connections of this process; using the app again opens new ones."""
         self.waiting.close()
+        if self._teller is not None:
+            self._teller.stop()
         self.engine.close()
         self._ready = self._seen = False
 

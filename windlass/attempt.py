@@ -128,8 +128,7 @@ class Attempt:
             around.succeed(value)
             return self.ended(value)
         except BaseException as error:
-            around.fail(error)
-            return self.failed(error)
+            return self._raised(error, around)
         finally:
             current.reset(token)
 
@@ -144,10 +143,18 @@ class Attempt:
             around.succeed(value)
             return self.ended(value)
         except BaseException as error:
-            around.fail(error)
-            return self.failed(error)
+            return self._raised(error, around)
         finally:
             current.reset(token)
+
+    def _raised(self, error: BaseException, around: Around) -> Ending | None:
+        """Whatever was raised, the attempt ends: no error can keep its job running for ever."""
+        try:
+            around.fail(error)
+            return self.failed(error)
+        except BaseException as problem:
+            text = f"{type(error).__name__} (cannot be looked at: {type(problem).__name__})"
+            return self._ending(Outcome.FAILED, error=text, delay=self._delay(RuntimeError()))
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         signature = self.task.signature
@@ -204,9 +211,9 @@ class Attempt:
         if isinstance(error, Snooze):
             return self._ending(Outcome.SNOOZED, delay=error.delay)
         if isinstance(error, Cancel):
-            return self._ending(Outcome.CANCELLED, error=str(error))
+            return self._ending(Outcome.CANCELLED, error=reason_of(error))
         if isinstance(error, Fail):
-            return self._ending(Outcome.FAILED, error=str(error))
+            return self._ending(Outcome.FAILED, error=reason_of(error))
         if self.stopped_for is Outcome.TIMEOUT:
             return self.timed_out(error)
         if self.stopped_for is Outcome.RELEASED:
@@ -275,13 +282,12 @@ class Around:
             generator = self._open.pop()
             try:
                 generator.throw(error)
+                generator.close()
             except StopIteration:
-                continue
+                pass
             except BaseException as other:
                 if other is not error:
                     log.debug("middleware failed too", exc_info=other)
-                continue
-            generator.close()
 
 
 def describe(error: BaseException) -> str:
@@ -293,6 +299,19 @@ def describe(error: BaseException) -> str:
         text = "".join(shown.format()).rstrip()
     except Exception as problem:
         text = f"{type(error).__name__} (its text cannot be shown: {type(problem).__name__})"
+    return shortened(text)
+
+
+def reason_of(error: BaseException) -> str:
+    """What a signal says, in its own words alone."""
+    try:
+        return shortened(str(error))
+    except Exception as problem:
+        return f"{type(error).__name__} (its text cannot be shown: {type(problem).__name__})"
+
+
+def shortened(text: str) -> str:
+    """The beginning and the end of a text that is too long to keep."""
     if len(text) > MOST_ERROR:
         half = MOST_ERROR // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
@@ -307,6 +326,6 @@ def _own_frames(stack: traceback.StackSummary) -> traceback.StackSummary | None:
 def met_another(error: BaseException) -> bool:
     """Whether a transaction of the handler met another one: deadlock, serialization."""
     code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-    return code in AGAIN or (
+    return (isinstance(code, str) and code in AGAIN) or (
         isinstance(orig := getattr(error, "orig", None), BaseException) and met_another(orig)
     )

@@ -75,6 +75,7 @@ def open_engine(
     notify: bool,
     connections: int,
     pooler: bool,
+    listen: str | None,
     clock: Callable[[], int] | None,
 ) -> Engine:
     """The engine of a URL; its driver is imported only now."""
@@ -95,5 +96,5 @@ def open_engine(
 
     return PostgresEngine(
         url, prefix=prefix, schema=schema, lock_timeout=lock_timeout, durable=durable,
-        notify=notify, connections=connections, pooler=pooler, clock=clock,
+        notify=notify, connections=connections, pooler=pooler, listen=listen, clock=clock,
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """Several worker processes as one: started, started again when they die, stopped in order.
 
-A line (a pipe) leads from the supervisor to each child and carries one word at a time: stop, or stop
-now. Its end tells the child that the supervisor is gone. Signals would not do: those of a terminal or
-of systemd reach the whole group, and a child would count the supervisor's as its second one.
+A line (a pipe) leads from the supervisor to each child and carries one word at a time: stop, or
+stop now. Its end tells the child that the supervisor is gone. Signals would not do: those of a
+terminal or of systemd reach the whole group, and a child would count ours as its second one.
 
     started ──► ended well (0, 3) ──► left alone
        ▲  └───► died ──► pause, 1 s and twice as long each time up to 30 s ──┐

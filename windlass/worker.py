@@ -206,10 +206,11 @@ class Worker:
         )  # fmt: skip
 
     def _begin_wakes(self) -> None:
-        for wake in self.app.engine.wakes():
-            wake.start(self.pump.wake)
-            self._wakes.append(wake)
-            self.pump.on_ends = getattr(wake, "tell_ended", self.pump.on_ends)
+        for wake in (*self.app.engine.wakes(), self.app.new_wake()):
+            if wake is not None:
+                wake.start(self.pump.wake)
+                self._wakes.append(wake)
+                self.pump.on_ends = getattr(wake, "tell_ended", self.pump.on_ends)
 
     def _slots_of(self, kind: str) -> Slots:
         """Slots are opened when the first attempt needs them."""

@@ -16,7 +16,16 @@ CLASSES = (Windlass, Job, Task, Bound)
 
 # Public methods that touch no database; everything else has a twin.
 NO_IO: dict[type, set[str]] = {
-    Windlass: {"add_middleware", "ddl", "decode_output", "include", "task", "worker"},
+    Windlass: {
+        "add_middleware",
+        "ddl",
+        "decode_output",
+        "include",
+        "new_wake",
+        "task",
+        "use",
+        "worker",
+    },
     Job: set(),
     Task: {"call", "check_home", "desk", "join", "then", "using"},
     Bound: {"call", "then", "using"},

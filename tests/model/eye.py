@@ -58,7 +58,9 @@ class Eye:
         self.names: dict[int, str] = {}
         self.present: set[int] = set()
         """The jobs of the last dump."""
+        # What the last dumps found, so that the next one reads only what has changed.
         self._attempts: dict[int, tuple[JobRecord, list[Seen]]] = {}
+        self._last: dict[bool, tuple[tuple[list[JobRecord], list[ChainRecord]], Seen]] = {}
 
     def close(self) -> None:
         self._connection.close()
@@ -67,7 +69,7 @@ class Eye:
 
     def forget(self) -> None:
         """A new program begins."""
-        for memory in (self.ids, self.names, self.present, self._attempts):
+        for memory in (self.ids, self.names, self.present, self._attempts, self._last):
             memory.clear()
         self.theirs = False
 
@@ -160,49 +162,62 @@ class Eye:
     def dump(self, *, outside: bool = False, anew: bool = False) -> Seen:
         """All that reads show, in one transaction; from outside, what the caller has committed.
 
-        A job's attempts are read again when its record has changed, or all of them anew.
+        What belongs to jobs and chains is read again when one of them has changed, or anew.
         """
         if anew:
             self._attempts.clear()
+            self._last.clear()
         op = compose("dump", lambda: self._dump(outside), reads=True)
         return self.run(op, outside=outside)
 
     def _dump(self, outside: bool) -> Steps[Seen]:
         store = self.store
         jobs: list[JobRecord] = (yield from store.jobs(JobFilter(), ALL, newest=False)).records
+        chains = (yield from store.chains(ChainFilter(), ALL, newest=False)).records
         self.learn_from(jobs)
         if not outside:
             self.present = {record.id for record in jobs}
+        rows, shown = self._last.get(outside, (None, {}))
+        if rows != (jobs, chains):
+            shown = yield from self._belonging(jobs, chains)
+            self._last[outside] = (jobs, chains), shown
+        workers = yield from store.workers()
+        return {
+            **shown,
+            "worker": {
+                w.name: {
+                    "started_at": w.started_at, "seen_at": w.seen_at, "lease_until": w.lease_until,
+                }
+                for w in workers
+            },
+            "paused": (yield from store.paused()),
+            "next due": (yield from store.next_due()),
+        }  # fmt: skip
+
+    def _belonging(self, jobs: list[JobRecord], chains: list[ChainRecord]) -> Steps[Seen]:
+        """Jobs and chains with what belongs to them."""
         attempts: Seen = {}
         for record in jobs:
             known, shown = self._attempts.get(record.id, (None, []))
             if known != record:
-                rows = yield from store.attempts(record.id)
+                rows = yield from self.store.attempts(record.id)
                 shown = [self.attempt_seen(row) for row in rows]
                 self._attempts[record.id] = record, shown
             attempts[self.names[record.id]] = shown
-        chains = (yield from store.chains(ChainFilter(), ALL, newest=False)).records
-        waiting = yield from store.blockers([record.id for record in jobs if record.blockers])
+        waiting = yield from self.store.blockers([record.id for record in jobs if record.blockers])
+        counts = yield from self.store.counts()
         return {
             "job": {self.names[record.id]: self.job_seen(record) for record in jobs},
             "attempts": attempts,
             "blockers": {self.names[id]: self.blockers_seen(b) for id, b in waiting.items()},
             "chain": {self.names[record.id]: self.chain_seen(record) for record in chains},
-            "worker": {
-                w.name: {
-                    "started_at": w.started_at, "seen_at": w.seen_at, "lease_until": w.lease_until,
-                }
-                for w in (yield from store.workers())
-            },
             "counts": {
                 (queue, str(state)): number
-                for queue, states in (yield from store.counts()).items()
+                for queue, states in counts.items()
                 for state, (number, _) in states.items()
                 if number
             },
-            "paused": (yield from store.paused()),
-            "next due": (yield from store.next_due()),
-        }  # fmt: skip
+        }
 
     def audit(self) -> list[Finding]:
         """What is wrong with the tables as others see them."""

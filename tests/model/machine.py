@@ -7,8 +7,8 @@ sense, and stale handles are used on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ from tests.kit import DAY, MINUTE, SECOND
 from tests.model.program import End, Held, Keep, New, Where
 from tests.model.tables import Tables
 from tests.model.trace import World
-from windlass.model import ChainState, Outcome, Policy, State
+from windlass.model import ChainState, Live, Outcome, Policy, State
 
 T = TypeVar("T")
 
@@ -68,15 +68,18 @@ DRAFT = st.builds(
 """`after`: a stored chain (0 is the newest), a job of the same batch (-1 the first), or one that
 is gone (-4)."""
 
-JOB = st.integers(-2, 7)
-CLAIM = st.integers(-3, 5)
-WORKER = st.integers(-1, 2)
+JOB = st.integers(-1, 6)
+CLAIM = st.integers(-2, 5)
+WORKER = st.sampled_from((0, 1, 2, -1))
 DELAYS = st.sampled_from((0, 10 * SECOND, -SECOND, 2 * MINUTE))
+LEASE = st.sampled_from((30 * SECOND, SECOND, 5 * MINUTE))
+LIMIT = st.sampled_from((100, 1, 2))
 BY = st.sampled_from((None, "ann"))
-ENDS = ("completed", "continued", "waiting", "failed", "failed for good", "timeout",
-        "timeout for good", "snoozed", "cancelled", "lost", "lost for good", "released",
-        "never started")  # fmt: skip
-END = st.tuples(CLAIM, st.sampled_from(ENDS), DELAYS, DRAFT)
+HOW = ("completed", "continued", "waiting", "failed", "failed for good", "timeout",
+       "timeout for good", "snoozed", "cancelled", "lost", "lost for good", "released",
+       "never started")  # fmt: skip
+Drawn = tuple[int, str, int, Draft]
+END = st.tuples(CLAIM, st.sampled_from(HOW), DELAYS, DRAFT)
 WHERE = st.fixed_dictionaries(
     {},
     optional={
@@ -99,13 +102,13 @@ class Machine(RuleBasedStateMachine):
 
     world: ClassVar[World]
 
-    @initialize()
-    def begin_program(self) -> None:
+    @initialize(drafts=st.lists(DRAFT, min_size=1, max_size=4))
+    def begin_program(self, drafts: list[Draft]) -> None:
         self.world.reset()
-        self.names = 0
+        self.names = self.workers = 0
         self.ever: dict[str, None] = {}  # names that were stored at some time
-        self.take("register", "w1", 30 * SECOND)
-        self.workers = 1
+        self.register(30 * SECOND)
+        self.enqueue(drafts)
 
     def teardown(self) -> None:
         self.world.end()
@@ -120,6 +123,7 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def depth(self) -> int:
+        """How deep in the caller's transaction and its savepoints; 0 outside."""
         return len(self.world.model.outer)
 
     # ---- who is meant
@@ -132,15 +136,19 @@ class Machine(RuleBasedStateMachine):
         gone = [name for name in self.ever if name not in self.tables.chains]
         return pick(list(self.tables.chains), gone, number)
 
-    def claim_of(self, number: int) -> Held | None:
+    def claim(self, number: int) -> Held | None:
         model = self.world.model
         claims = list(dict.fromkeys(self.tables.claims))
         running = [held for held in claims if model.running(held)]
         return pick(running, [held for held in claims if not model.running(held)], number)
 
+    def claims(self, numbers: Iterable[int]) -> tuple[Held, ...]:
+        found = (self.claim(number) for number in numbers)
+        return tuple(dict.fromkeys(held for held in found if held is not None))
+
     def worker(self, number: int) -> str:
         found = pick(list(self.tables.workers), self.tables.former_workers, number)
-        assert found is not None  # at least one was registered and is known ever after
+        assert found is not None  # the first is known ever after
         return found
 
     def new(self, draft: Draft, batch: Sequence[str] = (), name: str | None = None) -> New:
@@ -175,70 +183,61 @@ class Machine(RuleBasedStateMachine):
 
     @rule(draft=DRAFT, after=st.lists(st.integers(0, 3), min_size=1, max_size=2, unique=True))
     def enqueue_behind(self, draft: Draft, after: list[int]) -> None:
-        name = f"j{self.names + 1}"
-        self.names += 1
-        draft = Draft(**{**vars(draft), "after": after})
-        self.take("enqueue", (self.new(draft, [name], name),))
+        self.enqueue([replace(draft, after=after)])
 
     # ---- work
 
     @rule(
-        worker=WORKER, queues=st.sampled_from((QUEUES, QUEUES[:1], QUEUES[1:])),
+        worker=WORKER, queues=st.sampled_from((QUEUES, QUEUES, QUEUES[:1], QUEUES[1:])),
         room=st.integers(1, 4), named=st.sampled_from((True, True, True, False)),
     )  # fmt: skip
-    def claim(self, worker: int, queues: tuple[str, ...], room: int, named: bool) -> None:
+    def work(self, worker: int, queues: tuple[str, ...], room: int, named: bool) -> None:
+        """Claim; a worker comes if there is none."""
+        if not self.tables.workers:
+            self.register(30 * SECOND)
         self.take("claim", self.worker(worker), queues, room, named)
 
     @rule(worker=WORKER, room=st.integers(0, 3), ends=st.lists(END, max_size=2))
-    def turn(self, worker: int, room: int, ends: list[tuple[int, str, int, Draft]]) -> None:
+    def turn(self, worker: int, room: int, ends: list[Drawn]) -> None:
         self.take("turn", self.worker(worker), QUEUES, room, self.ends(ends, together=False))
 
-    @rule(end=END)
-    def finish(self, end: tuple[int, str, int, Draft]) -> None:
-        self.finish_all([end], twice=False)
-
-    @rule(ends=st.lists(END, min_size=2, max_size=4), twice=st.booleans())
-    def finish_many(self, ends: list[tuple[int, str, int, Draft]], twice: bool) -> None:
-        self.finish_all(ends, twice)
-
-    def finish_all(self, ends: list[tuple[int, str, int, Draft]], twice: bool) -> None:
+    @precondition(lambda self: self.tables.claims)
+    @rule(ends=st.lists(END, min_size=1, max_size=4), twice=st.sampled_from((0, 0, 1)))
+    def finish(self, ends: list[Drawn], twice: int) -> None:
         found = self.ends(ends, together=True)
         if found:
             self.take("finish", found[:1] * twice + found, found[0].held.worker)
 
-    def ends(self, drawn: list[tuple[int, str, int, Draft]], together: bool) -> tuple[End, ...]:
+    def ends(self, drawn: list[Drawn], together: bool) -> tuple[End, ...]:
         """Endings, each of another claim. A continuation that waits comes alone, or at the end and
         for a chain that its batch ends: PostgreSQL stores it a turn later than the others."""
         found: dict[Held, End] = {}
         for number, how, delay, draft in drawn:
-            held = self.claim_of(number)
+            held = self.claim(number)
             if held is None or held in found:
                 continue
             if how != "waiting":
                 found[held] = self.end(held, how, delay, draft)
-                continue
-            alone = [self.end(held, how, delay, draft)]
-            if not found:
-                return tuple(alone)
-            first = next(iter(found))
-            if together and self.world.model.running(first):
-                chain = self.tables.jobs[first.name].chain
-                own = self.tables.jobs.get(held.name)
-                if own is not None and own.chain != chain:
-                    next_job = self.new(Draft(**{**vars(draft), "after": []}))
-                    waits = New(**{**vars(next_job), "after": ((chain, None),)})
-                    last = End(held, Outcome.CONTINUED, next=waits)
-                    return (*found.values(), last)
+            elif not found:
+                return (self.end(held, how, delay, draft),)
+            elif together and (chain := self.chain_besides(held, next(iter(found)))):
+                following = replace(self.new(replace(draft, after=[])), after=((chain, None),))
+                return (*found.values(), End(held, Outcome.CONTINUED, next=following))
         return tuple(found.values())
+
+    def chain_besides(self, held: Held, other: Held) -> str | None:
+        """The chain of a running job, for another to wait for."""
+        job, running = self.tables.jobs.get(held.name), self.world.model.running(other)
+        return running.chain if running and job and job.chain != running.chain else None
 
     def end(self, held: Held, how: str, delay: int, draft: Draft) -> End:
         match how:
             case "completed":
                 return End(held, Outcome.COMPLETED, output=f'"{held}"')
             case "continued" | "waiting":
-                after = draft.after or [0] if how == "waiting" else []
-                following = Draft(**{**vars(draft), "after": after})
-                return End(held, Outcome.CONTINUED, next=self.new(following))
+                after = (draft.after or [0]) if how == "waiting" else []
+                following = self.new(replace(draft, after=after))
+                return End(held, Outcome.CONTINUED, next=following)
             case "failed" | "timeout" | "lost":
                 return End(held, Outcome(how), error=f"{held} {how}", delay=delay)
             case "snoozed":
@@ -251,50 +250,57 @@ class Machine(RuleBasedStateMachine):
                 outcome = Outcome(how.removesuffix(" for good"))
                 return End(held, outcome, error=f"{held} {how}")
 
-    @rule(worker=WORKER, lease=st.sampled_from((30, 1, 300)), claims=st.lists(CLAIM, max_size=4))
-    def renew(self, worker: int, lease: int, claims: list[int]) -> None:
-        held = {one for number in claims if (one := self.claim_of(number))}
-        told = tuple(sorted(held, key=lambda one: (one.name, one.attempt)))
-        self.take("renew", self.worker(worker), lease * SECOND, told)
-
-    @rule(
-        claims=st.lists(CLAIM, min_size=1, max_size=3), verb=st.sampled_from(("park", "progress"))
-    )
-    def of_claims(self, claims: list[int], verb: str) -> None:
-        held = tuple(dict.fromkeys(one for number in claims if (one := self.claim_of(number))))
-        if verb == "park":
+    @precondition(lambda self: self.tables.claims)
+    @rule(verb=st.sampled_from(("renew", "park", "progress")), worker=WORKER, lease=LEASE,
+          claims=st.lists(CLAIM, max_size=4))  # fmt: skip
+    def hold(self, verb: str, worker: int, lease: int, claims: list[int]) -> None:
+        held = self.claims(claims)
+        if verb == "renew":
+            self.take("renew", self.worker(worker), lease, held)
+        elif verb == "park":
             self.take("park", held)
         else:
             self.take("progress", tuple((one, 0.5, f"half of {one}") for one in held))
 
-    @rule(worker=WORKER, lease=st.sampled_from((30, 1, 300)), leaves=st.booleans())
+    # ---- upkeep
+
+    @rule(worker=WORKER, lease=LEASE, leaves=st.booleans())
     def come_or_leave(self, worker: int, lease: int, leaves: bool) -> None:
         if leaves:
             self.take("unregister", self.worker(worker))
         else:
-            self.workers += 1
-            self.take("register", f"w{self.workers}", lease * SECOND)
+            self.register(lease)
 
-    @rule(verb=st.sampled_from(("promote", "unpark")), limit=st.sampled_from((100, 1, 2)),
-          tasks=st.sampled_from((TASKS, TASKS[:1], TASKS[1:])))  # fmt: skip
-    def look_after(self, verb: str, limit: int, tasks: tuple[str, ...]) -> None:
-        self.take(verb, *((limit,) if verb == "promote" else (tasks, limit)))
+    def register(self, lease: int) -> None:
+        self.workers += 1
+        self.take("register", f"w{self.workers}", lease)
 
+    @precondition(lambda self: self.any_live(Live.SCHEDULED, Live.PARKED))
+    @rule(limit=LIMIT, tasks=st.sampled_from((TASKS, TASKS[:1], TASKS[1:])))
+    def go_on(self, limit: int, tasks: tuple[str, ...]) -> None:
+        if self.any_live(Live.SCHEDULED):
+            self.take("promote", limit)
+        if self.any_live(Live.PARKED):
+            self.take("unpark", tasks, limit)
+
+    @precondition(lambda self: self.any_live(Live.RUNNING))
     @rule(suspects=st.none() | st.lists(WORKER, max_size=2), gone=st.lists(WORKER, max_size=1),
-          limit=st.sampled_from((100, 1, 2)))  # fmt: skip
+          limit=LIMIT)  # fmt: skip
     def sweep(self, suspects: list[int] | None, gone: list[int], limit: int) -> None:
         named = None if suspects is None else tuple(map(self.worker, suspects))
         self.take("expired")
         self.take("sweep", named, tuple(map(self.worker, gone)), limit)
 
+    def any_live(self, *states: Live) -> bool:
+        return any(job.state in states for job in self.tables.jobs.values())
+
     # ---- from outside
 
+    @precondition(lambda self: self.ever)
     @rule(verb=st.sampled_from(("cancel", "fail", "complete", "continue", "run_now")), job=JOB,
           by=BY, draft=DRAFT)  # fmt: skip
     def control(self, verb: str, job: int, by: str | None, draft: Draft) -> None:
         name = self.job(job)
-        if name is None:
-            return
         match verb:
             case "complete":
                 self.take("complete", name, f'"{name} from outside"', None, by)
@@ -305,30 +311,28 @@ class Machine(RuleBasedStateMachine):
             case _:
                 self.take(verb, name, f"{verb} from outside", by)
 
-    @rule(job=JOB, bad=st.booleans())
-    def retry(self, job: int, bad: bool) -> None:
-        """Somebody, or one of those that can be."""
+    @precondition(lambda self: self.ever)
+    @rule(job=JOB, any_job=st.sampled_from((False, False, True)))
+    def retry(self, job: int, any_job: bool) -> None:
+        """One of those that can be, or any."""
         over = [j.name for j in self.tables.jobs.values() if j.shown in ("failed", "cancelled")]
-        name = pick(over, over, abs(job)) if bad and over else self.job(job)
-        if name is not None:
-            self.take("retry", name)
+        self.take("retry", self.job(job) if any_job or not over else pick(over, over, job))
 
-    @rule(queue=st.sampled_from(QUEUES), verb=st.sampled_from(("resume", "pause")))
-    def hold_queue(self, queue: str, verb: str) -> None:
-        self.take(verb, queue)
+    @rule(queue=st.sampled_from(QUEUES))
+    def pause_or_resume(self, queue: str) -> None:
+        self.take("resume" if queue in self.tables.paused else "pause", queue)
 
+    @precondition(lambda self: self.ever)
     @rule(chain=JOB, cascade=st.booleans())
     def delete(self, chain: int, cascade: bool) -> None:
-        name = self.chain(chain)
-        if name is not None:
-            self.take("delete", name, cascade)
+        self.take("delete", self.chain(chain), cascade)
 
     @rule(keep=st.builds(Keep, AGE, AGE, AGE), limit=st.sampled_from((100, 1, 3)))
     def prune(self, keep: Keep, limit: int) -> None:
         self.take("prune", keep, limit)
 
     @rule(action=st.sampled_from(("cancel", "retry")), where=WHERE, preview=st.booleans(),
-          limit=st.sampled_from((100, 1, 2)), by=BY)  # fmt: skip
+          limit=LIMIT, by=BY)  # fmt: skip
     def bulk(
         self, action: str, where: dict[str, Any], preview: bool, limit: int, by: str | None
     ) -> None:
@@ -336,20 +340,16 @@ class Machine(RuleBasedStateMachine):
 
     # ---- reading
 
-    @rule(verb=st.sampled_from(("jobs", "chains")), where=WHERE,
-          limit=st.sampled_from((100, 1, 2)), newest=st.booleans())  # fmt: skip
-    def list(self, verb: str, where: dict[str, Any], limit: int, newest: bool) -> None:
-        if verb == "chains" and "state" in where:
-            where = {**where, "state": list_of_chain_states[where["state"]]}
-        self.take(verb, self.where(where), limit, newest)
+    @rule(verb=st.sampled_from(("jobs", "chains")), where=WHERE, limit=LIMIT, newest=st.booleans())
+    def list_some(self, verb: str, where: dict[str, Any], limit: int, newest: bool) -> None:
+        self.take(verb, self.where(where, of_chains=verb == "chains"), limit, newest)
 
+    @precondition(lambda self: self.ever)
     @rule(what=st.sampled_from(("job", "chain", "ended", "attempts", "dependents")), job=JOB)
     def look(self, what: str, job: int) -> None:
-        name = self.job(job)
-        if name is not None:
-            self.take("look", what, name)
+        self.take("look", what, self.job(job))
 
-    def where(self, drawn: dict[str, Any]) -> Where:
+    def where(self, drawn: dict[str, Any], *, of_chains: bool = False) -> Where:
         told = dict(drawn)
         if "chain" in told:
             told["chain"] = self.chain(told["chain"])
@@ -358,6 +358,8 @@ class Machine(RuleBasedStateMachine):
         for time in ("since", "until"):
             if time in told:
                 told[time] = self.world.now + told[time] * SECOND
+        if of_chains and "state" in told:
+            told["state"] = OF_CHAINS[told["state"]]
         return Where(**told)
 
     # ---- time and the caller
@@ -368,19 +370,17 @@ class Machine(RuleBasedStateMachine):
         self.world.move(max(seconds, least - self.world.seconds))
 
     @precondition(lambda self: not self.depth)
-    @rule(theirs=st.booleans())
-    def begin(self, theirs: bool) -> None:
+    @rule(switch=st.booleans())
+    def begin(self, switch: bool) -> None:
         """Begin a transaction, or go over to the caller's connection without one, or back."""
-        if theirs:
-            for side in self.world.sides:
-                side.theirs = not side.theirs
-            self.world.trace.append("    on the other connection from now on")
+        if switch:
+            self.world.switch()
         else:
             self.take("begin")
 
     @precondition(lambda self: self.depth)
-    @rule(verb=st.sampled_from(("savepoint", "rollback_to", "release", "commit", "rollback")))
-    def go_on(self, verb: str) -> None:
+    @rule(verb=st.sampled_from(("commit", "rollback", "savepoint", "rollback_to", "release")))
+    def transact(self, verb: str) -> None:
         if verb == "savepoint" and self.depth < DEEP:
             self.take("savepoint")
         elif verb in ("rollback_to", "release") and self.depth > 1:
@@ -388,8 +388,15 @@ class Machine(RuleBasedStateMachine):
         else:
             self.take("rollback" if verb == "rollback" else "commit")
 
+    # What programs are about comes more often than what goes on beside.
+    enqueue_more = enqueue_most = enqueue
+    work_more = work
+    finish_more = finish_most = finish
+    transact_more = transact
 
-list_of_chain_states = dict(zip(State, (*ChainState, *ChainState), strict=False))
+
+OF_CHAINS = dict(zip(State, [*ChainState] * 2, strict=False))
+"""States to ask chains for, where one of jobs was drawn."""
 
 
 def pick(present: Sequence[T], gone: Sequence[T], number: int) -> T | None:

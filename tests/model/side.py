@@ -127,8 +127,7 @@ class Side(Eye):
         name = worker if named else None
         return self._claimed(self.run(self.store.claim(self._workers[worker], queues, room, name)))
 
-    def _claimed(self, claims: Iterable[Claimed]) -> list[Seen]:
-        claims = list(claims)
+    def _claimed(self, claims: list[Claimed]) -> list[Seen]:
         for claim in claims:
             assert claim.label is not None
             self.learn(claim.label, claim.job_id, claim.created_at)

@@ -67,7 +67,7 @@ class Storing:
     # ---- enqueue
 
     def enqueue(self, news: Sequence[New]) -> list[tuple[Seen, bool]]:
-        """Each new job begins a chain, unless its key is taken (D1); all or none are stored (E4)."""
+        """Each new job begins a chain, unless its key is taken (D1); all or none is stored (E4)."""
         order = blockers_first(news)
         stored, taken = self._take_keys(order)
         batch = [self._placed(new, taken) for new in stored]

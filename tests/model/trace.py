@@ -72,6 +72,13 @@ class World:
         self.trace.append(f"    the clock goes {seconds:+} s")
         self.coverage.verbs["time moves on" if seconds > 0 else "time moves back"] += 1
 
+    def switch(self) -> None:
+        """Go over to the caller's connection, where each step is a transaction, or back to ours."""
+        for side in self.sides:
+            side.theirs = not side.theirs
+        self.trace.append("    on the other connection")
+        self.coverage.verbs["on the other connection"] += 1
+
     def take(self, verb: str, *told: Any) -> Answer:
         """Take a step and compare."""
         step = Step(verb, told)
@@ -167,9 +174,8 @@ def brief(answer: Answer) -> str:
 @contextmanager
 def steady() -> Iterator[None]:
     """Nothing is drawn at random: both engines put what was lost off by the same time."""
-    drawn = work.lost_delay
-    work.lost_delay = partial(lost_delay, draw=lambda: 0.0)
+    vars(work)["lost_delay"] = partial(lost_delay, draw=lambda: 0.0)
     try:
         yield
     finally:
-        work.lost_delay = drawn
+        vars(work)["lost_delay"] = lost_delay

@@ -23,7 +23,7 @@ from .target import Command
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ..face import JobsWhere
+    from ..where import JobsWhere
 
 
 def who() -> str:
@@ -49,8 +49,8 @@ def each(app: Windlass, ids: list[int], action: Callable[[int], Job[Any]], as_js
         screen.print_json({"jobs": [job_data(job) for job in done], "errors": errors})
     elif done:
         show_jobs(done, now_of(app))
-    for error in errors:
-        complain(error["error"], FAILED)
+    for refused in errors:
+        complain(refused["error"], FAILED)
     return FAILED if errors else OK
 
 

@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 
 from ..app import Windlass
 from ..errors import StoreError
-from ..model import Outcome, State, WorkerRecord
+from ..model import JobRecord, Outcome, State, WorkerRecord
 from ..moment import moment
+from ..operation import Op, compose
 from ..process import is_gone
 from ..retry import MICRO
 from ..sqlite.engine import SqliteEngine
@@ -147,11 +148,11 @@ def _workers(app: Windlass, workers: list[WorkerRecord], now: datetime) -> Itera
     late = [worker for worker in workers if moment(worker.lease_until) < now]
     for worker in late:
         ids = [job for job, _ in app.run(app.store.running(worker.id))]
-        tasks = sorted({record.task for record in app.run(app.store.records(ids))}) if ids else []
+        tasks = sorted({record.task for record in app.run(_records(app, ids))})
         gone = worker.host == socket.gethostname() and is_gone(worker.pid, worker.birth)
         where = f"worker {worker.name} (process {worker.pid} on {worker.host})"
         if gone:
-            text = f"{where} is gone and holds {len(ids)} jobs; the next worker takes them over"
+            text = f"{where} is gone; the next worker takes its jobs over: {len(ids)}"
             yield Finding(NOTE, "worker", text)
             continue
         names = f"; it runs {', '.join(tasks)}" if tasks else ""
@@ -170,13 +171,17 @@ def _workers(app: Windlass, workers: list[WorkerRecord], now: datetime) -> Itera
         yield Finding(NOTE, "workers", "none is registered", "windlass worker MODULE:APP")
 
 
+def _records(app: Windlass, ids: list[int]) -> Op[list[JobRecord]]:
+    return compose("records", lambda: app.store.records(ids), reads=True)
+
+
 def _queues(
     app: Windlass, workers: list[WorkerRecord], counts: dict[str, dict[State, int]]
 ) -> Iterator[Finding]:
     paused = app.paused()
     for queue in paused:
         number = counts.get(queue, {}).get(State.PENDING, 0)
-        text = f"queue {queue} is paused; {number} jobs are pending in it"
+        text = f"queue {queue} is paused; pending there: {number}"
         yield Finding(NOTE, "queue", text, f"windlass resume {queue}")
     served = {queue for worker in workers for queue in json.loads(worker.queues)}
     for queue, states in counts.items():
@@ -185,7 +190,7 @@ def _queues(
             yield Finding(
                 PROBLEM,
                 "queue",
-                f"{number} jobs are pending in queue {queue} and no worker works on it",
+                f"no worker works on queue {queue}; pending there: {number}",
                 f"windlass worker MODULE:APP --queues {queue}",
             )
 
@@ -195,7 +200,7 @@ def _parked(app: Windlass) -> Iterator[Finding]:
         yield Finding(
             PROBLEM,
             "task",
-            f"{number} jobs of task {task} are set aside: no worker that ran knows the task",
+            f"no worker knows task {task}; jobs set aside: {number}",
             "start a worker of the release that has it; cancel them if it is gone for good: "
             f"windlass cancel --task {task}",
         )
@@ -214,7 +219,7 @@ def _waiting(app: Windlass, now: datetime) -> Iterator[Finding]:
     yield Finding(
         level,
         "pending",
-        f"the oldest pending job is {waiting[0].id} ({waiting[0].task}), due {distance(since, now)}",
+        f"the oldest is job {waiting[0].id} ({waiting[0].task}), due {distance(since, now)}",
         "more workers, or a larger --concurrency" if level == NOTE else None,
     )
 
@@ -240,7 +245,7 @@ def _lost(app: Windlass, now: datetime) -> Iterator[Finding]:
         yield Finding(
             NOTE,
             "lost",
-            f"{number} jobs of task {task} lost their worker within the last day: it died, or was "
-            "stalled longer than its lease",
+            f"jobs of task {task} that lost their worker within the last day: {number}; it died, "
+            "or was stalled for longer than its lease",
             'if the handler crashes or holds the GIL, run_in="process" keeps it away from others',
         )

@@ -25,14 +25,14 @@ def doctor(app: Windlass, as_json: bool) -> int:
         screen.print_json({"ok": not sick, "findings": [asdict(found) for found in findings]})
     else:
         for found in findings:
-            show(found.level, found.about, found.text, found.advice)
+            show_finding(found.level, found.about, found.text, found.advice)
         notes = sum(found.level not in (OK, PROBLEM) for found in findings)
         problems = sum(found.level == PROBLEM for found in findings)
         screen.say(f"\n{problems} problem{'s' * (problems != 1)}, {notes} note{'s' * (notes != 1)}")
     return FAILED if sick else FINE
 
 
-def show(level: str, about: str, text: str, advice: str | None) -> None:
+def show_finding(level: str, about: str, text: str, advice: str | None) -> None:
     """A finding: its level, what it is about, the text, and below it what to do."""
     from rich.table import Table
     from rich.text import Text
@@ -46,4 +46,4 @@ def show(level: str, about: str, text: str, advice: str | None) -> None:
     )
     if advice:
         line.add_row("", "", Text(f"→ {screen.plain(advice)}", style="italic"))
-    screen.console().print(line)
+    screen.show(line)

@@ -32,12 +32,8 @@ MEANING = {
 WRONG_INPUT = (InvalidArguments, InvalidSetting, InvalidTask, OutputError, PayloadTooLarge)
 
 
-class CommandError(click.ClickException):
-    """A command that cannot do its work; says what to do, in one line."""
-
-    def __init__(self, text: str, code: int = USAGE) -> None:
-        super().__init__(text)
-        self.exit_code = code
+class CommandError(Exception):
+    """A command that makes no sense as it was given; says what to do, in one line."""
 
 
 def run(command: click.Command, arguments: Sequence[str] | None) -> int:
@@ -49,6 +45,8 @@ def run(command: click.Command, arguments: Sequence[str] | None) -> int:
         return complain(f"{error.format_message()} ({path} --help)", USAGE)
     except click.ClickException as error:
         return complain(error.format_message(), error.exit_code)
+    except CommandError as error:
+        return complain(str(error), USAGE)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except WindlassError as error:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from ..face import JobsWhere
 from ..model import State
+from ..where import JobsWhere
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,21 +20,16 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
-class Moment(click.ParamType[datetime]):
+def time_of(text: str) -> datetime:
     """A time, or how long ago: 2026-05-01T12:00, 15m, 2h, 3d."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
-        if isinstance(value, datetime):
-            return value
-        if found := _SPAN.fullmatch(value.strip()):
-            span = timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
-            return datetime.now(UTC) - span
-        try:
-            return datetime.fromisoformat(value).astimezone(UTC)
-        except ValueError:
-            self.fail(f"{value!r} is neither a time (2026-05-01T12:00) nor a span (15m, 2h, 3d)")
+    if found := _SPAN.fullmatch(text.strip()):
+        return datetime.now(UTC) - timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is neither a time (2026-05-01T12:00) nor a span (15m, 2h, 3d)"
+        ) from None
 
 
 def filters(function: F) -> F:
@@ -45,8 +40,10 @@ def filters(function: F) -> F:
         click.option("--queue"),
         click.option("--key"),
         click.option("--label"),
-        click.option("--since", type=Moment(), help="Created at or after: a time, or 15m, 2h, 3d."),
-        click.option("--until", type=Moment(), help="Created before."),
+        click.option(
+            "--since", type=time_of, metavar="TIME", help="Created since: a time, or 15m, 2h, 3d."
+        ),
+        click.option("--until", type=time_of, metavar="TIME", help="Created before."),
     )
     for option in reversed(options):
         function = option(function)

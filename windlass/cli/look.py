@@ -30,7 +30,9 @@ from .target import Command
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ..face import JobsWhere
+    from ..where import JobsWhere
+
+USUAL = (State.PENDING, State.RUNNING, State.COMPLETED, State.FAILED)
 
 
 @click.command(cls=Command)
@@ -69,14 +71,15 @@ def show_jobs(jobs: list[Job[Any]], now: datetime) -> None:
                 job.state,
                 job.task,
                 job.queue,
-                f"{job.attempt}/{job.max_attempts}",
+                job.attempt or "",
                 screen.distance(job.created_at, now),
                 note_of(job, now),
             )
             for job in jobs
         ],
         *("id", "state", "task", "queue", "attempt", "created", ""),
-        right=("id",),
+        right=("id", "attempt"),
+        elastic=("task", "queue", ""),
     )
 
 
@@ -134,7 +137,11 @@ def job(app: Windlass, words: tuple[str, ...], as_json: bool) -> None:
             ("key", found.key),
             ("chain", f"{found.chain_id}, job {found.position + 1} of it"),
             ("continued by", found.continued_by),
-            ("attempt", f"{found.attempt} (fails after {found.max_attempts})"),
+            ("attempt", found.attempt or None),
+            (
+                "failures",
+                f"{found.record.used or 0} of {found.max_attempts}" if found.state.open else None,
+            ),
             ("progress", progress_of(found)),
             ("created", screen.both(found.created_at, now)),
             ("due", screen.both(found.run_at, now)),
@@ -152,6 +159,7 @@ def job(app: Windlass, words: tuple[str, ...], as_json: bool) -> None:
             [(b.chain_id, b.state, b.task, b.name, screen.last_line(b.error)) for b in blockers],
             *("chain", "state", "task", "name", ""),
             right=("chain",),
+            elastic=("task", "name", ""),
         )
     if found.error and found.state is not State.COMPLETED:
         screen.title("last error")
@@ -176,6 +184,7 @@ def show_attempts(attempts: list[Attempt], now: datetime) -> None:
         ],
         *("number", "outcome", "started", "took", "worker", ""),
         right=("number",),
+        elastic=("worker", ""),
     )
 
 
@@ -218,7 +227,10 @@ def chain(app: Windlass, words: tuple[str, ...], limit: int, as_json: bool) -> N
     if dependents:
         screen.title("who waits for it")
         screen.table(
-            [(d.job_id, d.task, d.name) for d in dependents], "job", "task", "name", right=("job",)
+            [(d.job_id, d.task, d.name) for d in dependents],
+            *("job", "task", "name"),
+            right=("job",),
+            elastic=("task", "name"),
         )
 
 
@@ -248,25 +260,29 @@ def stats(app: Windlass, as_json: bool) -> None:
             }
         )
         return
-    rows = [
-        (queue, *(shown(counts.get(queue, {}).get(state, 0)) for state in State), flag)
-        for queue in sorted({*counts, *paused})
-        for flag in ["paused" if queue in paused else ""]
-    ]
-    if len(rows) > 1:
-        rows.append(("total", *(shown(totals[state]) for state in State), ""))
-    if rows:
-        states = tuple(str(state) for state in State)
-        screen.table(rows, "queue", *states, "", right=states)
-    else:
-        screen.say("no jobs yet", "dim")
-    slots = sum(worker["concurrency"] for worker in workers)
+    show_counts({queue: counts.get(queue, {}) for queue in sorted({*counts, *paused})}, totals)
+    lines = [f"paused: {', '.join(paused)}"] if paused else []
     crew = f"{len(workers)} worker{'s' * (len(workers) != 1)}"
     if workers:
-        crew += f" with {slots} slots, {sum(worker['running'] for worker in workers)} busy"
+        busy, slots = (sum(worker[key] for worker in workers) for key in ("running", "concurrency"))
+        crew += f", {busy} of {slots} slots busy"
+    lines.append(crew)
     if oldest is not None:
-        crew += f" · oldest pending job from {screen.distance(oldest, now)}"
-    screen.say(f"\n{crew}")
+        lines.append(f"oldest pending job: {screen.distance(oldest, now)}")
+    screen.say("\n" + "\n".join(lines))
+
+
+def show_counts(counts: dict[str, dict[State, int]], totals: dict[State, int]) -> None:
+    """A line for each queue; a rare state has a column only when something is in it."""
+    if not counts:
+        screen.say("no jobs yet", "dim")
+        return
+    states = [state for state in State if state in USUAL or totals[state]]
+    rows = [(queue, *(shown(of.get(s, 0)) for s in states)) for queue, of in counts.items()]
+    if len(rows) > 1:
+        rows.append(("total", *(shown(totals[state]) for state in states)))
+    names = [str(state) for state in states]
+    screen.table(rows, "queue", *names, right=names, elastic=("queue",))
 
 
 def shown(number: int) -> str:
@@ -305,4 +321,5 @@ def workers(app: Windlass, as_json: bool) -> None:
         ],
         *("worker", "host/pid", "busy", "started", "seen", "queues"),
         right=("busy",),
+        elastic=("worker", "host/pid", "queues"),
     )

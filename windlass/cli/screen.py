@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
-PIPED_WIDTH = 160
+PIPED_WIDTH = 1000  # programs that read lines want them whole
+GAP = "  "
+NARROWEST = 6
 
 STYLES = {
     "blocked": "dim",
@@ -38,11 +40,19 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def console() -> Console:
-    """Where people read: as wide as the terminal, wide when it goes into a pipe."""
+    """Where people read: as wide as the terminal, without end in a pipe."""
     from rich.console import Console
 
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     return Console(highlight=False, markup=False, width=PIPED_WIDTH if piped else None)
+
+
+def show(renderable: RenderableType) -> None:
+    """Print, without the blanks that fill a table up to its width."""
+    out = console()
+    with out.capture() as captured:
+        out.print(renderable)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def print_json(value: object) -> None:
@@ -50,26 +60,41 @@ def print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
-def table(rows: Iterable[Sequence[object]], *headers: str, right: Sequence[str] = ()) -> None:
-    """Rows under headers. The last column takes what is left of the line."""
+def table(
+    rows: Iterable[Sequence[object]],
+    *headers: str,
+    right: Collection[str] = (),
+    elastic: Collection[str] = (),
+) -> None:
+    """Rows under headers. On a narrow terminal the elastic columns give way, the widest first."""
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for header in headers:
-        last = header == headers[-1]
+    cells = [[plain("" if cell is None else str(cell)) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column), default=0) for column in zip(headers, *cells, strict=True)]
+    shrinking = [n for n, header in enumerate(headers) if header in elastic]
+    over = sum(widths) + len(GAP) * (len(widths) - 1) - console().width
+    while over > 0 and shrinking:
+        widest = max(shrinking, key=lambda n: widths[n])
+        if widths[widest] <= NARROWEST:
+            break
+        widths[widest] -= 1
+        over -= 1
+    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, len(GAP), 0, 0))
+    for header, width in zip(headers, widths, strict=True):
+        side: Literal["left", "right"] = "right" if header in right else "left"
         shown.add_column(
             header,
-            justify="right" if header in right else "left",
+            justify=side,
             no_wrap=True,
             overflow="ellipsis",
-            ratio=1 if last else None,
-            min_width=None if last else min(len(header), 8),
+            min_width=width,
+            max_width=width,
         )
-    for row in rows:
-        cells = [plain("" if cell is None else str(cell)) for cell in row]
-        shown.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in cells))
-    console().print(shown)
+    for row in cells:
+        shown.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+    show(shown)
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> None:
@@ -84,7 +109,7 @@ def facts(pairs: Iterable[tuple[str, object]]) -> None:
         if value is not None and value != "":
             text = plain(str(value))
             shown.add_row(name, Text(text, style=STYLES.get(text, "")))
-    console().print(shown)
+    show(shown)
 
 
 def title(text: str) -> None:
@@ -140,7 +165,7 @@ def length(span: timedelta) -> str:
     if seconds < 10:
         return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
     left = round(seconds)
-    parts = []
+    parts: list[str] = []
     for size, unit in _UNITS:
         number, left = divmod(left, size)
         if number or parts:

@@ -17,23 +17,17 @@ from . import logs
 from .exits import CommandError
 from .target import APP_VARIABLE, is_name, load
 
+SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
 LEVELS = ("debug", "info", "warning", "error")
 _BYTES = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
-_POWER = {"": 0, "k": 1, "m": 2, "g": 3}
 
 
-class Bytes(click.ParamType[int]):
-    """A size: 536870912, 512M, 2G."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        if isinstance(value, int):
-            return value
-        found = _BYTES.fullmatch(value.strip())
-        if not found:
-            self.fail(f"{value!r} is not a size, such as 512M or 2G")
-        return int(found[1]) * 1024 ** _POWER[found[2].lower()]
+def size_of(text: str) -> int:
+    """A number of bytes: 536870912, 512M, 2G."""
+    found = _BYTES.fullmatch(text.strip())
+    if not found:
+        raise click.BadParameter(f"{text!r} is not a size, such as 512M or 2G")
+    return int(found[1]) << SHIFTS[found[2].lower()]
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,12 @@ class Options:
 @click.option("--reload", is_flag=True, help="Start again when the code changes.")
 @click.option("--name", help="How it is called in lists and in the history.")
 @click.option("--max-tasks-per-child", type=int, help="Process slots: replaced after so many.")
-@click.option("--memory-limit", type=Bytes(), help="Process slots: at most so much, such as 512M.")
+@click.option(
+    "--memory-limit",
+    type=size_of,
+    metavar="SIZE",
+    help="Process slots: at most so much, such as 512M.",
+)
 @click.option("--log-level", type=click.Choice(LEVELS), help="[default: info]")
 @click.option("--json-logs", is_flag=True, help="One JSON object per line.")
 @click.option("--line", type=int, hidden=True)

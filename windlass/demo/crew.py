@@ -52,21 +52,14 @@ class Crew:
         """End a worker with SIGKILL, in the middle of whatever it does; return its process id."""
         process = self._processes.pop(name)
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
+        _end_of(process)
         return process.pid
 
     def stop(self) -> list[int]:
         """Ask all to stop and return their exit codes."""
         for process in self._processes.values():
             process.terminate()
-        codes = []
-        for process in self._processes.values():
-            try:
-                process.communicate(timeout=STOP)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.communicate()
-            codes.append(process.returncode)
+        codes = [_end_of(process) for process in self._processes.values()]
         self._processes.clear()
         return codes
 
@@ -77,6 +70,18 @@ class Crew:
         """The ends of the logs, for when something went wrong."""
         texts = [log.read_text(errors="replace") for log in sorted(self._folder.glob("*.log"))]
         return "\n".join(line for text in texts for line in text.splitlines()[-5:])
+
+
+def _end_of(process: subprocess.Popen[bytes]) -> int:
+    """Wait for it, and close our end of its standard input only then."""
+    try:
+        process.wait(STOP)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
+    return process.returncode
 
 
 def work(url: str, name: str) -> int:
@@ -90,5 +95,5 @@ def work(url: str, name: str) -> int:
 
 def _follow(worker: Worker) -> None:
     """The demo holds the other end of our standard input, and says nothing until it ends."""
-    sys.stdin.buffer.read()
+    os.read(0, 1)  # not by sys.stdin, whose lock would be held when the process ends
     worker.stop(now=True, wait=False)

@@ -36,6 +36,11 @@ class Screen:
         body = escape(text.encode("ascii", "replace").decode() if self._ascii else text)
         self.console.print(f"   {sign or ' '} {body}")
 
+    def summary(self, figures: str, verdict: str, ok: bool) -> None:
+        color = "green" if ok else "red"
+        self.console.print(f"\n[bold]{escape(figures)}[/]")
+        self.console.print(f"[bold {color}]{escape(verdict)}[/]")
+
     @contextmanager
     def progress(self) -> Iterator[Rate]:
         """A live rate; where nothing can be overwritten, a line every second."""

@@ -69,6 +69,7 @@ class PostgresEngine:
         notify: bool,
         connections: int,
         pooler: bool,
+        listen: str | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         try:
@@ -87,6 +88,7 @@ class PostgresEngine:
         self._losable = LOSABLE if durable else LOSABLE | {"enqueue"}
         self._connections = connections
         self._notify = notify
+        self._listen = listen
         self._settings: dict[str, Any] = {"autocommit": True}
         if pooler:
             self._settings["prepare_threshold"] = None
@@ -132,14 +134,14 @@ class PostgresEngine:
     def ends(self) -> Wake:
         from .listen import PostgresListen
 
-        return PostgresListen(self, ends=True)
+        return PostgresListen(self, self._listen, ends=True)
 
     def wakes(self) -> list[Wake]:
         if not self._notify:
             return []
         from .listen import PostgresListen
 
-        return [PostgresListen(self)]
+        return [PostgresListen(self, self._listen)]
 
     def recognise(self, raw: object) -> Connection:
         """Wrap a caller's connection."""

@@ -71,8 +71,8 @@ class PostgresListen:
         """Do nothing: the engine has sent it."""
 
     def tell_ended(self) -> None:
-        """Say that chains ended, to other processes only. Returns at once; said from our thread, at
-        most every 20 ms, and not at all while there is no connection."""
+        """Say that chains ended. Returns at once: it is said from our thread, at most every 20 ms,
+        and not at all while there is no connection."""
         if self._thread.running and not self._owed:
             self._owed = True
             self._thread.poke()

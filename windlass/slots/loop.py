@@ -83,11 +83,20 @@ class LoopSlots:
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
+    while not _ran_until_stopped(loop):
+        pass
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
+    """asyncio lets SystemExit and KeyboardInterrupt of a handler's own tasks out of its loop, after
+    whoever awaits them was told: other handlers have nothing to do with it."""
     try:
         loop.run_forever()
-    finally:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+        return True
+    except (SystemExit, KeyboardInterrupt):
+        return False

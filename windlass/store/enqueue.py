@@ -181,8 +181,14 @@ class Enqueue(Cascade):
             states.update((int_of(id), CHAIN_STATES[int_of(state)]) for id, state, _ in rows)
             born.update((int_of(id), int_of(created_at)) for id, _, created_at in rows)
         for place in placed:
+            named: set[int] = set()
             for blocker in place.blockers:
                 chain = int_of(blocker.chain_id)
+                if chain in named:
+                    raise BlockerError(
+                        f"job {place.job.task} names chain {chain} twice as a blocker"
+                    )
+                named.add(chain)
                 gone = blocker.created_at not in (None, born.get(chain))
                 if chain == place.chain_id and not gone:
                     raise BlockerError(f"job {place.job.task} cannot wait for its own chain")
@@ -318,10 +324,10 @@ def _renewed(first: NewJob, later: NewJob) -> NewJob:
 def _resolve(
     job: NewJob, placed: Mapping[int, int], taken: Mapping[int, int]
 ) -> Sequence[NewBlocker]:
-    """Put chain ids in place of indexes into the batch; the same chain twice is refused."""
+    """Put chain ids in place of indexes into the batch."""
     if not job.blockers:
         return ()
-    resolved: dict[int, NewBlocker] = {}
+    resolved: list[NewBlocker] = []
     for blocker in job.blockers:
         if blocker.index is None:
             chain = int_of(blocker.chain_id)
@@ -329,10 +335,8 @@ def _resolve(
             chain = taken[blocker.index]
         else:
             chain = placed[blocker.index]
-        if chain in resolved:
-            raise BlockerError(f"job {job.task} names chain {chain} twice as a blocker")
-        resolved[chain] = replace(blocker, chain_id=chain, index=None)
-    return list(resolved.values())
+        resolved.append(replace(blocker, chain_id=chain, index=None))
+    return resolved
 
 
 def _blockers_first(jobs: Sequence[NewJob]) -> Sequence[int]:

@@ -146,7 +146,7 @@ class Listing(Control):
 
     @operation(reads=True)
     def parked(self, limit: int = 1000) -> Steps[dict[str, int]]:
-        """Tasks that no worker knew, with the number of jobs set aside; looks at `limit` of them."""
+        """Tasks that no worker knew, with their jobs that are set aside; counts up to `limit`."""
         ids: list[int] = []
         for queue, priority in (yield self.sql.live_lanes(state=int(Live.PARKED))):
             rows = yield self.sql.walk_live_oldest(

@@ -68,7 +68,7 @@ class NatsWake:
         asyncio.get_running_loop().add_reader(self._thread.descriptor, answer)
         back_off = BackOff()
         told = False
-        while not self._thread.stopping:
+        while self._owed or not self._thread.stopping:
             client = Client()
             try:
                 await _connect(client, self._url, poked)
@@ -81,6 +81,8 @@ class NatsWake:
                 told = True
             finally:
                 await client.close()
+            if self._thread.stopping:
+                return
             await self._pause(back_off(), poked)
 
     async def _pause(self, seconds: float, poked: asyncio.Event) -> None:

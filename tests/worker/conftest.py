@@ -1,0 +1,87 @@
+"""Every test runs on SQLite and on the newest PostgreSQL, with a worker in this process.
+
+Handlers and tests meet at gates and events. What a worker only survives is a failure here: a test
+that provokes it asks for `trouble`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import database as databases
+from tests.database import Database
+from windlass import Windlass
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "postgres" in metafunc.fixturenames:
+        metafunc.parametrize("database", [databases.newest()], indirect=True)
+    elif "sqlite" in metafunc.fixturenames:
+        metafunc.parametrize("database", [databases.SQLITE], indirect=True)
+    elif "database" in metafunc.fixturenames:
+        metafunc.parametrize("database", [databases.SQLITE, databases.newest()], indirect=True)
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A fresh database with our tables and one of the application's own, `mine (id)`."""
+    with databases.opened(request.param, tmp_path) as database:
+        yield database
+
+
+@pytest.fixture
+def sqlite(database: Database) -> Database:
+    """Only SQLite."""
+    return database
+
+
+@pytest.fixture
+def postgres(database: Database) -> Database:
+    """Only PostgreSQL."""
+    return database
+
+
+@pytest.fixture
+def url(database: Database) -> str:
+    return database.url
+
+
+@pytest.fixture
+def app(make_app: Callable[..., Windlass]) -> Windlass:
+    """An app on the real clock; the tables are there."""
+    return make_app()
+
+
+@pytest.fixture
+def trouble() -> list[logging.LogRecord]:
+    """What the workers of this test complained about."""
+    return []
+
+
+class Complaints(logging.Handler):
+    def __init__(self, kept: list[logging.LogRecord]) -> None:
+        super().__init__(logging.WARNING)
+        self._kept = kept
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._kept.append(record)
+
+
+@pytest.fixture(autouse=True)
+def _no_surprise(
+    request: pytest.FixtureRequest, trouble: list[logging.LogRecord]
+) -> Iterator[None]:
+    """A worker that met an error it does not know has a defect, though it went on (W3)."""
+    logger = logging.getLogger("windlass.worker")
+    handler = Complaints(trouble)
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+    if "trouble" not in inspect.signature(request.function).parameters:
+        surprises = [r.getMessage() for r in trouble if r.exc_info or r.levelno >= logging.ERROR]
+        assert not surprises
