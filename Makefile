@@ -2,6 +2,7 @@
 # make test       lint, types, tests; what CI runs. ARGS="-k lease" narrows the tests
 # make check      lint and types only, changing nothing
 # make format     rewrite the sources in the project's format
+# make demo       see the product at work in a terminal, installation included. ARGS="--seconds 20"
 # make bench      run the benchmarks
 # make clean      remove caches and build output
 
@@ -9,6 +10,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# The demo needs none of the tools of development: on a fresh clone it has an environment of its own.
+DEMO   := $(if $(wildcard $(STAMP)),$(VENV),.venv-demo)
 ARGS   ?=
 
 # Folders that hold Python today: mypy takes a missing or empty one for a mistake.
@@ -22,7 +25,7 @@ WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(4, max(2, os.cpu_count
 export PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: all test check format bench clean
+.PHONY: all test check format demo bench clean
 # The steps share caches, and the order is the meaning: format before check before test.
 .NOTPARALLEL:
 
@@ -42,6 +45,9 @@ format: $(STAMP)
 	$(BIN)/ruff check --select I --fix-only .
 	$(BIN)/ruff format .
 
+demo: $(DEMO)/.installed
+	@$(DEMO)/bin/python -m windlass.demo $(ARGS)
+
 bench: $(STAMP)
 	@if [ -f bench/__main__.py ]; then \
 		$(BIN)/python -m bench $(ARGS); \
@@ -55,14 +61,17 @@ bench: $(STAMP)
 		echo "There are no benchmarks yet: bench/ holds no scripts."; \
 	fi
 
-$(STAMP): pyproject.toml
+# An environment with the package in it, and the extras that its target asks for.
+%/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Windlass needs Python 3.11 or newer; try make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@test -x $*/bin/python || $(PYTHON) -m venv $*
+	$*/bin/python -m pip install --quiet --disable-pip-version-check -e '.$(EXTRAS)'
 	@touch $@
+
+$(STAMP): EXTRAS := [dev]
 
 # The environment itself stays; without its stamp the next run brings it up to date.
 clean:
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv-demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	rm -f $(STAMP)

@@ -42,9 +42,9 @@ class Attempt:
     """A claimed job in this worker's hands: waiting for a slot, running, or over."""
 
     __slots__ = (
-        "_begun", "_mutex", "_on_begin", "_origin", "abandoned", "blockers", "context", "deadline",
-        "held", "home", "outside", "report", "reported", "settled", "slot", "stop", "stopped_for",
-        "task", "withdrawn", "worker",
+        "_begun", "_mutex", "_on_begin", "_origin", "_stop", "abandoned", "blockers", "context",
+        "deadline", "held", "home", "outside", "report", "reported", "settled", "slot",
+        "stopped_for", "task", "unstorable", "withdrawn", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -59,12 +59,13 @@ class Attempt:
         self.task = task
         self.held = held
         self.blockers = blockers
-        self.stop = threading.Event()
+        self._stop: threading.Event | None = None  # made when somebody wants to wait for it
         self.stopped_for: Outcome | None = None
         self.deadline: float | None = None
         self.abandoned = False  # its slot was given to others; what it says is not heard
         self.withdrawn = False  # handed back before it began
         self.worker = ("", 0)  # in whose name it runs
+        self.unstorable: Exception | None = None  # why what it ended with cannot be stored
         self.settled = False  # it has completed itself, in a transaction
         self.outside = False  # the same in one that is still the application's to commit
         self.report: tuple[float | None, str | None] | None = None
@@ -111,9 +112,21 @@ class Attempt:
 
     def tell(self, why: Outcome) -> None:
         """Ask the handler to stop."""
-        if self.stopped_for is None:
-            self.stopped_for = why
-        self.stop.set()
+        with self._mutex:
+            if self.stopped_for is None:
+                self.stopped_for = why
+            if self._stop is not None:
+                self._stop.set()
+
+    @property
+    def stop(self) -> threading.Event:
+        """Set when the handler is told to stop."""
+        with self._mutex:
+            if self._stop is None:
+                self._stop = threading.Event()
+                if self.stopped_for is not None:
+                    self._stop.set()
+            return self._stop
 
     # ---- running
 
@@ -195,9 +208,13 @@ class Attempt:
 
     def completing(self, value: Any) -> Ending:
         """How the attempt ends with this value; raises what says why it cannot be stored."""
-        if isinstance(value, Next):
-            return self._ending(Outcome.CONTINUED, next=next_job(value))
-        text = self.task.signature.encode_output(value, limit=self.home.payload_limit)
+        try:
+            if isinstance(value, Next):
+                return self._ending(Outcome.CONTINUED, next=next_job(value))
+            text = self.task.signature.encode_output(value, limit=self.home.payload_limit)
+        except UNSTORABLE as error:
+            self.unstorable = error
+            raise
         return self._ending(Outcome.COMPLETED, output=text)
 
     def failed(self, error: BaseException) -> Ending | None:
@@ -205,7 +222,7 @@ class Attempt:
         if self.settled:
             log.warning("%s raised after it had completed its job: %r", self, error)
             return None
-        if isinstance(error, UNSTORABLE):
+        if error is self.unstorable:
             # The work is done: running it again would only do it twice.
             return self._ending(Outcome.FAILED, error=f"{type(error).__name__}: {error}")
         if isinstance(error, Snooze):

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from .errors import InvalidSetting, InvalidState
-from .model import BlockerRecord, ChainState, Claimed
+from .model import BlockerRecord, ChainState, Claimed, Outcome
 
 T = TypeVar("T")
 
@@ -102,6 +102,7 @@ class Running(Protocol):
     @property
     def stop(self) -> threading.Event: ...
 
+    stopped_for: Outcome | None
     report: tuple[float | None, str | None] | None
 
     def decoded_blockers(self) -> Blockers: ...
@@ -130,7 +131,7 @@ class Context:
     def cancelled(self) -> bool:
         """Whether the handler should stop: it was cancelled, took too long, lost its lease, or the
         worker stops."""
-        return self._running.stop.is_set()
+        return self._running.stopped_for is not None
 
     @property
     def stop(self) -> threading.Event:

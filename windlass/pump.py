@@ -88,8 +88,9 @@ class Pump:
         self._trouble = 0
         self._dismissed: dict[Attempt, float] = {}  # told to stop, and until when
         self._peek_at = 0.0
-        self._busy = 0.0  # seconds handlers take, on average
-        self._turn_time = 0.002
+        self._turn_time = 0.002  # seconds a turn takes, on average
+        self._rate = 0.0  # attempts that end in a second, on average
+        self._turned_at = time.monotonic()
         self.finished = 0
         self.on_ends: Callable[[], None] = lambda: None  # tells those who wait for chains
 
@@ -212,9 +213,6 @@ class Pump:
             attempt, ending = self._ended.popleft()
             if self.held.pop(attempt.key, None) is None:
                 continue  # it was lost or abandoned meanwhile
-            if attempt.begun is not None:
-                took = time.monotonic() - attempt.begun
-                self._busy += (took - self._busy) * 0.1
             if ending is not None:
                 self._endings[attempt.key] = ending
                 self._try_at = 0.0
@@ -222,18 +220,15 @@ class Pump:
     # ---- turns
 
     def _room(self) -> int:
-        """How many more attempts may be claimed. A few are claimed ahead while handlers are shorter
-        than a turn."""
+        """How many more attempts may be claimed. While handlers are shorter than a turn, as many
+        are claimed ahead as end during two turns: else the slots would stand idle meanwhile."""
         if self._stopping.is_set():
             return 0
         ahead = self._settings.prefetch
         if ahead is None:
-            ahead = 0
-            if self._busy < self._turn_time:
-                shorter = self._turn_time / max(self._busy, 1e-5)
-                ahead = round(self._settings.concurrency * min(shorter, 25))
-        free = self._settings.concurrency + ahead - len(self.held)
-        return min(free, MOST - min(len(self._endings), MOST - 1))
+            during = self._rate * self._turn_time
+            ahead = round(2 * during) if during > self._settings.concurrency / 2 else 0
+        return min(self._settings.concurrency + ahead, 2 * MOST) - len(self.held)
 
     def _peek(self, shy: bool = False) -> None:
         """Look without taking the writer, which others may need.
@@ -256,9 +251,11 @@ class Pump:
         self._due = None if next_due is None else time.monotonic() + (next_due - now) / MICRO
 
     def _turn(self) -> None:
-        room = max(self._room(), 0)
+        room = min(max(self._room(), 0), MOST)
         sent = list(self._endings.items())[:MOST]
         began = time.monotonic()
+        self._rate += (len(sent) / max(began - self._turned_at, 1e-4) - self._rate) * 0.2
+        self._turned_at = began
         settings = self._settings
         try:
             turn = self._run(

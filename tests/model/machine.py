@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.kit import DAY, MINUTE, SECOND
-from tests.model.program import End, Held, Keep, New, Where
+from tests.model.program import End, Held, Keep, New, Where, said
 from tests.model.tables import Tables
 from tests.model.trace import World
 from windlass.model import ChainState, Live, Outcome, Policy, State
@@ -30,44 +30,55 @@ DEEP = 4
 
 @dataclass(frozen=True)
 class Draft:
-    """A job to be stored, before it has a name and its blockers have theirs."""
+    """A job to be stored, before it has a name and its blockers have theirs.
 
-    task: str
-    queue: str | None
-    priority: int | None
-    key: str | None
-    scope: tuple[str, int | None]
-    on_conflict: str
-    time: tuple[str, int] | None
-    after: list[int]
-    named: bool
-    policy: Policy
-    max_attempts: int
-    extra: bool
+    `after`: a stored chain (0 is the newest), a job of the same batch (-1 the first), or one that
+    is gone (-4).
+    """
+
+    task: str = "a"
+    queue: str | None = None
+    priority: int | None = None
+    key: str | None = None
+    scope: tuple[str, int | None] = ("open", None)
+    on_conflict: str = "return"
+    time: tuple[str, int] | None = None
+    after: Sequence[int] = ()
+    named: bool = False
+    policy: Policy = Policy.FAIL
+    max_attempts: int = 2
+    extra: bool = False
+
+    def __repr__(self) -> str:
+        return said(self)
 
 
-DRAFT = st.builds(
-    Draft,
-    task=st.sampled_from(TASKS),
-    queue=st.sampled_from((None, None, *QUEUES)),
-    priority=st.sampled_from((None, None, 0, 5)),
-    key=st.sampled_from((None, None, None, "k", "l")),
-    scope=st.sampled_from((
+CHOICES: dict[str, st.SearchStrategy[Any]] = {
+    "task": st.sampled_from(TASKS),
+    "queue": st.sampled_from((None, None, *QUEUES)),
+    "priority": st.sampled_from((None, None, 0, 5)),
+    "key": st.sampled_from((None, None, None, "k", "l")),
+    "scope": st.sampled_from((
         ("open", None), ("any", None), ("any", 10 * SECOND), ("any", 5 * MINUTE)
     )),
-    on_conflict=st.sampled_from(("return", "replace", "raise")),
-    time=st.sampled_from((
+    "on_conflict": st.sampled_from(("return", "replace", "raise")),
+    "time": st.sampled_from((
         None, None, None, ("delay", 0), ("delay", 10), ("delay", -5), ("at", 60), ("at", -60)
     )),
-    after=st.just([]) | st.lists(st.integers(-4, 5), max_size=3),
-    named=st.booleans(),
-    policy=st.sampled_from(Policy),
-    max_attempts=st.sampled_from((2, 1, 3)),
-    extra=st.booleans(),
-)  # fmt: skip
-"""`after`: a stored chain (0 is the newest), a job of the same batch (-1 the first), or one that
-is gone (-4)."""
+    "after": st.just(()) | st.lists(st.integers(-4, 5), max_size=3),
+    "named": st.booleans(),
+    "policy": st.sampled_from(Policy),
+    "max_attempts": st.sampled_from((2, 1, 3)),
+    "extra": st.booleans(),
+}  # fmt: skip
 
+
+@st.composite
+def drafts_of_jobs(draw: st.DrawFn) -> Draft:
+    return Draft(**{name: draw(choice) for name, choice in CHOICES.items()})
+
+
+DRAFT = drafts_of_jobs()
 JOB = st.integers(-1, 6)
 CLAIM = st.integers(-2, 5)
 WORKER = st.sampled_from((0, 1, 2, -1))

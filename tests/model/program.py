@@ -114,15 +114,17 @@ class Step:
 
 
 def _brief(word: Any) -> str:
-    """A word without what it leaves at its usual value."""
     if isinstance(word, tuple):
         return f"({', '.join(map(_brief, word))})"
-    if isinstance(word, New | End | Where):
-        usual = type(word).__dataclass_fields__
-        said = (
-            f"{name}={_brief(value)}"
-            for name, value in vars(word).items()
-            if value != usual[name].default
-        )
-        return f"{type(word).__name__}({', '.join(said)})"
-    return repr(word)
+    return said(word) if isinstance(word, New | End | Where) else repr(word)
+
+
+def said(word: Any) -> str:
+    """A value without what it leaves at its usual."""
+    usual = type(word).__dataclass_fields__
+    told = (
+        f"{name}={_brief(value)}"
+        for name, value in vars(word).items()
+        if value != usual[name].default
+    )
+    return f"{type(word).__name__}({', '.join(told)})"

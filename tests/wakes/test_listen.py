@@ -155,19 +155,22 @@ def test_P2_nobody_is_told_by_one_that_has_not_started(app: Windlass) -> None:
 # ---- coming back
 
 
-def end_sessions(url: str) -> int:
-    """End those that listen; say how many there were."""
+def sessions(url: str) -> list[int]:
+    """Those that listen."""
     with psycopg.connect(url, autocommit=True) as eye:
-        found = [pid for (pid,) in eye.execute(SESSIONS)]
-        for pid in found:
-            eye.execute("SELECT pg_terminate_backend(%s)", [pid])
-        return len(found)
+        return [pid for (pid,) in eye.execute(SESSIONS)]
+
+
+def end_session(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as eye:
+        (pid,) = sessions(url)
+        eye.execute("SELECT pg_terminate_backend(%s)", [pid])
 
 
 def test_P1_a_killed_session_comes_back_and_rings(app: Windlass, url: str, other: Other) -> None:
     with listening(app) as (_, rings):
         for _ in range(3):
-            assert end_sessions(url) == 1
+            end_session(url)
             assert rings.take() == [None]
             other.do("enqueue FULL some")
             assert rings.take() == [{"some"}]
@@ -237,7 +240,7 @@ def test_P2_stop_leaves_nothing_behind(app: Windlass, url: str) -> None:
         listen.stop()
     assert threads() == []
     assert len(os.listdir("/dev/fd")) == before
-    until(lambda: end_sessions(url) == 0)
+    until(lambda: not sessions(url))
 
 
 def threads() -> list[threading.Thread]:

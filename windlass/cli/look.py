@@ -144,7 +144,7 @@ def job(app: Windlass, words: tuple[str, ...], as_json: bool) -> None:
             ),
             ("progress", progress_of(found)),
             ("created", screen.both(found.created_at, now)),
-            ("due", screen.both(found.run_at, now)),
+            ("due", screen.both(found.run_at, now) if found.state is State.SCHEDULED else None),
             ("started", screen.both(found.started_at, now)),
             ("ended", screen.both(found.ended_at, now)),
             ("ended by", found.ended_by),

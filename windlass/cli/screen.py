@@ -148,8 +148,8 @@ def distance(when: datetime | None, now: datetime) -> str:
     if when is None:
         return ""
     if when > now:
-        return f"in {length(when - now)}"
-    return f"{length(now - when)} ago"
+        return f"in {length(when - now, 1)}"
+    return f"{length(now - when, 1)} ago"
 
 
 def both(when: datetime | None, now: datetime) -> str | None:
@@ -159,8 +159,8 @@ def both(when: datetime | None, now: datetime) -> str | None:
     return f"{when.astimezone():%Y-%m-%d %H:%M:%S}  ({distance(when, now)})"
 
 
-def length(span: timedelta) -> str:
-    """A duration in its two largest units that matter."""
+def length(span: timedelta, units: int = 2) -> str:
+    """A duration in the largest units that matter."""
     seconds = span.total_seconds()
     if seconds < 10:
         return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
@@ -170,7 +170,7 @@ def length(span: timedelta) -> str:
         number, left = divmod(left, size)
         if number or parts:
             parts.append(f"{number} {unit}" if number else "")
-        if len(parts) == 2:
+        if len(parts) == units:
             break
     return " ".join(part for part in parts if part)
 

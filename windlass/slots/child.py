@@ -28,6 +28,7 @@ from .place import load
 
 if TYPE_CHECKING:
     from ..app import Windlass
+    from ..task import Task
 
 PR_SET_PDEATHSIG = 1
 ORPHANED = 70  # exit status when the worker is gone
@@ -48,24 +49,32 @@ def main(fileno: int) -> None:
     Child(wire).serve()
 
 
-class Reporting(Attempt):
-    """An attempt whose progress is told to the worker as it comes."""
+class Remote(Attempt):
+    """An attempt that the worker has begun, and whose progress it is told as it comes."""
 
-    __slots__ = ("_latest", "_on_report")
+    __slots__ = ("_latest", "_on_report", "_started_at")
 
-    def __init__(self, on_report: Callable[[], None], *args: Any) -> None:
+    def __init__(
+        self, app: Windlass, task: Task[..., Any], run: Run, on_report: Callable[[], None]
+    ) -> None:
         self._on_report = on_report
         self._latest: tuple[float | None, str | None] | None = None
-        super().__init__(*args)
+        self._started_at = run.started_at
+        super().__init__(app, task, run.held, run.blockers)
+        self.begin()
 
     @property
-    def report(  # pyright: ignore[reportIncompatibleVariableOverride]
-        self,
-    ) -> tuple[float | None, str | None] | None:
+    def started_at(self) -> int | None:
+        return self._started_at
+
+    @property
+    def report(self) -> tuple[float | None, str | None] | None:
         return self._latest
 
     @report.setter
-    def report(self, latest: tuple[float | None, str | None] | None) -> None:
+    def report(  # pyright: ignore[reportIncompatibleVariableOverride]
+        self, latest: tuple[float | None, str | None] | None
+    ) -> None:
         self._latest = latest
         if latest is not None:
             self._on_report()
@@ -123,8 +132,7 @@ class Child:
             where = f"no task named {order.held.task} is registered when the app is imported"
             self._wire.send(Broken(f"{where}: define it at module level, or include it there"))
             return
-        attempt = Reporting(self._report, self._app, task, order.held, order.blockers)
-        attempt.begin()
+        attempt = Remote(self._app, task, order, self._report)
         with self._mutex:
             self._current = attempt
         self._line.put(attempt)
@@ -150,7 +158,7 @@ class Child:
         return attempt.failed(MemoryError("the process has no memory left"))
 
     def _end(self, attempt: Attempt, ending: Ending | None) -> None:
-        frame = Ended(outside=attempt.outside, report=_report_of(attempt))
+        frame = Ended(report=_report_of(attempt))
         if ending is not None:
             frame.outcome = ending.outcome
             frame.output, frame.error = ending.output, ending.error

@@ -40,8 +40,11 @@ class Load(Struct, tag=True):
 
 
 class Run(Struct, tag=True):
+    """Run this attempt, which began at that time by the database's clock."""
+
     held: Claimed
     blockers: list[BlockerRecord]
+    started_at: int | None
 
 
 class Stop(Struct, tag=True):
@@ -74,8 +77,7 @@ class Report(Struct, tag=True):
 
 
 class Ended(Struct, tag=True):
-    """How the attempt ended; no outcome when there is nothing to record. `outside`: it completed
-    itself in a transaction of the application."""
+    """How the attempt ended; no outcome when there is nothing to record."""
 
     outcome: Outcome | None = None
     output: str | None = None
@@ -83,7 +85,6 @@ class Ended(Struct, tag=True):
     delay: int | None = None
     started: bool = True
     next: NewJob | None = None
-    outside: bool = False
     report: Report | None = None
 
 

@@ -193,21 +193,26 @@ class Seat:
 
     def _serve(self) -> None:
         try:
-            try:
-                process = self._start()
-            except Exception as error:
-                self._slots.refuse(error)
-                return
-            try:
-                self._run_attempts(process)
-            except Exception as error:
-                log.exception("a process slot ended by an error")
-                if (attempt := self.attempt) is not None:
-                    self._slots.ended(attempt, attempt.failed(error))
-            finally:
-                self._end(process)
+            if (process := self._started()) is not None:
+                try:
+                    self._run_attempts(process)
+                finally:
+                    self._end(process)
+        except Exception as error:
+            log.exception("a process slot ended by an error")
+            if (attempt := self.attempt) is not None:
+                self._slots.ended(attempt, attempt.failed(error))
         finally:
             self._slots.left(self)
+
+    def _started(self) -> Process | None:
+        try:
+            return self._start()
+        except InvalidTask as error:
+            self._slots.refuse(error.with_traceback(None))  # its text says all
+        except Exception as error:
+            self._slots.refuse(error)
+        return None
 
     def _start(self) -> Process:
         slots = self._slots
@@ -237,7 +242,7 @@ class Seat:
     def _run(self, process: Process, attempt: Attempt) -> bool:
         """Whether the process can take another one."""
         try:
-            process.wire.send(Run(attempt.held, list(attempt.blockers)))
+            process.wire.send(Run(attempt.held, list(attempt.blockers), attempt.started_at))
         except OSError:
             pass  # it has just died, as will be seen
         while isinstance(answer := process.wire.receive(), Report):
@@ -332,7 +337,6 @@ def _ending(attempt: Attempt, ended: Ended) -> Ending | None:
     """What the process says, with what only the worker knows."""
     if ended.report is not None:
         attempt.report = ended.report.fraction, ended.report.text
-    attempt.outside = ended.outside
     if ended.outcome is None:
         return None
     return Ending(

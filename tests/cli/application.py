@@ -1,0 +1,64 @@
+"""The application that the command line is tried on; its file is copied beside each database."""
+
+import os
+import signal
+from pathlib import Path
+
+from windlass import INJECTED, Context, Next, Windlass
+
+app = Windlass(os.environ["SHOP_URL"])
+nothing = 5
+
+
+@app.task
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@app.task(max_attempts=1)
+def bad(secret: str) -> None:
+    raise ValueError("this cannot work")
+
+
+@app.task(queue="mail")
+def fetch(n: int) -> Next[int]:
+    return add.then(n, 1)
+
+
+@app.task
+def join(ctx: Context = INJECTED) -> int:
+    return sum(ctx.blockers)
+
+
+@app.task
+def say(text: str, ctx: Context = INJECTED) -> str:
+    ctx.log.info("speaking", extra={"order": 7})
+    return text
+
+
+@app.task
+def hold(name: str, ctx: Context = INJECTED) -> str:
+    """Run until the file NAME.go is there; be told to stop by an error."""
+    Path(f"{name}.began-{ctx.attempt}").touch()
+    while not Path(f"{name}.go").exists():
+        if ctx.stop.wait(0.02):
+            raise RuntimeError("told to stop")
+    return "went"
+
+
+@app.task
+def cling(name: str, ctx: Context = INJECTED) -> str:
+    """Run until the file NAME.go is there, whatever one is told."""
+    Path(f"{name}.began-{ctx.attempt}").touch()
+    while not Path(f"{name}.go").exists():
+        Path("nowhere").exists()
+    return "went"
+
+
+@app.task
+def die(ctx: Context = INJECTED) -> str:
+    """Take the whole process along, the first time."""
+    if ctx.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "survived"

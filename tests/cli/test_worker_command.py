@@ -1,0 +1,148 @@
+"""`windlass worker`: how it starts, stops and logs, in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+from tests.cli.shop import APP, LIMIT, ROOT, Shop
+
+SCRIPT = """
+import os
+from windlass import Windlass
+
+app = Windlass(os.environ["SHOP_URL"])
+
+
+@app.task
+def double(n: int) -> int:
+    return 2 * n
+
+
+if __name__ == "__main__":
+    job = double.enqueue(21)
+    code = app.worker(drain=True).run()
+    assert job.result(timeout=5) == 42
+    raise SystemExit(code)
+"""
+
+
+def test_drain_ends_by_itself_when_nothing_is_left(any_shop: Shop) -> None:
+    """W1: exit code 0; the current directory can be imported from."""
+    first, second = any_shop.put("add", a=1, b=2), any_shop.put("fetch", n=4)
+    any_shop.run("worker", APP, "--drain", "--queues", "default,mail")
+    assert any_shop.app.job(first).output == 3
+    assert any_shop.app.chain(second).output == 5
+    assert any_shop.app.workers() == []
+
+
+def test_the_first_signal_lets_handlers_end(any_shop: Shop) -> None:
+    """W1"""
+    job = any_shop.put("hold", name="one")
+    worker = any_shop.start("worker", APP)
+    any_shop.began("one")
+    later = any_shop.store_later()
+    worker.signal(signal.SIGTERM)
+    any_shop.go("one")
+    assert worker.ends() == 0
+    assert any_shop.state(job) == "completed"
+    assert any_shop.state(later) == "scheduled"
+    assert any_shop.app.workers() == []
+
+
+def test_what_outlives_the_grace_time_is_handed_back(any_shop: Shop) -> None:
+    """W1: exit code 0, and no failure is counted."""
+    jobs = [any_shop.put("hold", name=f"j{n}") for n in range(3)]
+    worker = any_shop.start("worker", APP, "--grace", "0.2")
+    for n in range(3):
+        any_shop.began(f"j{n}")
+    worker.signal(signal.SIGINT)
+    assert worker.ends() == 0
+    assert [any_shop.state(job) for job in jobs] == ["pending"] * 3
+    assert [any_shop.app.job(job).record.used for job in jobs] == [0] * 3
+    assert [a.outcome for a in any_shop.app.attempts(jobs[0])] == ["released"]
+
+
+def test_a_second_signal_stops_at_once(shop: Shop) -> None:
+    """W1: exit code 3, also when a handler does not care; it is handed back."""
+    job = shop.put("cling", name="stubborn")
+    worker = shop.start("worker", APP, "--grace", "600")
+    shop.began("stubborn")
+    worker.signal()
+    while worker.process.poll() is None:
+        worker.signal()
+        try:
+            worker.process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            pass
+    assert worker.ends() == 3
+    assert shop.state(job) == "pending"
+
+
+def test_log_lines_are_for_people(shop: Shop) -> None:
+    """Time, level, text; the job in front; no colours in a file; X3: no arguments, no results."""
+    shop.put("say", text="4111-1111")
+    shop.put("bad", secret="hunter2")
+    done = shop.run("worker", APP, "--drain", "--log-level", "debug")
+    lines = [line for line in done.stderr.splitlines() if "speaking" in line]
+    assert lines, done.stderr
+    assert " INFO    [say 1/1] speaking" in lines[0]
+    assert "\x1b" not in done.stderr
+    assert "4111" not in done.stderr
+    assert "hunter2" not in done.stderr
+
+
+def test_json_logs_are_one_object_per_line(shop: Shop) -> None:
+    """With the job, attempt and task, and what the handler added; X3."""
+    id = shop.put("say", text="4111-1111")
+    done = shop.run("worker", APP, "--drain", "--json-logs", "--name", "w7")
+    objects = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {"time", "level", "logger", "pid", "text"} <= set.intersection(*map(set, objects))
+    (spoken,) = (found for found in objects if "speaking" in found["text"])
+    wanted = {"job": id, "attempt": 1, "task": "say", "order": 7, "level": "info"}
+    assert wanted.items() <= spoken.items()
+    assert any("w7" in found["text"] for found in objects)
+    assert "4111" not in done.stderr
+
+
+def test_the_log_level_is_kept_to(shop: Shop) -> None:
+    shop.put("say", text="x")
+    assert shop.run("worker", APP, "--drain", "--log-level", "error").stderr == ""
+
+
+def test_settings_that_make_no_sense_are_refused(shop: Shop) -> None:
+    """W5"""
+    assert "concurrency" in shop.refused("worker", APP, "--concurrency", "0", code=2)
+    assert "lease" in shop.refused("worker", APP, "--lease", "0.1", code=2)
+    assert "--processes" in shop.refused("worker", APP, "--processes", "0", code=2)
+    assert "512M" in shop.refused("worker", APP, "--memory-limit", "much", code=2)
+    assert "queues" in shop.refused("worker", APP, "--queues", ",", code=2)
+
+
+def test_a_worker_needs_the_tasks(shop: Shop) -> None:
+    assert "MODULE:APP" in shop.refused("worker", code=2)
+    assert "MODULE:APP" in shop.refused("worker", "shop", code=2)
+    assert "not both" in shop.refused("worker", APP, "--app", APP, code=2)
+    shop.run("worker", "--drain", "--app", APP)
+    shop.run("worker", "--drain", env={"WINDLASS_APP": APP})
+
+
+def test_reload_needs_watchfiles(shop: Shop) -> None:
+    (shop.folder / "watchfiles.py").write_text("raise ImportError('not installed')")
+    line = shop.refused("worker", APP, "--reload", code=2)
+    assert "pip install 'windlass[reload]'" in line
+
+
+def test_tasks_of_the_script_that_is_run(shop: Shop) -> None:
+    """Issue 5, item 5: tasks defined in __main__ work."""
+    script = shop.folder / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=shop.folder, env={**os.environ, "SHOP_URL": shop.url, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

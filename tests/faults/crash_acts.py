@@ -1,0 +1,338 @@
+"""What the crash loop does to itself: every operation, each with a crash point in its middle.
+
+An act makes what it needs, arms the point for the operation it is named after, and writes in the
+diary what it was told. It runs in a process of its own, which is killed there or ends well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from tests import database as databases
+from tests.faults import diary, tasks
+from tests.faults.crash_point import CrashPoint
+from tests.faults.tasks import ANYHOW, OWN, app
+from tests.kit import MINUTE
+from windlass import Job
+from windlass.model import Claimed, Ending, NewJob, Outcome
+from windlass.process import birth_of
+from windlass.store.retention import Ages
+from windlass.store.work import Turn
+
+Act = Callable[[CrashPoint], None]
+ACTS: dict[str, Act] = {}
+EVERY_THREAD = ("a worker's life",)
+LEASE = MINUTE
+NOW = Ages(0, 0, 0)
+
+
+def act(name: str) -> Callable[[Act], Act]:
+    def keep(function: Act) -> Act:
+        ACTS[name] = function
+        return function
+
+    return keep
+
+
+def stored(*jobs: Job[Any]) -> list[int]:
+    """Write down that these were acknowledged."""
+    ids = [job.id for job in jobs]
+    diary.write_new(ids)
+    return ids
+
+
+class Hand:
+    """A worker that is played by hand, so that each of its statements is known."""
+
+    def __init__(self) -> None:
+        self.name = f"hand-{os.getpid()}"
+        self.worker = self.register(LEASE)
+
+    def register(self, lease: int) -> int:
+        return app.run(
+            app.store.register(
+                self.name, host=os.uname().nodename, pid=os.getpid(), birth=birth_of(os.getpid()),
+                version="0", queues=["default"], concurrency=8, lease=lease,
+            )
+        )  # fmt: skip
+
+    def turn(self, endings: Sequence[Ending] = (), room: int = 0) -> Turn:
+        turn = app.run(app.store.turn(self.worker, self.name, ["default"], room, endings))
+        for held in turn.claimed:
+            diary.write_start(held)
+        return turn
+
+    def claim(self, number: int) -> list[Claimed]:
+        claimed = self.turn(room=number).claimed
+        assert len(claimed) == number, f"claimed {len(claimed)} of {number}"
+        return claimed
+
+
+# ---- enqueue
+
+
+@act("enqueue")
+def enqueue_one(point: CrashPoint) -> None:
+    with point:
+        job = tasks.plain.enqueue()
+    stored(job)
+
+
+@act("enqueue a graph")
+def enqueue_graph(point: CrashPoint) -> None:
+    calls = [tasks.first.call(), tasks.plain.using(key="one", scope="open").call()]
+    graph = [*calls, tasks.join.using(after=calls).call()]
+    with point:
+        jobs = app.enqueue_many(graph)
+    stored(*jobs)
+
+
+@act("enqueue many")
+def enqueue_many(point: CrashPoint) -> None:
+    """Enough of them for PostgreSQL's COPY."""
+    with point:
+        jobs = app.enqueue_many([tasks.plain.call() for _ in range(210)])
+    stored(*jobs)
+
+
+@act("enqueue in the caller's transaction")
+def enqueue_on(point: CrashPoint) -> None:
+    sign = "?" if tasks.is_sqlite() else "%s"
+    with closing(databases.connect(app.url)) as connection, point:
+        job = tasks.plain.using(on=connection, label=OWN).enqueue()
+        connection.execute(f"INSERT INTO mine (id) VALUES ({sign})", (job.id,))
+        connection.commit()
+    stored(job)
+
+
+# ---- a worker's operations
+
+
+@act("claim")
+def claim(point: CrashPoint) -> None:
+    stored(tasks.plain.enqueue(), tasks.awaiting.enqueue(), tasks.first.enqueue())
+    hand = Hand()
+    with point:
+        hand.claim(3)
+
+
+@act("renew")
+def renew(point: CrashPoint) -> None:
+    """One of the jobs runs without the worker's knowledge: it is put back."""
+    stored(tasks.plain.enqueue(), tasks.plain.enqueue())
+    hand = Hand()
+    known, _ = hand.claim(2)
+    with point:
+        app.run(app.store.renew(hand.worker, hand.name, LEASE, [(known.job_id, known.attempt)]))
+
+
+@act("progress")
+def progress(point: CrashPoint) -> None:
+    stored(tasks.plain.enqueue())
+    (held,) = Hand().claim(1)
+    with point:
+        app.run(app.store.progress([(held, 0.5, "half of it")]))
+
+
+@act("park and unpark")
+def park(point: CrashPoint) -> None:
+    stored(tasks.plain.enqueue())
+    held = Hand().claim(1)
+    with point:
+        app.run(app.store.park(held))
+        app.run(app.store.unpark(["plain"]))
+
+
+@act("promote")
+def promote(point: CrashPoint) -> None:
+    stored(*(tasks.plain.using(delay=0.01).enqueue() for _ in range(2)))
+    time.sleep(0.02)
+    with point:
+        app.run(app.store.promote())
+
+
+@act("sweep")
+def sweep(point: CrashPoint) -> None:
+    """The lease of a worker, this very process, has run out."""
+    stored(tasks.plain.enqueue(), tasks.first.enqueue())
+    hand = Hand()
+    hand.worker = hand.register(lease=1)
+    time.sleep(0.001)
+    hand.claim(2)
+    with point:
+        app.run(app.store.sweep())
+
+
+# ---- finish
+
+
+def finish(point: CrashPoint, ending: Callable[[Claimed], Ending], *jobs: Job[Any]) -> None:
+    """Claim the jobs that can be, and end them all in one turn."""
+    stored(*jobs)
+    hand = Hand()
+    claimed = hand.turn(room=len(jobs)).claimed
+    assert claimed
+    for held in claimed:
+        diary.write_end(held, "value" if ending(held).output else "no value")
+    with point:
+        hand.turn([ending(held) for held in claimed])
+
+
+def completed(held: Claimed) -> Ending:
+    stamp = diary.stamp_of(held.job_id, held.attempt, held.claimed_at)
+    return Ending(held, Outcome.COMPLETED, output=json.dumps(stamp))
+
+
+def ends_as(outcome: Outcome, **fields: Any) -> Callable[[Claimed], Ending]:
+    return lambda held: Ending(held, outcome, **fields)
+
+
+@act("finish: completed")
+def finish_completed(point: CrashPoint) -> None:
+    finish(point, completed, tasks.plain.enqueue(), tasks.awaiting.enqueue())
+
+
+@act("finish: completed, with a key")
+def finish_keyed(point: CrashPoint) -> None:
+    finish(point, completed, tasks.plain.using(key="two").enqueue())
+
+
+@act("finish: completed, with unblock")
+def finish_unblocking(point: CrashPoint) -> None:
+    """One dependent is freed, another waits for a second chain, which is open still."""
+    one = tasks.plain.enqueue()
+    other = tasks.plain.using(delay=0.05).enqueue()
+    behind = [
+        tasks.join.using(after=[one]).enqueue(),
+        tasks.join.using(after=[one, other]).enqueue(),
+    ]
+    finish(point, completed, one, other, *behind)
+
+
+@act("finish: continued")
+def finish_continued(point: CrashPoint) -> None:
+    following = NewJob("last", '{"pause": 0.0}', inherit_queue=True, inherit_priority=True)
+    finish(point, ends_as(Outcome.CONTINUED, next=following), tasks.first.enqueue())
+
+
+@act("finish: failed, to be tried again")
+def finish_failed(point: CrashPoint) -> None:
+    finish(point, ends_as(Outcome.FAILED, error="once", delay=50_000), tasks.plain.enqueue())
+
+
+@act("finish: failed for good, with dependents")
+def finish_failed_for_good(point: CrashPoint) -> None:
+    """One behind it fails too; one behind it runs all the same."""
+    one = tasks.fails.enqueue()
+    behind = [
+        tasks.behind_fails.using(after=[one]).enqueue(),
+        tasks.plain.using(after=[one], on_blocker_failure="run").enqueue(),
+    ]
+    finish(point, ends_as(Outcome.FAILED, error="for good"), one, *behind)
+
+
+@act("finish: timeout")
+def finish_timeout(point: CrashPoint) -> None:
+    finish(point, ends_as(Outcome.TIMEOUT, error="too long", delay=50_000), tasks.plain.enqueue())
+
+
+@act("finish: snoozed")
+def finish_snoozed(point: CrashPoint) -> None:
+    finish(point, ends_as(Outcome.SNOOZED, delay=50_000), tasks.snoozes.enqueue())
+
+
+@act("finish: cancelled")
+def finish_cancelled(point: CrashPoint) -> None:
+    finish(point, ends_as(Outcome.CANCELLED, error="not wanted"), tasks.cancels.enqueue())
+
+
+@act("finish: lost")
+def finish_lost(point: CrashPoint) -> None:
+    finish(point, ends_as(Outcome.LOST, error="its process died", delay=1), tasks.plain.enqueue())
+
+
+@act("finish: released")
+def finish_released(point: CrashPoint) -> None:
+    finish(point, ends_as(Outcome.RELEASED, started=False), tasks.plain.enqueue())
+
+
+# ---- from outside
+
+
+@act("cancel: waiting, with dependents")
+def cancel_waiting(point: CrashPoint) -> None:
+    one = tasks.plain.using(label=ANYHOW).enqueue()
+    behind = [
+        tasks.plain.using(after=[one], label=ANYHOW).enqueue(),
+        tasks.plain.using(after=[one], on_blocker_failure="run").enqueue(),
+    ]
+    stored(one, *behind)
+    with point:
+        app.cancel(one.id, "not wanted")
+    diary.write("cancelled", jobs=[one.id])
+
+
+@act("cancel: running")
+def cancel_running(point: CrashPoint) -> None:
+    job = tasks.plain.using(label=ANYHOW).enqueue()
+    stored(job)
+    Hand().claim(1)
+    with point:
+        app.cancel(job.id, "not wanted")
+    diary.write("cancelled", jobs=[job.id])
+
+
+@act("retry of a failed job")
+def retry(point: CrashPoint) -> None:
+    job = tasks.plain.using(label=ANYHOW).enqueue()
+    behind = tasks.plain.using(after=[job], label=ANYHOW).enqueue()
+    stored(job, behind)
+    app.fail(job.id, "broken")
+    with point:
+        app.retry(job.id)
+
+
+@act("prune")
+def prune(point: CrashPoint) -> None:
+    jobs = [tasks.plain.using(label=ANYHOW, key="three").enqueue()]
+    jobs.append(tasks.plain.using(after=jobs, label=ANYHOW).enqueue())
+    ids = stored(*jobs)
+    for job in jobs:
+        app.cancel(job.id, "not wanted")
+    ended = [id for (id,) in app.engine_rows("SELECT id FROM windlass_job")]
+    diary.write("gone", jobs=[*ids, *ended])
+    with point:
+        app.run(app.store.prune(NOW))
+
+
+@act("migrate")
+def migrate(point: CrashPoint) -> None:
+    """A database that never saw us. The tables of the act before are gone."""
+    with point:
+        app.migrate()
+    stored(tasks.plain.enqueue())
+
+
+# ---- all of it
+
+
+@act("a worker's life")
+def worker(point: CrashPoint) -> None:
+    """From registering to signing off, on threads and on the loop, the application's own
+    transaction in between."""
+    one = tasks.first.enqueue()
+    jobs = [one, tasks.join.using(after=[one]).enqueue()]
+    jobs += [task.enqueue() for task in (tasks.books, tasks.awaiting, tasks.cancels)]
+    stored(*jobs)
+    with point:
+        app.worker(concurrency=2, lease=1, drain=True).run()

@@ -1,0 +1,122 @@
+"""The application of the fault proofs: every attempt writes its start and its end in the diary."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Generator
+from typing import Any
+
+from tests.faults import diary
+from windlass import INJECTED, Backoff, Cancel, Context, Next, Snooze, Windlass, context
+
+VARIABLE = "WINDLASS_FAULTS_URL"
+QUICKLY = Backoff(first=0.05, cap=0.2)
+
+app = Windlass(os.environ.get(VARIABLE, "sqlite:///faults.db"))
+
+# How the jobs of a task may end, once nobody disturbs them any more.
+ENDS = {
+    "fails": {"failed"},
+    "behind_fails": {"failed"},
+    "cancels": {"cancelled"},
+}
+USUALLY = {"completed"}
+ANYHOW = "any"  # the label of a job that may end in any state
+OWN = "own"  # of a job stored together with a row of the application's
+
+
+@app.add_middleware
+def written_down(ctx: Context) -> Generator[None, Any, None]:
+    """The start before the handler, the end behind it, whatever it was."""
+    held = ctx._running.held
+    diary.write_start(held)
+    try:
+        yield
+    except BaseException as error:
+        diary.write_end(held, type(error).__name__)
+        raise
+    diary.write_end(held)
+
+
+def stamp() -> str:
+    token = context().token
+    return diary.stamp_of(token.job_id, token.attempt, token.claimed_at)
+
+
+def is_sqlite() -> bool:
+    return app.url.startswith("sqlite")
+
+
+def mark(pause: float) -> str:
+    """Take a moment, as work does, and return what only this attempt can."""
+    if pause:
+        time.sleep(pause)
+    return stamp()
+
+
+@app.task
+def plain(pause: float = 0.0) -> str:
+    return mark(pause)
+
+
+@app.task
+async def awaiting(pause: float = 0.0) -> str:
+    await asyncio.sleep(pause)
+    return stamp()
+
+
+@app.task(run_in="process")
+def apart(pause: float = 0.0) -> str:
+    return mark(pause)
+
+
+@app.task
+def last(pause: float = 0.0) -> str:
+    return mark(pause)
+
+
+@app.task
+def first(pause: float = 0.0) -> Next[str]:
+    mark(pause)
+    return last.then(pause)
+
+
+@app.task
+def join(pause: float = 0.0, ctx: Context = INJECTED) -> str:
+    """Behind others: their outputs are there."""
+    assert all(isinstance(output, str) for output in ctx.blockers)
+    return mark(pause)
+
+
+@app.task(max_attempts=2, backoff=QUICKLY)
+def fails() -> str:
+    raise ValueError("as always")
+
+
+@app.task
+def behind_fails() -> str:
+    """Behind one that fails: never run."""
+    return stamp()
+
+
+@app.task
+def snoozes(ctx: Context = INJECTED) -> str:
+    if ctx.attempt == 1:
+        raise Snooze(0.05)
+    return stamp()
+
+
+@app.task
+def cancels() -> str:
+    raise Cancel("as always")
+
+
+@app.task
+def books(ctx: Context = INJECTED) -> None:
+    """Its row and its end are one commit."""
+    text = f"INSERT INTO mine (id) VALUES ({'?' if is_sqlite() else '%s'})"
+    with ctx.transaction() as tx:
+        tx.execute(text, (ctx.job_id,))
+        tx.complete(stamp())

@@ -1,0 +1,117 @@
+"""The verdict: what clean workers left behind, compared with the diary.
+
+lost        acknowledged and not there, or never brought to its end
+stale       an ending recorded of an attempt after another had begun, or a value nobody computed
+concurrent  an attempt that was begun twice: two handlers under one lease
+twice       handlers that ran to their end though one had done so before: allowed once per kill
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults.diary import Diary
+from tests.faults.tasks import ANYHOW, ENDS, OWN, USUALLY
+from tests.races.auditor import Reader, ask, audit_tables
+from tests.races.logs import Finding
+
+STATES = {1: "completed", 2: "completed", 3: "failed", 4: "failed", 6: "cancelled", 7: "failed"}
+COMPLETED, LOST = 1, 7
+SHOWN = ("lost", "stale", "concurrent")
+
+
+@dataclass
+class Verdict:
+    """What was found, and figures for people."""
+
+    findings: list[Finding] = field(default_factory=list)
+    figures: Counter[str] = field(default_factory=Counter)
+
+    def line(self) -> str:
+        counted = Counter(finding.kind for finding in self.findings)
+        other = sum(counted[kind] for kind in counted if kind not in SHOWN)
+        shown = [f"{name} {number}" for name, number in self.figures.items()]
+        shown += [f"{kind} {counted[kind]}" for kind in SHOWN]
+        return ", ".join([*shown, f"other findings {other}"])
+
+
+def judge(reader: Reader, folder: Path, kills: int, *, at_limit: int = 0) -> Verdict:
+    """Compare tables and diary when nothing is left to do.
+
+    `at_limit`: so many jobs may have met so many kills that they failed as jobs that kill.
+    """
+    diary = Diary.read(folder)
+    verdict = Verdict(audit_tables(reader, healed=True))
+    verdict.findings += _lost(reader, diary)
+    verdict.findings += _stale(reader, diary)
+    verdict.findings += _concurrent(diary)
+    ended = list(_wrong_ends(reader, diary))
+    unlucky = [finding for finding in ended if finding.kind == "crash limit"]
+    verdict.findings += [finding for finding in ended if finding not in unlucky]
+    verdict.findings += unlucky[at_limit:]
+    verdict.findings += _own_rows(reader)
+    if diary.twice > kills:
+        verdict.findings.append(Finding("twice", f"{diary.twice} runs too many, {kills} kills"))
+    verdict.figures.update(
+        {
+            "jobs": ask(reader, "SELECT count(*) FROM windlass_job")[0][0],
+            "starts": diary.starts.total(),
+            "kills": kills,
+            "cut short": len(diary.starts.keys() - diary.ends.keys()),
+            "run twice": diary.twice,
+        }
+    )
+    return verdict
+
+
+def _lost(reader: Reader, diary: Diary) -> Iterator[Finding]:
+    stored = {id for (id,) in ask(reader, "SELECT id FROM windlass_job")}
+    for id in sorted(diary.new - stored - diary.gone):
+        yield Finding("lost", f"job {id} was acknowledged and is gone")
+
+
+def _stale(reader: Reader, diary: Diary) -> Iterator[Finding]:
+    begun: dict[int, int] = {}
+    for job, attempt in diary.starts:
+        begun[job] = max(begun.get(job, 0), attempt)
+    rows = ask(reader, "SELECT job_id, number, outcome, final, output FROM windlass_attempt")
+    for job, number, outcome, final, output in rows:
+        if outcome == COMPLETED and json.loads(output) != diary.stamps.get((job, number)):
+            yield Finding("stale", f"attempt {number} of job {job} has the output {output}")
+        if final and outcome != LOST and begun.get(job, 0) > number:
+            yield Finding("stale", f"job {job} ended with {number} after {begun[job]} had begun")
+
+
+def _concurrent(diary: Diary) -> Iterator[Finding]:
+    for (job, attempt), number in diary.starts.items():
+        if number > 1:
+            yield Finding("concurrent", f"attempt {attempt} of job {job} was begun {number} times")
+
+
+def _wrong_ends(reader: Reader, diary: Diary) -> Iterator[Finding]:
+    text = """SELECT j.id, j.task, j.label, a.outcome, a.error FROM windlass_job AS j
+                JOIN windlass_attempt AS a ON a.job_id = j.id AND a.final = 1"""
+    for job, task, label, outcome, error in ask(reader, text):
+        state = STATES[outcome]
+        may = {state} if label == ANYHOW else ENDS.get(task, USUALLY)
+        if job in diary.cancelled:
+            may = {"cancelled"}
+        if outcome == LOST:
+            yield Finding("crash limit", f"job {job} ({task}): {error}")
+        elif state not in may:
+            yield Finding("end", f"job {job} ({task}) is {state}: {error}")
+
+
+def _own_rows(reader: Reader) -> Iterator[Finding]:
+    """The application's rows stand or fall with the jobs they were written with (O1)."""
+    rows = {id for (id,) in ask(reader, "SELECT id FROM mine")}
+    text = f"""SELECT j.id FROM windlass_job AS j LEFT JOIN windlass_attempt AS a
+                 ON a.job_id = j.id AND a.outcome = 1
+               WHERE j.label = '{OWN}' OR j.task = 'books' AND a.job_id IS NOT NULL"""
+    jobs = {id for (id,) in ask(reader, text)}
+    for id in sorted(rows ^ jobs):
+        yield Finding("own row", f"job {id} and the row written with it are not both there")

@@ -1,0 +1,400 @@
+"""`run_in="process"`: handlers in spawned processes, which are killed, die, and are replaced."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.database import Database
+from tests.worker.gate import outcomes
+from windlass import ChainCancelled, ChainFailed, State, Windlass
+from windlass.job import Job
+
+MODULE = "tests.worker.tasks_process"
+LIMIT = 60.0  # seconds after which something that should have happened has not
+
+
+@pytest.fixture
+def tasks(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module of tasks, its app on this test's database here and in every process."""
+    monkeypatch.setenv("WINDLASS_URL", url)
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    module = importlib.import_module(MODULE)
+    yield module
+    module.app.close()
+
+
+@pytest.fixture
+def app(tasks: Any) -> Windlass:
+    app: Windlass = tasks.app
+    return app
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file at which a handler and its test meet."""
+    return tmp_path / "meeting"
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    end = time.monotonic() + LIMIT
+    while not (found := condition()):
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.01)
+    return found
+
+
+def inside(path: Path) -> int:
+    """Wait until the handler is there; the number it wrote."""
+    until(path.exists)
+    return int(path.read_text() or 0)
+
+
+def is_gone(pid: int) -> bool:
+    """Not running, and waited for: a zombie is still there."""
+    return not Path(f"/proc/{pid}").exists()
+
+
+def crashed(app: Windlass, job: Job[Any]) -> str:
+    """Run a job at once whenever it comes back, until it has failed; the reason."""
+    while until(lambda: job.refresh().state is not State.RUNNING) and job.state.open:
+        if job.state is State.SCHEDULED:
+            app.run_now(job.id)
+        time.sleep(0.01)
+    assert job.state is State.FAILED
+    return job.reason or ""
+
+
+# ---- what comes of them
+
+
+def test_all_three_kinds_run_in_one_worker(tasks: Any, app: Windlass) -> None:
+    """W2: threads and the loop here, the third in a process that is kept for the next."""
+    with app.worker():
+        assert tasks.thread_process.enqueue().result(LIMIT) == os.getpid()
+        assert tasks.loop_process.enqueue().result(LIMIT) == os.getpid()
+        first = tasks.own_process.enqueue().result(LIMIT)
+        assert first != os.getpid()
+        assert tasks.own_process.enqueue().result(LIMIT) == first
+
+
+def test_results_continuations_and_blockers_travel(tasks: Any, app: Windlass) -> None:
+    """W2, O1: blocking and awaiting handlers; the label of the continuation travels too."""
+    with app.worker(concurrency=2):
+        assert tasks.aadd.enqueue(2, 3).result(LIMIT) == 5
+        chain = tasks.add_then.enqueue(4, 5)
+        assert chain.result(LIMIT) == 9
+        following = app.job(app.job(chain.id).continued_by or 0)
+        assert following.label == "second"
+        after = [tasks.add.enqueue(1, 1), chain]
+        assert tasks.total.using(after=after).enqueue().result(LIMIT) == 11
+
+
+def test_a_handler_knows_its_attempt_and_middleware_is_around_it(tasks: Any, sqlite: Any) -> None:
+    """W2: the context, and what middleware put into context variables."""
+    with tasks.app.worker():
+        job = tasks.seen.enqueue()
+        around, task, attempt, token = job.result(LIMIT)
+    assert (around, task, attempt) == ("around seen", "seen", 1)
+    assert token[:2] == [job.id, 1]
+
+
+def test_progress_is_seen_while_the_handler_runs(tasks: Any, app: Windlass, path: Path) -> None:
+    """O9: the last of many, also with text that no database takes."""
+    with app.worker():
+        job = tasks.half.enqueue(str(path))
+
+        def is_half() -> bool:
+            progress = job.refresh().progress
+            return progress is not None and (progress.fraction, progress.text) == (0.5, "half")
+
+        until(is_half)
+        path.unlink()
+        job.result(LIMIT)
+
+
+def test_a_transaction_of_the_handler_ends_the_job(
+    tasks: Any, app: Windlass, database: Database
+) -> None:
+    """O1: in the process's own app; what is returned after it is ignored."""
+    with app.worker():
+        assert tasks.settle.enqueue("INSERT INTO mine (id) VALUES (7)").result(LIMIT) == "inside"
+    assert database.rows("SELECT id FROM mine") == [(7,)]
+
+
+def test_a_process_that_committed_and_died_has_completed_its_job(
+    tasks: Any, app: Windlass, database: Database
+) -> None:
+    """O1: what is said about it afterwards is fenced off."""
+    with app.worker():
+        job = tasks.settle_and_die.enqueue("INSERT INTO mine (id) VALUES (7)")
+        assert job.result(LIMIT) == "inside"
+        assert tasks.add.enqueue(1, 2).result(LIMIT) == 3
+    assert outcomes(app, job.id) == ["completed"]
+    assert database.rows("SELECT id FROM mine") == [(7,)]
+
+
+def test_what_handlers_print_disturbs_nothing(
+    tasks: Any, sqlite: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Output is the worker's; input is empty."""
+    with tasks.app.worker():
+        assert tasks.shout.enqueue("loud\n" * 3).result(LIMIT) == "loud\n" * 3
+        assert tasks.add.enqueue(1, 2).result(LIMIT) == 3
+    out, err = capfd.readouterr()
+    assert out.count("loud") == 6
+    assert err.count("loud") == 3
+
+
+# ---- stopped from outside
+
+
+@pytest.mark.parametrize("name", ["spin", "search"])
+def test_a_handler_that_is_too_late_is_killed_and_replaced(
+    tasks: Any, sqlite: Any, path: Path, name: str
+) -> None:
+    """O6, L2: an endless loop, and an endless regular expression that holds the interpreter."""
+    with tasks.app.worker(concurrency=1):
+        job = getattr(tasks, name).using(timeout=0.3).enqueue(str(path))
+        with pytest.raises(ChainFailed, match="longer than its timeout of 0.3 s"):
+            job.result(LIMIT)
+        until(lambda: is_gone(inside(path)))
+        assert tasks.add.enqueue(1, 2).result(LIMIT) == 3
+    assert outcomes(tasks.app, job.id) == ["timeout"]
+
+
+def test_the_time_of_a_timeout_is_the_handlers_own(tasks: Any, sqlite: Any) -> None:
+    """O6: starting the process, and waiting for one, are not counted."""
+    calls = [tasks.add.using(timeout=0.15).call(n, 1) for n in range(6)]
+    with tasks.app.worker(concurrency=1):
+        jobs = tasks.app.enqueue_many(calls)
+        assert [job.result(LIMIT) for job in jobs] == [n + 1 for n in range(6)]
+
+
+def test_a_cancelled_handler_is_killed(tasks: Any, app: Windlass, path: Path) -> None:
+    """K1, O6: while it runs; the slot works again."""
+    with app.worker(concurrency=1):
+        job = tasks.spin.enqueue(str(path))
+        pid = inside(path)
+        app.cancel(job.id, "not wanted")
+        until(lambda: is_gone(pid))
+        with pytest.raises(ChainCancelled):
+            job.result(LIMIT)
+        assert tasks.add.enqueue(1, 2).result(LIMIT) == 3
+    assert outcomes(app, job.id) == ["cancelled"]
+
+
+def test_what_a_killed_handler_had_started_is_killed_too(
+    tasks: Any, sqlite: Any, path: Path
+) -> None:
+    """O6: a program in the same process group."""
+    with tasks.app.worker():
+        job = tasks.spin_beside.enqueue(str(path))
+        program = inside(path)
+        tasks.app.cancel(job.id)
+        until(lambda: is_gone(program) or " Z " in Path(f"/proc/{program}/stat").read_text())
+
+
+def test_a_handler_that_stops_when_the_worker_does_has_its_say(
+    tasks: Any, sqlite: Any, path: Path
+) -> None:
+    """W1: it is told, and its value counts."""
+    worker = tasks.app.worker(grace=0).start()
+    job = tasks.stops.enqueue(str(path))
+    inside(path)
+    worker.stop()
+    assert job.result(LIMIT) == "stopped by itself"
+
+
+def test_an_awaiting_handler_is_cancelled_when_the_worker_stops(
+    tasks: Any, sqlite: Any, path: Path
+) -> None:
+    """W1: as on the worker's own loop; the job is handed back."""
+    worker = tasks.app.worker(grace=0).start()
+    job = tasks.waits.enqueue(str(path))
+    inside(path)
+    worker.stop()
+    assert Path(f"{path}.told").read_text() == "cancelled"
+    assert job.refresh().state is State.PENDING
+    assert outcomes(tasks.app, job.id) == ["released"]
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_a_handler_that_goes_on_when_the_worker_stops_is_killed(
+    tasks: Any, app: Windlass, path: Path, now: bool
+) -> None:
+    """W1: its job is handed back and costs no attempt; no process is left."""
+    worker = app.worker(grace=0).start()
+    idle = tasks.own_process.enqueue().result(LIMIT)
+    job = tasks.spin.enqueue(str(path))
+    pid = inside(path)
+    worker.stop(now=now)
+    assert is_gone(pid)
+    assert is_gone(idle)
+    assert job.refresh().state is State.PENDING
+    assert outcomes(app, job.id) == ["released"]
+
+
+def test_closing_leaves_no_process(tasks: Any, sqlite: Any) -> None:
+    """W1: neither running nor waiting to be waited for; also one that had just been started."""
+    with tasks.app.worker(concurrency=3):
+        jobs = tasks.app.enqueue_many([tasks.own_process.call() for _ in range(30)])
+        pids = {job.result(LIMIT) for job in jobs}
+    assert all(is_gone(pid) for pid in pids)
+    worker = tasks.app.worker(concurrency=3).start()
+    job = tasks.own_process.enqueue()
+    until(lambda: job.refresh().state is State.RUNNING)
+    worker.stop(now=True)
+    assert not [child for child in children() if b"windlass.slots.child" in child]
+
+
+def children() -> list[bytes]:
+    """The command lines of this process's children."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid():
+                found.append((folder / "cmdline").read_bytes() or b"windlass.slots.child (zombie)")
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+# ---- dead by themselves
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason"),
+    [
+        ("vanish", [5], "the process ended with exit status 5"),
+        ("vanish", [0], "the process ended with exit status 0"),
+        ("segfault", [], r"the process ended by signal 11 \(SIGSEGV\)"),
+        ("overflow", [], r"the process ended by signal 11 \(SIGSEGV\)"),
+    ],
+)
+def test_a_handler_that_kills_its_process_costs_only_its_own_job(
+    tasks: Any, app: Windlass, name: str, arguments: list[int], reason: str
+) -> None:
+    """O7, O11: it ends failed at the crash limit; the twenty others complete at their first."""
+    with app.worker(concurrency=3):
+        poison = getattr(tasks, name).enqueue(*arguments)
+        others = app.enqueue_many([tasks.add.call(n, 1) for n in range(20)])
+        assert [job.result(LIMIT) for job in others] == [n + 1 for n in range(20)]
+        text = crashed(app, poison)
+    assert outcomes(app, poison.id) == ["lost"] * 3
+    assert all(outcomes(app, job.id) == ["completed"] for job in others)
+    with pytest.raises(ChainFailed, match=reason):
+        poison.result(LIMIT)
+    assert "process ended" in text
+
+
+def test_a_death_is_seen_though_a_forked_process_goes_on(
+    tasks: Any, sqlite: Any, path: Path
+) -> None:
+    """O7: what was forked does not keep the process alive for the worker."""
+    with tasks.app.worker(concurrency=1):
+        job = tasks.fork_and_vanish.enqueue(str(path))
+        until(lambda: outcomes(tasks.app, job.id)[:1] == ["lost"])
+        tasks.app.cancel(job.id)
+        until(path.exists)
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("leave", "SystemExit: 3"), ("break_off", "KeyboardInterrupt")],
+)
+def test_leaving_is_an_ordinary_failure(tasks: Any, sqlite: Any, name: str, error: str) -> None:
+    """O7: `sys.exit` and KeyboardInterrupt are retried; the process goes on."""
+    with tasks.app.worker(concurrency=1):
+        pid = tasks.own_process.enqueue().result(LIMIT)
+        job = getattr(tasks, name).enqueue()
+        with pytest.raises(ChainFailed, match=error):
+            job.result(LIMIT)
+        assert tasks.own_process.enqueue().result(LIMIT) == pid
+    assert outcomes(tasks.app, job.id) == ["failed", "failed"]
+
+
+def test_endless_recursion_is_an_ordinary_failure(tasks: Any, sqlite: Any) -> None:
+    """O7."""
+    with tasks.app.worker(), pytest.raises(ChainFailed, match="RecursionError"):
+        tasks.recurse.enqueue().result(LIMIT)
+
+
+def test_a_memory_limit_makes_a_failure_of_greed(tasks: Any, sqlite: Any) -> None:
+    """O7: what fits is given; too much at once or little by little is a MemoryError."""
+    with tasks.app.worker(concurrency=1, memory_limit=300 << 20):
+        assert tasks.hoard.enqueue(50).result(LIMIT) == 50
+        for greedy in (tasks.hoard.enqueue(600), tasks.hoard_slowly.enqueue()):
+            with pytest.raises(ChainFailed, match="MemoryError"):
+                greedy.result(LIMIT)
+            assert outcomes(tasks.app, greedy.id) == ["failed"]
+        assert tasks.hoard.enqueue(50).result(LIMIT) == 50
+
+
+def test_a_process_that_died_while_it_was_free_costs_no_attempt(tasks: Any, sqlite: Any) -> None:
+    """O11: nobody's handler did it."""
+    with tasks.app.worker(concurrency=1):
+        pid = tasks.own_process.enqueue().result(LIMIT)
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: " Z " in Path(f"/proc/{pid}/stat").read_text())
+        job = tasks.own_process.enqueue()
+        assert job.result(LIMIT) != pid
+        assert outcomes(tasks.app, job.id) == ["completed"]
+
+
+def test_a_process_is_replaced_after_so_many_attempts(tasks: Any, sqlite: Any) -> None:
+    """W2: max_tasks_per_child."""
+    with tasks.app.worker(concurrency=1, max_tasks_per_child=2):
+        pids = [tasks.own_process.enqueue().result(LIMIT) for _ in range(5)]
+        assert pids[0] == pids[1] != pids[2] == pids[3] != pids[4]
+        until(lambda: is_gone(pids[0]))
+
+
+# ---- safety
+
+
+def test_an_app_that_is_not_at_module_level_says_so(
+    make_app: Callable[..., Windlass], sqlite: Any, trouble: list[logging.LogRecord]
+) -> None:
+    """X1: nothing is guessed; the error says where to put it."""
+    hidden = make_app()
+
+    @hidden.task(run_in="process", max_attempts=1)
+    def local() -> int:
+        return 1
+
+    with hidden.worker(), pytest.raises(ChainFailed, match="needs its app at module level"):
+        local.enqueue().result(LIMIT)
+
+
+def test_an_app_that_differs_over_there_is_refused(
+    tasks: Any, sqlite: Any, monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord]
+) -> None:
+    """X1: a handler would work on another database."""
+    monkeypatch.setenv("WINDLASS_URL", "sqlite:///elsewhere.db")
+    with tasks.app.worker(), pytest.raises(ChainFailed, match="another URL in each process"):
+        tasks.add.using(max_attempts=1).enqueue(1, 2).result(LIMIT)
+
+
+def test_a_task_only_this_process_knows_is_not_run(tasks: Any, sqlite: Any) -> None:
+    """X1: the process looks it up by name among its own."""
+
+    @tasks.app.task(run_in="process", max_attempts=1)
+    def only_here() -> int:
+        return 1
+
+    with tasks.app.worker(concurrency=1):
+        with pytest.raises(ChainFailed, match="no task named only_here is registered"):
+            only_here.enqueue().result(LIMIT)
+        assert tasks.add.enqueue(1, 2).result(LIMIT) == 3

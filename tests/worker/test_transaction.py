@@ -1,0 +1,387 @@
+"""`ctx.transaction()` on our own connection: the handler's writes and the job's end commit together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from tests.database import Database
+from tests.worker.gate import LIMIT, Gate, heard, outcomes, until
+from windlass import (
+    INJECTED,
+    Backoff,
+    ChainFailed,
+    Context,
+    InvalidState,
+    Next,
+    State,
+    Windlass,
+)
+from windlass.errors import LeaseLost
+
+AT_ONCE = Backoff(first=0)
+
+
+def insert(database: Database) -> str:
+    return f"INSERT INTO mine (id) VALUES ({'?' if database.engine == 'sqlite' else '%s'})"
+
+
+def mine(database: Database) -> list[int]:
+    return [id for (id,) in database.rows("SELECT id FROM mine ORDER BY id")]
+
+
+def test_writes_and_the_end_of_the_job_are_one_commit(app: Windlass, database: Database) -> None:
+    """O1: blocking and awaiting; what the handler returns after that is ignored."""
+    text = insert(database)
+
+    @app.task
+    def blocking(number: int, ctx: Context = INJECTED) -> str:
+        with ctx.transaction() as tx:
+            tx.execute(text, (number,))
+            assert tx.execute("SELECT id FROM mine").fetchall() == [(number,)]
+            tx.complete("completed inside")
+        return "ignored"
+
+    @app.task
+    async def awaiting(number: int, ctx: Context = INJECTED) -> str:
+        async with ctx.transaction() as tx:
+            await tx.execute(text, (number,))
+            cursor = await tx.execute("SELECT count(*) FROM mine")
+            assert cursor.fetchall() == [(2,)]
+            tx.complete("awaited inside")
+        return "ignored"
+
+    with app.worker():
+        first = blocking.enqueue(1)
+        assert first.result(LIMIT) == "completed inside"
+        second = awaiting.enqueue(2)
+        assert second.result(LIMIT) == "awaited inside"
+    assert mine(database) == [1, 2]
+    assert outcomes(app, first.id) == outcomes(app, second.id) == ["completed"]
+    (attempt,) = app.attempts(first.id)
+    assert attempt.worker
+    assert attempt.started_at
+
+
+@pytest.mark.parametrize("awaits", [False, True], ids=["thread", "loop"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_exception_in_the_block_keeps_nothing(
+    app: Windlass, database: Database, when: str, awaits: bool
+) -> None:
+    """O1: neither the writes nor the end; the attempt failed like any other."""
+    text = insert(database)
+
+    @app.task(backoff=AT_ONCE)
+    def blocking(ctx: Context = INJECTED) -> Any:
+        with ctx.transaction() as tx:
+            tx.execute(text, (ctx.attempt,))
+            if when == "after":
+                tx.complete("inside")
+            if ctx.attempt == 1:
+                raise ValueError("half way")
+        return "at the end"
+
+    @app.task(backoff=AT_ONCE)
+    async def awaiting(ctx: Context = INJECTED) -> Any:
+        async with ctx.transaction() as tx:
+            await tx.execute(text, (ctx.attempt,))
+            if when == "after":
+                tx.complete("inside")
+            if ctx.attempt == 1:
+                raise ValueError("half way")
+        return "at the end"
+
+    with app.worker():
+        job = (awaiting if awaits else blocking).enqueue()
+        assert job.result(LIMIT) == ("inside" if when == "after" else "at the end")
+    assert mine(database) == [2]
+    assert outcomes(app, job.id) == ["failed", "completed"]
+
+
+def test_not_completing_is_just_a_transaction(app: Windlass, database: Database) -> None:
+    """O1: the value that is returned counts; there may be several."""
+    text = insert(database)
+
+    @app.task
+    def blocking(ctx: Context = INJECTED) -> str:
+        for number in (1, 2):
+            with ctx.transaction() as tx:
+                tx.execute(text, (number,))
+        return "returned"
+
+    @app.task
+    async def awaiting(ctx: Context = INJECTED) -> str:
+        for number in (3, 4):
+            async with ctx.transaction() as tx:
+                await tx.execute(text, (number,))
+        return "returned"
+
+    with app.worker():
+        for task in (blocking, awaiting):
+            assert task.enqueue().result(LIMIT) == "returned"
+    assert mine(database) == [1, 2, 3, 4]
+
+
+def test_completing_with_a_continuation(app: Windlass, database: Database) -> None:
+    """O1, C1: the next job is stored in the same commit."""
+    text = insert(database)
+
+    @app.task
+    def last(number: int) -> int:
+        return number
+
+    @app.task
+    def first(ctx: Context = INJECTED) -> Next[int]:
+        with ctx.transaction() as tx:
+            tx.execute(text, (1,))
+            tx.complete(last.then(7))
+        return last.then(0)
+
+    with app.worker():
+        job = first.enqueue()
+        assert job.result(LIMIT) == 7
+    assert mine(database) == [1]
+    assert [j.position for j in app.jobs(chain=job.id, newest=False)] == [0, 1]
+
+
+def test_enqueueing_in_the_transaction(app: Windlass, database: Database) -> None:
+    """O1, E1: on=tx.connection stores with it, and not when it is rolled back."""
+
+    @app.task
+    def side(attempt: int) -> int:
+        return attempt
+
+    @app.task(backoff=AT_ONCE)
+    def main(ctx: Context = INJECTED) -> None:
+        with ctx.transaction() as tx:
+            side.using(on=tx.connection).enqueue(ctx.attempt)
+            tx.complete()
+            if ctx.attempt == 1:
+                raise ValueError
+
+    with app.worker():
+        main.enqueue().result(LIMIT)
+        (stored,) = app.jobs(task="side")
+        assert stored.result(LIMIT) == 2
+
+
+def test_raising_after_the_block_changes_nothing(
+    app: Windlass, database: Database, trouble: list[Any]
+) -> None:
+    """O1: the job has been completed; people are told."""
+    text = insert(database)
+
+    @app.task(backoff=AT_ONCE)
+    def raises(ctx: Context = INJECTED) -> str:
+        with ctx.transaction() as tx:
+            tx.execute(text, (ctx.attempt,))
+            tx.complete("inside")
+        raise ValueError("too late")
+
+    with app.worker():
+        job = raises.enqueue()
+        assert job.result(LIMIT) == "inside"
+    assert mine(database) == [1]
+    assert outcomes(app, job.id) == ["completed"]
+    assert any("after it had completed" in record.getMessage() for record in trouble)
+
+
+def test_a_job_is_completed_once(app: Windlass) -> None:
+    """O1: twice in a block, and a block after the one that completed it, are refused."""
+    refused = []
+
+    @app.task
+    def twice(ctx: Context = INJECTED) -> str:
+        with ctx.transaction() as tx:
+            tx.complete("first")
+            with pytest.raises(InvalidState):
+                tx.complete("second")
+            refused.append(1)
+        with pytest.raises(InvalidState):
+            with ctx.transaction():
+                raise AssertionError("never entered")
+        refused.append(2)
+        return "returned"
+
+    with app.worker():
+        assert twice.enqueue().result(LIMIT) == "first"
+    assert refused == [1, 2]
+
+
+@pytest.mark.parametrize("awaits", [False, True], ids=["thread", "loop"])
+def test_an_output_that_cannot_be_stored(
+    app: Windlass, database: Database, awaits: bool
+) -> None:
+    """O4: the block is undone, the job fails at once."""
+    text = insert(database)
+    ran = []
+
+    @app.task(backoff=AT_ONCE)
+    def blocking(ctx: Context = INJECTED) -> None:
+        ran.append(1)
+        with ctx.transaction() as tx:
+            tx.execute(text, (1,))
+            tx.complete(object())
+
+    @app.task(backoff=AT_ONCE)
+    async def awaiting(ctx: Context = INJECTED) -> None:
+        ran.append(1)
+        async with ctx.transaction() as tx:
+            await tx.execute(text, (1,))
+            tx.complete(object())
+
+    with app.worker():
+        job = (awaiting if awaits else blocking).enqueue()
+        with pytest.raises(ChainFailed, match="OutputError"):
+            job.result(LIMIT)
+    assert len(ran) == 1
+    assert mine(database) == []
+
+
+@pytest.mark.parametrize("how", ["cancel", "complete"])
+def test_a_handler_that_lost_its_job_finds_out_before_it_writes(
+    app: Windlass, database: Database, how: str
+) -> None:
+    """O1, L3: LeaseLost at the beginning of the block, on both colours."""
+    text = insert(database)
+    gate = Gate()
+    lost = []
+
+    @app.task
+    def blocking(ctx: Context = INJECTED) -> None:
+        gate.enter()
+        try:
+            with ctx.transaction() as tx:
+                tx.execute(text, (1,))
+                tx.complete()
+        except LeaseLost:
+            lost.append("blocking")
+
+    @app.task
+    async def awaiting(ctx: Context = INJECTED) -> None:
+        try:
+            await asyncio.to_thread(gate.enter)
+        except asyncio.CancelledError:
+            pass  # it goes on all the same
+        try:
+            async with ctx.transaction() as tx:
+                await tx.execute(text, (2,))
+                tx.complete()
+        except LeaseLost:
+            lost.append("awaiting")
+
+    with app.worker():
+        jobs = [blocking.enqueue(), awaiting.enqueue()]
+        gate.wait_inside(2)
+        for job in jobs:
+            job.cancel() if how == "cancel" else app.complete(job.id)
+        gate.open()
+        until(lambda: len(lost) == 2)
+    assert mine(database) == []
+    assert {job.refresh().state for job in jobs} == {
+        State.CANCELLED if how == "cancel" else State.COMPLETED
+    }
+
+
+def test_while_the_block_is_open_nobody_can_take_the_job_away(
+    app: Windlass, database: Database
+) -> None:
+    """O1: the fence is held to the commit; a cancel waits for it and comes too late."""
+    gate = Gate()
+    text = insert(database)
+
+    @app.task
+    def work(ctx: Context = INJECTED) -> None:
+        with ctx.transaction() as tx:
+            tx.execute(text, (1,))
+            gate.enter()
+            tx.complete("kept")
+
+    async def cancel_meanwhile() -> None:
+        attempt = asyncio.create_task(job.acancel())
+        await asyncio.sleep(0.05)
+        gate.open()
+        with pytest.raises(InvalidState):
+            await attempt
+
+    with app.worker():
+        job = work.enqueue()
+        gate.wait_inside()
+        asyncio.run(cancel_meanwhile())
+        assert job.result(LIMIT) == "kept"
+    assert mine(database) == [1]
+
+
+def test_a_long_transaction_is_worth_a_warning(app: Windlass, trouble: list[Any]) -> None:
+    """O1: others wait for it."""
+
+    @app.task
+    def slow(ctx: Context = INJECTED) -> None:
+        with ctx.transaction() as tx:
+            ctx.stop.wait(1.1)
+            tx.complete()
+
+    with app.worker():
+        slow.enqueue().result(LIMIT)
+    assert any("held a transaction open" in record.getMessage() for record in trouble)
+
+
+def test_a_handler_may_go_on_after_it_has_completed_its_job(app: Windlass) -> None:
+    """O1: it is not told to stop, and its slot stays its own until it returns."""
+    gate = Gate()
+    told: list[bool] = []
+
+    @app.task
+    def work(ctx: Context = INJECTED) -> None:
+        with ctx.transaction() as tx:
+            tx.complete("done")
+        told.append(ctx.stop.wait(3))  # longer than the worker looks whether it is still ours
+        gate.enter()
+
+    with app.worker(concurrency=1):
+        job = work.enqueue()
+        assert job.result(LIMIT) == "done"
+        gate.wait_inside()
+        gate.open()
+    assert told == [False]
+
+
+def test_a_handler_cancelled_while_it_waits_for_the_writer_leaves_it_free(
+    make_app: Any, sqlite: Database
+) -> None:
+    """O6, Q2: the transaction that nobody enters is closed again."""
+    app: Windlass = make_app(lock_timeout=LIMIT)
+    gate = Gate()
+    cancelled = threading.Event()
+    kept = []
+
+    @app.task(timeout=0.5, max_attempts=1)
+    async def waits(ctx: Context = INJECTED) -> None:
+        await asyncio.to_thread(gate.enter)
+        transaction = ctx.transaction()
+        kept.append(transaction)  # it is not gone by itself
+        try:
+            async with transaction as tx:
+                tx.complete()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    @app.task
+    def after() -> str:
+        return "the writer is free"
+
+    with app.worker(), closing(sqlite.connect(isolation_level=None)) as holder:
+        job = waits.enqueue()
+        gate.wait_inside()
+        holder.execute("BEGIN IMMEDIATE")
+        gate.open()
+        heard(cancelled)
+        holder.execute("ROLLBACK")
+        until(lambda: not job.refresh().state.open)
+        assert after.enqueue().result(LIMIT) == "the writer is free"

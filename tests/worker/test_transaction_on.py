@@ -1,0 +1,193 @@
+"""`ctx.transaction(on=…)`: the end of the job in the application's own transaction, on every kind of
+connection and session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests import database as databases
+from tests.conformance.caller import Caller
+from tests.conformance.kinds import Kind, kinds
+from tests.database import Database
+from tests.worker.gate import LIMIT, Gate, outcomes, until
+from windlass import INJECTED, Backoff, Context, InvalidState, State, Windlass
+from windlass.errors import LeaseLost
+
+AT_ONCE = Backoff(first=0)
+CELLS = [
+    (name, kind)
+    for name in (databases.SQLITE, databases.newest())
+    for kind in kinds(name)
+    if kind.played and not kind.ours and "hostile" not in kind.name
+]
+IDLE = [cell for cell in CELLS if cell[1].idle]
+OPEN = [cell for cell in CELLS if cell[1].in_transaction]
+
+
+def each(cells: list[tuple[str, Kind]]) -> Any:
+    names = [f"{name}: {kind.name}" for name, kind in cells]
+    return pytest.mark.parametrize(("database", "kind"), cells, indirect=["database"], ids=names)
+
+
+@contextmanager
+def calling(app: Windlass, database: Database, kind: Kind) -> Iterator[Caller]:
+    """An application's connection, opened and closed in the thread that uses it."""
+    caller = kind.caller(kind, app, database)
+    try:
+        yield caller
+    finally:
+        caller.close()
+
+
+@contextmanager
+def block(ctx: Context, caller: Caller) -> Iterator[Any]:
+    """`with ctx.transaction(on=…)`, or `async with` where the connection is awaited."""
+    transaction = ctx.transaction(on=caller.raw)
+    if not caller.kind.awaits:
+        with transaction as tx:
+            yield tx
+        return
+    tx = caller.wait(transaction.__aenter__())
+    try:
+        yield tx
+    except BaseException as error:
+        caller.wait(transaction.__aexit__(type(error), error, error.__traceback__))
+        raise
+    caller.wait(transaction.__aexit__(None, None, None))
+
+
+def written(database: Database) -> list[int]:
+    """What handlers wrote, by their attempt."""
+    return [id - 77 for (id,) in database.rows("SELECT id FROM mine WHERE id > 77 ORDER BY id")]
+
+
+def write(caller: Caller, attempt: int) -> None:
+    caller.sql(f"INSERT INTO mine (id) VALUES ({77 + attempt})")
+
+
+@each(IDLE)
+def test_found_idle_the_block_commits_or_keeps_nothing(
+    app: Windlass, database: Database, kind: Kind
+) -> None:
+    """O1: the first attempt raises in the block, the second completes the job there."""
+    idle_after = []
+
+    @app.task(backoff=AT_ONCE)
+    def work(ctx: Context = INJECTED) -> str:
+        with calling(app, database, kind) as caller:
+            with block(ctx, caller) as tx:
+                with pytest.raises(InvalidState):
+                    tx.execute("SELECT 1")
+                write(caller, ctx.attempt)
+                tx.complete("inside")
+                if ctx.attempt == 1:
+                    raise ValueError("half way")
+            idle_after.append(not caller.in_transaction)
+        return "ignored"
+
+    with app.worker():
+        job = work.enqueue()
+        assert job.result(LIMIT) == "inside"
+    assert written(database) == [2]
+    assert outcomes(app, job.id) == ["failed", "completed"]
+    assert idle_after == [True]
+
+
+@each(OPEN)
+def test_in_its_own_transaction_the_application_commits(
+    app: Windlass, database: Database, kind: Kind
+) -> None:
+    """O1: nothing is there before that, then all of it."""
+    before: list[Any] = []
+
+    @app.task
+    def work(ctx: Context = INJECTED) -> str:
+        with calling(app, database, kind) as caller:
+            with block(ctx, caller) as tx:
+                write(caller, ctx.attempt)
+                tx.complete("inside")
+            before.append((app.job(ctx.job_id).state, written(database)))
+            assert caller.in_transaction
+            caller.commit()
+        return "ignored"
+
+    with app.worker():
+        job = work.enqueue()
+        assert job.result(LIMIT) == "inside"
+    assert before == [(State.RUNNING, [])]
+    assert written(database) == [1]
+    until(lambda: outcomes(app, job.id) == ["completed"])
+
+
+@each(OPEN)
+def test_an_application_that_rolls_back_silently_gets_another_attempt(
+    app: Windlass, database: Database, kind: Kind
+) -> None:
+    """O1, O8: what it returns is not taken for the job's end."""
+
+    @app.task(backoff=AT_ONCE)
+    def work(ctx: Context = INJECTED) -> str:
+        with calling(app, database, kind) as caller:
+            with block(ctx, caller) as tx:
+                write(caller, ctx.attempt)
+                tx.complete("inside")
+            caller.rollback() if ctx.attempt == 1 else caller.commit()
+        return "ignored"
+
+    with app.worker():
+        job = work.enqueue()
+        assert job.result(LIMIT) == "inside"
+    assert written(database) == [2]
+    assert outcomes(app, job.id) == ["failed", "completed"]
+    assert "not committed" in (app.attempts(job.id)[0].error or "")
+
+
+@each(CELLS)
+def test_a_handler_that_lost_its_job_is_refused(
+    app: Windlass, database: Database, kind: Kind
+) -> None:
+    """O1, L3: LeaseLost, and an idle connection is left idle."""
+    gate = Gate()
+    found: list[Any] = []
+
+    @app.task
+    def work(ctx: Context = INJECTED) -> None:
+        gate.enter()
+        with calling(app, database, kind) as caller:
+            try:
+                with block(ctx, caller):
+                    found.append("entered")
+            except LeaseLost:
+                found.append(caller.in_transaction)
+            caller.rollback()
+
+    with app.worker():
+        job = work.enqueue()
+        gate.wait_inside()
+        job.cancel()
+        gate.open()
+        until(lambda: found)
+    assert found == [kind.in_transaction]
+    assert job.refresh().state is State.CANCELLED
+
+
+@each(IDLE)
+def test_not_completing_is_just_a_transaction(
+    app: Windlass, database: Database, kind: Kind
+) -> None:
+    """O1: the value that is returned counts."""
+
+    @app.task
+    def work(ctx: Context = INJECTED) -> str:
+        with calling(app, database, kind) as caller:
+            with block(ctx, caller):
+                write(caller, ctx.attempt)
+        return "returned"
+
+    with app.worker():
+        assert work.enqueue().result(LIMIT) == "returned"
+    assert written(database) == [1]
