@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests import servers
+from tests import brokers, servers
 from tests.kit import Clock
 from windlass import Windlass
 
@@ -56,3 +56,4 @@ def app(make_app: Callable[..., Windlass], clock: Clock) -> Windlass:
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("WINDLASS_URL", None)
     config.pluginmanager.register(servers)
+    config.pluginmanager.register(brokers)

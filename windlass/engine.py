@@ -54,8 +54,8 @@ class Engine(Protocol):
         """An open transaction on a connection of ours, for the application to write in."""
         ...
 
-    def ends(self) -> Wake:
-        """What tells those who wait that chains may have ended."""
+    def ends(self) -> Wake | None:
+        """What tells those who wait that chains may have ended; None when nothing can."""
         ...
 
     def wakes(self) -> Sequence[Wake]:

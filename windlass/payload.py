@@ -15,7 +15,7 @@ import math
 import pathlib
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -213,18 +213,21 @@ def _difference(given: Any, back: Any, depth: int = 0) -> str:
     """Say where what came back is not what was given.
 
     An instance of a subclass of a builtin comes back as the annotated class, an int where
-    a float is annotated as a float; both only if equal.
+    a float is annotated as a float; both only if equal. A bool is no int here.
     """
     kind: Any = type(back)
     if type(given) is kind and kind in _ATOMS:
         return "" if given == back else ": would come back changed"
     names = _field_names(kind)
-    same_kind = type(given) is kind if names is not None else isinstance(given, kind)
+    exactly = names is not None or isinstance(given, bool)
+    same_kind = type(given) is kind if exactly else isinstance(given, kind)
     if not same_kind and not (kind is float and type(given) is int):
         return f": {type(given).__name__} would come back as {kind.__name__}"
     if depth > _MAX_DEPTH:
         return f": is nested deeper than {_MAX_DEPTH} levels"
-    if names is None and not isinstance(back, (list, tuple, dict)):
+    if isinstance(back, (set, frozenset)):
+        back = _paired(given, back)
+    if back is None or (names is None and not isinstance(back, (list, tuple, dict))):
         return "" if _equal(given, back) else ": would come back changed"
     if kind is list and _all_atoms(given) and given == back:
         return ""  # equal atoms of JSON have one type, but for bools, which JSON tells apart
@@ -247,23 +250,31 @@ def _equal(given: Any, back: Any) -> bool:
     if getattr(given, "fold", 0) and getattr(given, "tzinfo", None) is None:
         return False
     try:
-        quick = not isinstance(given, datetime.datetime) and bool(given == back)
-        return quick or bool(_in_utc(given) == _in_utc(back))
+        return bool(_in_utc(given) == _in_utc(back))
     except Exception:
         return False
 
 
 def _in_utc(value: Any) -> Any:
-    """Give something equal for the same value with its times in another zone.
+    """Give what is equal for a value and the same value with its times in another zone.
 
     Times in the hour that is repeated in autumn never equal those of another zone by themselves.
     """
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return value.astimezone(datetime.UTC)
-    if isinstance(value, (set, frozenset)):
-        return frozenset(map(_in_utc, typing.cast("Iterable[object]", value)))
-    inside = [(_in_utc(key), _in_utc(item)) for key, item in _children(value)]
-    return (type(value), *inside) if inside else value
+    if isinstance(value, frozenset):
+        return frozenset(map(_in_utc, typing.cast("frozenset[object]", value)))
+    inside = tuple((key, _in_utc(item)) for key, item in _children(value))
+    return inside or value
+
+
+def _paired(given: Any, back: Any) -> list[Any] | None:
+    """Give the items of a set that came back, each in the place of the one it equals."""
+    try:
+        found = {_in_utc(item): item for item in back}
+        return [found.pop(_in_utc(item)) for item in given]
+    except Exception:  # one is missing, or has no place in the calendar of UTC
+        return None
 
 
 def unportable(value: Any, depth: int = 0) -> str:
@@ -299,24 +310,26 @@ def _children(value: Any) -> list[tuple[Any, Any]]:
     if isinstance(value, (list, tuple, set, frozenset)):
         return list(enumerate(value))
     cls: Any = type(value)
+    fields = [(name, getattr(value, name, None)) for name in _field_names(cls) or ()]
     if _is_pydantic(cls):
-        fields = [(name, getattr(value, name, None)) for name in cls.model_fields]
         extra, private = value.__pydantic_extra__ or {}, value.__pydantic_private__ or {}
-        return [*fields, *extra.items(), *private.items()]
-    return [(name, getattr(value, name, None)) for name in _field_names(cls) or ()]
+        fields += [*extra.items(), *private.items()]
+    return fields
 
 
 def _step(value: Any, key: Any) -> str:
-    items = isinstance(value, (dict, list, tuple, set, frozenset))
-    return f"[{key!r}]" if items else f".{key}"
+    cls: Any = type(value)
+    return f"[{key!r}]" if _field_names(cls) is None else f".{key}"
 
 
 @functools.lru_cache(maxsize=1024)
 def _field_names(cls: type) -> tuple[str, ...] | None:
-    """Give the fields of a dataclass, Struct or attrs class."""
+    """Give the fields of a dataclass, Struct, attrs class or pydantic model."""
     if dataclasses.is_dataclass(cls):
         return tuple(field.name for field in dataclasses.fields(cls))
     if issubclass(cls, msgspec.Struct):
         return cls.__struct_fields__
+    if _is_pydantic(cls):
+        return tuple(typing.cast("Any", cls).model_fields)
     attributes = getattr(cls, "__attrs_attrs__", None)
     return None if attributes is None else tuple(a.name for a in attributes)

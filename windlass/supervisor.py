@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("windlass.supervisor")
 
 STOP, NOW = b"s", b"n"
+EARLY = (-signal.SIGTERM, -signal.SIGINT)  # one that was told to stop while it was starting
 BROKEN, MISTAKEN = 1, 2  # exit codes: something had to be killed; the command cannot work
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 LONG_LIFE = 60.0  # whoever lived so long did not die of its start
@@ -90,21 +91,15 @@ class Supervisor:
         0 when all stopped well, 3 after a second signal, 2 when the command itself is wrong, 1 when
         one had to be killed or died while stopping.
         """
-        previous = {
-            number: signal.signal(number, self._on_signal)
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        try:
-            for number in range(1, self._number + 1):
-                self._start(number)
-            if self._watch is not None:
-                changed = lambda: self._events.put(None)  # noqa: E731
-                threading.Thread(target=self._watch, args=(changed,), daemon=True).start()
-            while self._children or self._later or self._waits_for_change():
-                self._step()
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        on_signal(self._on_signal)
+        for number in range(1, self._number + 1):
+            self._start(number)
+        if self._watch is not None:
+            changed = lambda: self._events.put(None)  # noqa: E731
+            threading.Thread(target=self._watch, args=(changed,), daemon=True).start()
+        while self._children or self._later or self._waits_for_change():
+            self._step()
+        on_signal(signal.SIG_IGN)
         if self._code == STOPPED and self._signals > 1:
             return STOPPED_AT_ONCE
         return self._code
@@ -175,7 +170,7 @@ class Supervisor:
         code = child.process.returncode
         well = code in (STOPPED, STOPPED_AT_ONCE)
         if self._signals:
-            if not well:
+            if not well and code not in EARLY:
                 log.error("worker process %d %s while stopping", child.process.pid, _how(code))
                 self._code = self._code or BROKEN
         elif child.replaced:
@@ -246,6 +241,17 @@ def _how(code: int) -> str:
         return f"was ended by signal {-code}"
 
 
+def run_alone(worker: Worker) -> int:
+    """Run a worker in the main thread; return its exit code.
+
+    A signal before it listens stops it, and one after it has stopped changes nothing any more.
+    """
+    on_signal(lambda *_: _in_thread(lambda: worker.stop(wait=False)))
+    code = worker.run()
+    on_signal(signal.SIG_IGN)
+    return code
+
+
 def run_on_line(worker: Worker, line: int) -> int:
     """Run a worker as a supervisor's child; return its exit code.
 
@@ -254,13 +260,20 @@ def run_on_line(worker: Worker, line: int) -> int:
     """
     os.set_inheritable(line, False)
     codes: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: _in_thread(lambda: worker.stop(wait=False)))
     _in_thread(lambda: _listen(worker, line))
     runner = threading.Thread(target=lambda: codes.append(worker.run()), name="windlass-worker")
+    on_signal(lambda *_: _in_thread(lambda: worker.stop(wait=False)))
     runner.start()
     runner.join()
+    on_signal(signal.SIG_IGN)
     return codes[0] if codes else BROKEN
+
+
+def on_signal(action: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
+    """What SIGTERM and SIGINT do from now on. At the very end that is nothing: the interpreter
+    would fall back on dying by the signal, and the exit code would be another."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, action)
 
 
 def _in_thread(action: Callable[[], None]) -> None:

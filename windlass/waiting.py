@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .wakes import Wake
 
-FIRST, GROWTH, LONGEST = 0.001, 1.6, 1.0  # seconds between looks: a wake that is lost costs no more
+FIRST, GROWTH = 0.001, 1.6  # seconds between looks
+LONGEST, DEAF = 1.0, 0.25  # at most: a wake that is lost costs no more; without a wake
 LISTEN = 0.01  # who has waited so long waits for a wake too
 
 
@@ -76,14 +77,15 @@ class Waiting:
                 self._join(ring)
                 yield 0.0  # what happened before it listened would not be heard
             yield pause if end is None else max(min(pause, end - time.monotonic()), 0.0)
-            pause = min(pause * GROWTH, LONGEST)
+            pause = min(pause * GROWTH, DEAF if self._wake is None else LONGEST)
 
     def _join(self, ring: Callable[[], object]) -> None:
         with self._mutex:
             self._rings.add(ring)
             if self._wake is None:
                 self._wake = self._engine.ends()
-                self._wake.start(self._ring)
+                if self._wake is not None:
+                    self._wake.start(self._ring)
 
     def _ring(self, queues: Collection[str] | None) -> None:
         for ring in list(self._rings):

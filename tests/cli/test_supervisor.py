@@ -10,7 +10,7 @@ from collections import Counter
 
 from tests.cli.shop import APP, Running, Shop, is_alive, until
 
-WORKER = ("worker", APP, "--processes", "2", "--concurrency", "2")
+WORKER = ("worker", APP, "--processes", "2", "--concurrency", "4")
 
 # A supervisor that is told of changes by a file, where the command has a library for that.
 RELOADING = """
@@ -122,10 +122,11 @@ def test_a_signal_to_everybody_counts_once(shop: Shop) -> None:
     children = crew(shop, supervisor)
     job = shop.put("hold", name="one")
     shop.began("one")
-    for pid in [supervisor.process.pid, *children, supervisor.process.pid]:
-        if pid in children or not supervisor.log.count("stopping"):
+    supervisor.signal(signal.SIGTERM)
+    supervisor.told("stopping")
+    for _ in range(3):
+        for pid in filter(is_alive, children):
             os.kill(pid, signal.SIGTERM)
-            supervisor.told("stopping")
     shop.go("one")
     assert supervisor.ends() == 0
     assert shop.state(job) == "completed"

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
-
-import psycopg
 
 from tests import database as databases
 from tests.faults import diary, tasks
 from tests.faults.crash_point import CrashPoint
 from tests.faults.tasks import ANYHOW, OWN, app
 from tests.kit import MINUTE
+from tests.races.auditor import ask, open_reader
 from windlass import Job
 from windlass.model import Claimed, Ending, NewJob, Outcome
 from windlass.process import birth_of
@@ -44,11 +40,9 @@ def act(name: str) -> Callable[[Act], Act]:
     return keep
 
 
-def stored(*jobs: Job[Any]) -> list[int]:
+def stored(*jobs: Job[Any]) -> None:
     """Write down that these were acknowledged."""
-    ids = [job.id for job in jobs]
-    diary.write_new(ids)
-    return ids
+    diary.write_new(job.id for job in jobs)
 
 
 class Hand:
@@ -199,7 +193,7 @@ def ends_as(outcome: Outcome, **fields: Any) -> Callable[[Claimed], Ending]:
 
 @act("finish: completed")
 def finish_completed(point: CrashPoint) -> None:
-    finish(point, completed, tasks.plain.enqueue(), tasks.awaiting.enqueue())
+    finish(point, completed, tasks.plain.enqueue())
 
 
 @act("finish: completed, with a key")
@@ -211,7 +205,7 @@ def finish_keyed(point: CrashPoint) -> None:
 def finish_unblocking(point: CrashPoint) -> None:
     """One dependent is freed, another waits for a second chain, which is open still."""
     one = tasks.plain.enqueue()
-    other = tasks.plain.using(delay=0.05).enqueue()
+    other = tasks.plain.using(delay=60).enqueue()
     behind = [
         tasks.join.using(after=[one]).enqueue(),
         tasks.join.using(after=[one, other]).enqueue(),
@@ -278,7 +272,7 @@ def cancel_waiting(point: CrashPoint) -> None:
     ]
     stored(one, *behind)
     with point:
-        app.cancel(one.id, "not wanted")
+        app.cancel(one.id, reason="not wanted")
     diary.write("cancelled", jobs=[one.id])
 
 
@@ -288,7 +282,7 @@ def cancel_running(point: CrashPoint) -> None:
     stored(job)
     Hand().claim(1)
     with point:
-        app.cancel(job.id, "not wanted")
+        app.cancel(job.id, reason="not wanted")
     diary.write("cancelled", jobs=[job.id])
 
 
@@ -306,11 +300,11 @@ def retry(point: CrashPoint) -> None:
 def prune(point: CrashPoint) -> None:
     jobs = [tasks.plain.using(label=ANYHOW, key="three").enqueue()]
     jobs.append(tasks.plain.using(after=jobs, label=ANYHOW).enqueue())
-    ids = stored(*jobs)
-    for job in jobs:
-        app.cancel(job.id, "not wanted")
-    ended = [id for (id,) in app.engine_rows("SELECT id FROM windlass_job")]
-    diary.write("gone", jobs=[*ids, *ended])
+    stored(*jobs)
+    app.cancel(jobs[0].id, reason="not wanted")
+    with closing(open_reader(app.url)) as reader:
+        ended = [id for (id,) in ask(reader, "SELECT id FROM windlass_job")]
+    diary.write("gone", jobs=ended)
     with point:
         app.run(app.store.prune(NOW))
 
@@ -331,7 +325,7 @@ def worker(point: CrashPoint) -> None:
     """From registering to signing off, on threads and on the loop, the application's own
     transaction in between."""
     one = tasks.first.enqueue()
-    jobs = [one, tasks.join.using(after=[one]).enqueue()]
+    jobs: list[Job[Any]] = [one, tasks.join.using(after=[one]).enqueue()]
     jobs += [task.enqueue() for task in (tasks.books, tasks.awaiting, tasks.cancels)]
     stored(*jobs)
     with point:

@@ -90,7 +90,7 @@ def _install_sqlite(point: CrashPoint) -> None:
         def cursor(self, factory: Any = Cursor) -> Any:
             return super().cursor(factory)
 
-    def counting_connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+    def counting_connect(*args: Any, **kwargs: Any) -> Any:
         return connect(*args, **{"factory": Connection, **kwargs})
 
     # By name: what is replaced here is replaced for good, in a process made for it.

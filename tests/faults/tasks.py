@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 from tests.faults import diary
@@ -114,9 +116,67 @@ def cancels() -> str:
 
 
 @app.task
-def books(ctx: Context = INJECTED) -> None:
+def books(pause: float = 0.0, ctx: Context = INJECTED) -> None:
     """Its row and its end are one commit."""
     text = f"INSERT INTO mine (id) VALUES ({'?' if is_sqlite() else '%s'})"
+    if ctx.attempt == 1:
+        time.sleep(pause)
     with ctx.transaction() as tx:
         tx.execute(text, (ctx.job_id,))
         tx.complete(stamp())
+
+
+# ---- handlers that take their time
+
+
+def gate() -> Path:
+    """While this file is there, slow handlers have not begun their pause."""
+    return Path(os.environ[diary.VARIABLE]).with_name("hold")
+
+
+def hold(folder: Path) -> None:
+    (folder / "hold").touch()
+
+
+def let_go(folder: Path) -> None:
+    (folder / "hold").unlink()
+
+
+@app.task
+def slow_at_first(pause: float, ctx: Context = INJECTED) -> str:
+    """Its first attempt takes long, and does not listen."""
+    while gate().exists():
+        time.sleep(0.02)
+    return mark(pause if ctx.attempt == 1 else 0)
+
+
+@app.task(run_in="process")
+def slow_apart_at_first(pause: float, ctx: Context = INJECTED) -> str:
+    while gate().exists():
+        time.sleep(0.02)
+    return mark(pause if ctx.attempt == 1 else 0)
+
+
+@app.task
+async def slow_awaiting_at_first(pause: float, ctx: Context = INJECTED) -> str:
+    while gate().exists():  # noqa: ASYNC110 - a file is all that processes share here
+        await asyncio.sleep(0.02)
+    await asyncio.sleep(pause if ctx.attempt == 1 else 0)
+    return stamp()
+
+
+@app.task
+def blocks_thread(pause: float) -> str:
+    return mark(pause)
+
+
+@app.task
+async def blocks_loop(pause: float) -> str:
+    return mark(pause)
+
+
+@app.task(run_in="process")
+def holds_gil_apart(pause: float) -> str:
+    """Called through PyDLL, a function of C keeps the GIL."""
+    ctypes.PyDLL(None).usleep(round(pause * 1e6))
+    return stamp()

@@ -39,9 +39,10 @@ class Verdict:
         return ", ".join([*shown, f"other findings {other}"])
 
 
-def judge(reader: Reader, folder: Path, kills: int, *, at_limit: int = 0) -> Verdict:
+def judge(reader: Reader, folder: Path, again: int, *, at_limit: int = 0) -> Verdict:
     """Compare tables and diary when nothing is left to do.
 
+    `again`: so many handlers may have run to their end once more, one for each kill, say.
     `at_limit`: so many jobs may have met so many kills that they failed as jobs that kill.
     """
     diary = Diary.read(folder)
@@ -54,13 +55,13 @@ def judge(reader: Reader, folder: Path, kills: int, *, at_limit: int = 0) -> Ver
     verdict.findings += [finding for finding in ended if finding not in unlucky]
     verdict.findings += unlucky[at_limit:]
     verdict.findings += _own_rows(reader)
-    if diary.twice > kills:
-        verdict.findings.append(Finding("twice", f"{diary.twice} runs too many, {kills} kills"))
+    if diary.twice > again:
+        text = f"{diary.twice} handlers ran to their end once more; {again} may"
+        verdict.findings.append(Finding("twice", text))
     verdict.figures.update(
         {
             "jobs": ask(reader, "SELECT count(*) FROM windlass_job")[0][0],
             "starts": diary.starts.total(),
-            "kills": kills,
             "cut short": len(diary.starts.keys() - diary.ends.keys()),
             "run twice": diary.twice,
         }

@@ -52,30 +52,43 @@ class Draft:
     def __repr__(self) -> str:
         return said(self)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(said(self))
+
+
+Drawn = tuple[int, str, int, Draft]
 
 CHOICES: dict[str, st.SearchStrategy[Any]] = {
-    "task": st.sampled_from(TASKS),
-    "queue": st.sampled_from((None, None, *QUEUES)),
-    "priority": st.sampled_from((None, None, 0, 5)),
-    "key": st.sampled_from((None, None, None, "k", "l")),
-    "scope": st.sampled_from((
-        ("open", None), ("any", None), ("any", 10 * SECOND), ("any", 5 * MINUTE)
-    )),
-    "on_conflict": st.sampled_from(("return", "replace", "raise")),
+    "after": st.lists(st.integers(-4, 5), min_size=1, max_size=3),
+    "policy": st.sampled_from((Policy.WAIT, Policy.RUN)),
+    "key": st.sampled_from(("k", "l")),
+    "scope": st.sampled_from((("any", None), ("any", 10 * SECOND), ("any", 5 * MINUTE))),
+    "on_conflict": st.sampled_from(("replace", "raise")),
     "time": st.sampled_from((
-        None, None, None, ("delay", 0), ("delay", 10), ("delay", -5), ("at", 60), ("at", -60)
+        ("delay", 10), ("delay", 0), ("delay", -5), ("at", 60), ("at", -60)
     )),
-    "after": st.just(()) | st.lists(st.integers(-4, 5), max_size=3),
-    "named": st.booleans(),
-    "policy": st.sampled_from(Policy),
-    "max_attempts": st.sampled_from((2, 1, 3)),
-    "extra": st.booleans(),
+    "priority": st.sampled_from((5, 0)),
+    "queue": st.sampled_from(("mail", "default")),
+    "max_attempts": st.sampled_from((1, 3)),
+    "task": st.just("b"),
+    "named": st.just(True),
+    "extra": st.just(True),
 }  # fmt: skip
+"""What a draft may say other than usual."""
 
 
 @st.composite
 def drafts_of_jobs(draw: st.DrawFn) -> Draft:
-    return Draft(**{name: draw(choice) for name, choice in CHOICES.items()})
+    told = draw(st.lists(st.sampled_from(list(CHOICES)), unique=True, max_size=7))
+    return Draft(**{name: draw(CHOICES[name]) for name in told})
+
+
+@st.composite
+def endings(draw: st.DrawFn) -> Drawn:
+    """Which claim, how it ended, and what that needs: a delay, or the job that follows."""
+    number, how = draw(CLAIM), draw(st.sampled_from(HOW))
+    delay = draw(DELAYS) if how in PUT_BACK else 0
+    return number, how, delay, draw(DRAFT) if how in GO_ON else Draft()
 
 
 DRAFT = drafts_of_jobs()
@@ -89,8 +102,9 @@ BY = st.sampled_from((None, "ann"))
 HOW = ("completed", "continued", "waiting", "failed", "failed for good", "timeout",
        "timeout for good", "snoozed", "cancelled", "lost", "lost for good", "released",
        "never started")  # fmt: skip
-Drawn = tuple[int, str, int, Draft]
-END = st.tuples(CLAIM, st.sampled_from(HOW), DELAYS, DRAFT)
+PUT_BACK = ("failed", "timeout", "lost", "snoozed")
+GO_ON = ("continued", "waiting")
+END = endings()
 WHERE = st.fixed_dictionaries(
     {},
     optional={
@@ -308,19 +322,20 @@ class Machine(RuleBasedStateMachine):
     # ---- from outside
 
     @precondition(lambda self: self.ever)
-    @rule(verb=st.sampled_from(("cancel", "fail", "complete", "continue", "run_now")), job=JOB,
-          by=BY, draft=DRAFT)  # fmt: skip
-    def control(self, verb: str, job: int, by: str | None, draft: Draft) -> None:
+    @rule(verb=st.sampled_from(("cancel", "fail", "complete", "run_now")), job=JOB, by=BY)
+    def control(self, verb: str, job: int, by: str | None) -> None:
         name = self.job(job)
-        match verb:
-            case "complete":
-                self.take("complete", name, f'"{name} from outside"', None, by)
-            case "continue":
-                self.take("complete", name, None, self.new(draft), by)
-            case "run_now":
-                self.take("run_now", name)
-            case _:
-                self.take(verb, name, f"{verb} from outside", by)
+        if verb == "complete":
+            self.take("complete", name, f'"{name} from outside"', None, by)
+        elif verb == "run_now":
+            self.take("run_now", name)
+        else:
+            self.take(verb, name, f"{verb} from outside", by)
+
+    @precondition(lambda self: self.ever)
+    @rule(job=JOB, by=BY, draft=DRAFT)
+    def continue_from_outside(self, job: int, by: str | None, draft: Draft) -> None:
+        self.take("complete", self.job(job), None, self.new(draft), by)
 
     @precondition(lambda self: self.ever)
     @rule(job=JOB, any_job=st.sampled_from((False, False, True)))
@@ -403,6 +418,7 @@ class Machine(RuleBasedStateMachine):
     enqueue_more = enqueue_most = enqueue
     work_more = work
     finish_more = finish_most = finish
+    control_more = control
     transact_more = transact
 
 

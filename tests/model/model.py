@@ -178,7 +178,8 @@ class Model(Working):
         """R3: a chain with all that belongs to it; with cascade also what it waited for. Refused
         while an open job of another chain waits for it."""
         tables = self.tables
-        self._one(name)
+        if name not in tables.chains:
+            raise NotFound
         chains: set[str] = set()
         todo = [name]
         while todo:

@@ -6,7 +6,8 @@ import json
 import uuid
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from decimal import Decimal
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Unpack
 
 import msgspec
@@ -99,7 +100,10 @@ def test_E7_missing_unknown_and_superfluous_arguments() -> None:
         (list[int], ["x"], "list"),
         (tuple[int, ...], [1], "list"),
         (set[int], [1], "list"),
+        (set[Decimal], {1}, "set"),
+        (set[Path], {PurePosixPath("a")}, "set"),
         (dict[str, int], {1: 2}, "dict"),
+        (dict[int, int], {True: 2}, "dict"),
         (dict[str, Any], {"a": (1,)}, "dict"),
         (dict[str, Any], {"a": {1: 2}}, "dict"),
         (Annotated[int, msgspec.Meta(ge=0)], -1, "int"),

@@ -220,7 +220,7 @@ def test_E5_every_json_kind_round_trips(value: Any) -> None:
 
 
 @given(typed())
-@settings(max_examples=800)
+@settings(max_examples=500)
 def test_E6_a_value_of_its_type_round_trips(pair: tuple[Any, Any]) -> None:
     annotation, value = pair
     codec = signature_of(annotation)
@@ -229,7 +229,7 @@ def test_E6_a_value_of_its_type_round_trips(pair: tuple[Any, Any]) -> None:
 
 
 @given(crossed())
-@settings(max_examples=800)
+@settings(max_examples=500)
 def test_E7_a_value_of_another_type_is_refused_or_comes_back_equal(pair: tuple[Any, Any]) -> None:
     """It is never silently changed, such as a string that looks like a date, or a key that is none
     in JSON."""
@@ -248,20 +248,20 @@ def test_E7_a_value_of_another_type_is_refused_or_comes_back_equal(pair: tuple[A
 
 
 def as_good(given: Any, back: Any) -> bool:
-    """What Python takes one for the other: a float for an int, a class for its subclass."""
+    """What Python takes one for the other: an int for a float, a subclass for its class."""
     if isinstance(given, bool) or isinstance(back, bool):
         return given is back
-    if isinstance(given, (list, tuple)):
-        alike_inside = len(given) == len(back) and all(map(as_good, given, back))
-        return isinstance(given, type(back)) and alike_inside
+    if type(back) is float and isinstance(given, int):
+        return given == back
+    if not isinstance(given, type(back)):
+        return False
     if isinstance(given, dict):
-        alike_inside = as_good(list(given.items()), list(back.items()))
-        return isinstance(given, type(back)) and alike_inside
+        return as_good(list(given.items()), list(back.items()))
+    if isinstance(given, (list, tuple)):
+        return len(given) == len(back) and all(map(as_good, given, back))
     if isinstance(given, (set, frozenset)):
-        found = all(any(as_good(one, other) for other in back) for one in given)
-        return isinstance(given, type(back)) and len(given) == len(back) and found
-    number = type(back) is float and isinstance(given, int)
-    return same(given, back) or ((number or isinstance(given, type(back))) and given == back)
+        return len(given) == len(back) and all(any(as_good(x, y) for y in back) for x in given)
+    return same(given, back) or bool(given == back)
 
 
 @given(st.text(st.characters(categories=["Cs"]), min_size=1), trees)
@@ -303,6 +303,6 @@ def holds(value: Any, kind: type) -> bool:
 def test_what_fails_is_shrunk_to_the_smallest_that_does() -> None:
     """Or nobody could read it."""
     found = hypothesis.find(
-        typed(), lambda pair: holds(pair[1], uuid.UUID), settings=settings(max_examples=2000)
+        typed(), lambda pair: holds(pair[1], bytes), settings=settings(max_examples=2000)
     )
-    assert found == (uuid.UUID, uuid.UUID(int=0))
+    assert found == (bytes, b"")

@@ -138,6 +138,7 @@ def test_E6_what_a_model_would_drop_is_refused() -> None:
     event._seen = True
     refused(of(Event), event)
     refused(of(User), User.model_construct(id="not a number"))
+    refused(of(User), User.model_construct(id=True))
 
 
 @pytest.mark.parametrize(

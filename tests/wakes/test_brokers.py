@@ -134,6 +134,18 @@ def test_P1_a_server_that_is_away_at_the_start_is_heard_later(server: Broker, ot
         assert rings.take() == [{"a"}]
 
 
+def test_P2_a_program_that_ends_at_once_is_heard(server: Broker) -> None:
+    script = (
+        "import sys; from windlass.wakes.named import open_wake; "
+        "open_wake(*sys.argv[1:]).tell(['a'])"
+    )
+    command = [sys.executable, "-W", "error", "-c", script, server.url, CHANNEL]
+    with listening(server.url) as (_, rings):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        assert (done.stdout, done.stderr) == ("", "")
+        assert rings.take() == [{"a"}]
+
+
 def test_P2_stop_leaves_nothing_behind(server: Broker) -> None:
     with listening(server.url) as (wake, _):
         wake.tell(["a"])

@@ -19,6 +19,14 @@ from typing import Any
 
 from windlass import INJECTED, Backoff, Context, Next, Windlass, context
 
+match os.environ.get("WINDLASS_TEST_IMPORT"):
+    case "raise":
+        raise RuntimeError("cannot be imported now")
+    case "vanish":
+        os._exit(7)
+    case "hang":
+        time.sleep(600)
+
 app = Windlass()
 AT_ONCE = Backoff(first=0)
 LIMIT = 60.0  # seconds a handler waits for its test
@@ -70,6 +78,12 @@ async def loop_process() -> int:
 
 @app.task(run_in="process")
 def own_process() -> int:
+    return os.getpid()
+
+
+@app.task(run_in="process")
+def halt(path: str) -> int:
+    meet(path, os.getpid())
     return os.getpid()
 
 
@@ -182,11 +196,13 @@ def segfault() -> None:
 @app.task(run_in="process")
 def overflow() -> None:
     """Too deep for the C stack."""
+
+    class Deep:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self, name)
+
     sys.setrecursionlimit(2**30)
-    nest: list[Any] = []
-    for _ in range(1_000_000):
-        nest = [nest]
-    repr(nest)
+    print(Deep().bottom)
 
 
 @app.task(run_in="process")

@@ -8,9 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
 
 from tests import database as databases
 from tests.conformance.caller import Caller
+from tests.conformance.framework_caller import django_connection
 from tests.conformance.kinds import Kind, kinds
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
@@ -191,3 +195,83 @@ def test_not_completing_is_just_a_transaction(
     with app.worker():
         assert work.enqueue().result(LIMIT) == "returned"
     assert written(database) == [1]
+
+
+def _session_url(database: Database, sqlite: str, postgres: str) -> str:
+    scheme, rest = database.url.split(":", 1)
+    return f"{scheme}+{sqlite if database.engine == 'sqlite' else postgres}:{rest}"
+
+
+def test_a_session_that_has_begun_and_said_nothing_yet(app: Windlass, database: Database) -> None:
+    """O1: `with session.begin()` is the application's transaction, though the driver is idle."""
+    engine = sqlalchemy.create_engine(_session_url(database, "pysqlite", "psycopg"))
+    text = sqlalchemy.text("INSERT INTO mine (id) VALUES (:id)")
+
+    @app.task(backoff=AT_ONCE)
+    def work(ctx: Context = INJECTED) -> None:
+        with Session(engine) as session, session.begin():
+            with ctx.transaction(on=session) as tx:
+                session.execute(text, {"id": 77 + ctx.attempt})
+                tx.complete("inside")
+            if ctx.attempt == 1:
+                raise ValueError("after our block, inside of theirs")
+
+    with app.worker():
+        job = work.enqueue()
+        assert job.result(LIMIT) == "inside"
+    engine.dispose()
+    assert written(database) == [2]
+    assert outcomes(app, job.id) == ["failed", "completed"]
+
+
+def test_an_awaited_session_that_has_begun_and_said_nothing_yet(
+    app: Windlass, database: Database
+) -> None:
+    """O1: the same for AsyncSession."""
+    text = sqlalchemy.text("INSERT INTO mine (id) VALUES (:id)")
+
+    @app.task(backoff=AT_ONCE)
+    async def work(ctx: Context = INJECTED) -> None:
+        engine = create_async_engine(_session_url(database, "aiosqlite", "asyncpg"))
+        try:
+            async with AsyncSession(engine) as session, session.begin():
+                async with ctx.transaction(on=session) as tx:
+                    await session.execute(text, {"id": 77 + ctx.attempt})
+                    tx.complete("inside")
+                if ctx.attempt == 1:
+                    raise ValueError("after our block, inside of theirs")
+        finally:
+            await engine.dispose()
+
+    with app.worker():
+        job = work.enqueue()
+        assert job.result(LIMIT) == "inside"
+    assert written(database) == [2]
+    assert outcomes(app, job.id) == ["failed", "completed"]
+
+
+def test_djangos_atomic(app: Windlass, database: Database) -> None:
+    """O1: the block inside `atomic` commits with it, and is undone with it."""
+    from django.db import transaction
+
+    opened = django_connection()
+
+    @app.task(backoff=AT_ONCE)
+    def work(ctx: Context = INJECTED) -> None:
+        connection = opened(database)
+        try:
+            with transaction.atomic(using=connection.alias):
+                with ctx.transaction(on=connection) as tx:
+                    with connection.cursor() as cursor:
+                        cursor.execute("INSERT INTO mine (id) VALUES (%s)", [77 + ctx.attempt])
+                    tx.complete("inside")
+                if ctx.attempt == 1:
+                    raise ValueError("after our block, inside of theirs")
+        finally:
+            connection.close()
+
+    with app.worker():
+        job = work.enqueue()
+        assert job.result(LIMIT) == "inside"
+    assert written(database) == [2]
+    assert outcomes(app, job.id) == ["failed", "completed"]

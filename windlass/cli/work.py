@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from ..supervisor import Supervisor, run_alone, run_on_line
 from ..worker import STOPPED_AT_ONCE
 from . import logs
 from .exits import CommandError
@@ -132,12 +133,7 @@ def work(target: str, options: Options, line: int | None) -> int:
     found = load(target)
     worker = found.worker(**options.settings())
     logs.begin(options.log_level, options.json_logs)
-    if line is None:
-        code = worker.run()
-    else:
-        from ..supervisor import run_on_line
-
-        code = run_on_line(worker, line)
+    code = run_alone(worker) if line is None else run_on_line(worker, line)
     if code == STOPPED_AT_ONCE:
         # Handlers that were left behind must not keep the process: at once means now.
         logging.shutdown()
@@ -149,8 +145,6 @@ def work(target: str, options: Options, line: int | None) -> int:
 
 def supervise(target: str, options: Options, processes: int, reload: bool) -> int:
     """Run workers as children; this process imports none of the application's code."""
-    from ..supervisor import Supervisor
-
     watch = watching() if reload else None
     logs.begin(options.log_level, options.json_logs)
 

@@ -47,11 +47,12 @@ def _play(url: str, folder: Path, seconds: float, screen: Any) -> dict[str, Any]
     app.use(url)
     app.migrate()
     ledger = Ledger(url)
+    ledger.begin()
     crew = Crew(url, folder)
     acts = Acts(crew, screen, ledger)
     problem = None
     try:
-        screen.title("Windlass demo", f"{app.engine.name}, two worker processes")
+        screen.title("Windlass demo", f"on {app.engine.name}, with two worker processes")
         crew.start("worker-1", "worker-2")
         acts.chain()
         acts.fan_in()
@@ -62,6 +63,7 @@ def _play(url: str, folder: Path, seconds: float, screen: Any) -> dict[str, Any]
     except Exception as error:  # whatever it is, the demo did not hold
         problem = f"{type(error).__name__}: {error}"
         screen.line(problem, mark="bad")
+        screen.line(crew.last_words())
     finally:
         codes = crew.stop()
     checks = ledger.check(acts.figures)

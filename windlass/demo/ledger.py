@@ -69,6 +69,9 @@ class Ledger:
     def __init__(self, url: str) -> None:
         self._connection = connect(url)
         self._since = 0
+
+    def begin(self) -> None:
+        """Forget what an earlier run has left in this database."""
         self.write(f"CREATE TABLE IF NOT EXISTS {ORDERS} (item TEXT)")
         self.write(f"DELETE FROM {ORDERS}")
         self._since = self.number(f"SELECT coalesce(max(id), 0) FROM {JOBS}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import random
 import threading
@@ -34,6 +35,7 @@ Raw = psycopg.Connection[Any]
 
 PACKAGE = "windlass.postgres"
 TRIES = 20  # of an operation that met others: deadlock, serialization
+LONGEST_CHANNEL = 57
 MIGRATION_LOCK = 0.2  # seconds a migration may stand in the way of everybody else
 MIGRATION_PATIENCE = 120.0
 GUARD = (
@@ -81,13 +83,13 @@ class PostgresEngine:
         self.prefix = prefix
         self.schema = schema
         self.lock_timeout = lock_timeout
-        self.channel = f"{schema}.{prefix}wake"
+        self.channel = _channel(f"{schema}.{prefix}wake")
         self.sql = Queries(PACKAGE, prefix, schema)
         self.store = PostgresStore(self.sql, self.channel if notify else None, clock)
         self.migrations = Migrations(PACKAGE, prefix, schema)
         self._losable = LOSABLE if durable else LOSABLE | {"enqueue"}
         self._connections = connections
-        self._notify = notify
+        self._hears = notify and (listen is not None or not pooler)  # a pooler lets nothing through
         self._listen = listen
         self._settings: dict[str, Any] = {"autocommit": True}
         if pooler:
@@ -131,13 +133,15 @@ class PostgresEngine:
         finally:
             pool.putconn(raw)
 
-    def ends(self) -> Wake:
+    def ends(self) -> Wake | None:
+        if not self._hears:
+            return None
         from .listen import PostgresListen
 
         return PostgresListen(self, self._listen, ends=True)
 
     def wakes(self) -> list[Wake]:
-        if not self._notify:
+        if not self._hears:
             return []
         from .listen import PostgresListen
 
@@ -319,3 +323,10 @@ class PostgresEngine:
         except psycopg.Error as error:
             raise translate(error, "vacuum", self.place) from error
         return 0
+
+
+def _channel(name: str) -> str:
+    """A name for NOTIFY, which takes 63 bytes; room is left for `_ended`."""
+    if len(name) <= LONGEST_CHANNEL:
+        return name
+    return f"{name[:40]}_{hashlib.sha256(name.encode()).hexdigest()[:12]}"

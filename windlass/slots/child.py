@@ -92,6 +92,7 @@ class Child:
         self._news = threading.Event()
         self._reporter: threading.Thread | None = None
         self._runner = asyncio.Runner()
+        self._memory = Memory()
 
     def serve(self) -> None:
         order = self._wire.receive()
@@ -99,8 +100,9 @@ class Child:
             return
         threading.Thread(target=self._listen, name="windlass-listen", daemon=True).start()
         try:
-            _limit_memory(order.memory_limit)
+            self._memory.limit(order.memory_limit)
             self._app = app = load(order)
+            self._memory.note()
         except BaseException as error:
             self._wire.send(Broken(storable(describe(error)) or ""))
             return
@@ -115,14 +117,16 @@ class Child:
     # ---- the worker's orders
 
     def _listen(self) -> None:
-        while (order := self._wire.receive()) is not None:
-            if isinstance(order, Run):
-                self._take(order)
-            elif isinstance(order, Stop):
-                self._stop(order)
-            elif isinstance(order, Exit):
-                self._line.put(None)
-        os._exit(ORPHANED)
+        try:
+            while (order := self._wire.receive()) is not None:
+                if isinstance(order, Run):
+                    self._take(order)
+                elif isinstance(order, Stop):
+                    self._stop(order)
+                elif isinstance(order, Exit):
+                    self._line.put(None)
+        finally:
+            os._exit(ORPHANED)  # also when listening fails: nobody would hear the worker
 
     def _take(self, order: Run) -> None:
         """Here and not in the main thread, so that a Stop right behind it finds the attempt."""
@@ -158,7 +162,7 @@ class Child:
         return attempt.failed(MemoryError("the process has no memory left"))
 
     def _end(self, attempt: Attempt, ending: Ending | None) -> None:
-        frame = Ended(report=_report_of(attempt))
+        frame = Ended(report=_report_of(attempt), worn=self._memory.is_worn())
         if ending is not None:
             frame.outcome = ending.outcome
             frame.output, frame.error = ending.output, ending.error
@@ -236,12 +240,35 @@ def _be_first_to_go() -> None:
         pass
 
 
-def _limit_memory(limit: int | None) -> None:
-    """On Linux what is written to counts; the address space would also count what threads and
-    libraries only reserve, which is often more than all that is used."""
-    if limit is not None:
+class Memory:
+    """How much this process may have, and whether its handlers leave it too little."""
+
+    def __init__(self) -> None:
+        self._limit: int | None = None
+        self._before = 0
+
+    def limit(self, size: int | None) -> None:
+        """Let requests for more fail. On Linux what can be written to counts: the address space
+        holds what threads and libraries only reserve, often more than all that is used."""
+        if size is None:
+            return
         what = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
         most = resource.getrlimit(what)[1]
-        if most != resource.RLIM_INFINITY:
-            limit = min(limit, most)
-        resource.setrlimit(what, (limit, limit))
+        self._limit = size if most == resource.RLIM_INFINITY else min(size, most)
+        resource.setrlimit(what, (self._limit, self._limit))
+
+    def note(self) -> None:
+        """What is there now, the app needs."""
+        self._before = _memory()
+
+    def is_worn(self) -> bool:
+        """Whether more than half of what handlers may have is not free between them: the next
+        would fail for what another left behind. Known on Linux only."""
+        return self._limit is not None and 2 * _memory() > self._limit + self._before
+
+
+def _memory() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    except OSError:
+        return 0

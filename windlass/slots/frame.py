@@ -77,7 +77,8 @@ class Report(Struct, tag=True):
 
 
 class Ended(Struct, tag=True):
-    """How the attempt ended; no outcome when there is nothing to record."""
+    """How the attempt ended; no outcome when there is nothing to record. `worn`: the next should
+    have another process."""
 
     outcome: Outcome | None = None
     output: str | None = None
@@ -86,6 +87,7 @@ class Ended(Struct, tag=True):
     started: bool = True
     next: NewJob | None = None
     report: Report | None = None
+    worn: bool = False
 
 
 Order = Load | Run | Stop | Exit

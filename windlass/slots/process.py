@@ -5,8 +5,8 @@ Each seat is a thread that keeps one process, kept warm for the next attempt:
     starting ─► free ⇄ running ─► gone
         └─────────┴───────────────► gone
 
-A process is gone when it was killed, died, has run as many attempts as it may, or the slots are
-closed. Another takes its place when there is an attempt for it.
+A process is gone when it was killed, died, has run as many attempts as it may, keeps too much of
+its memory limit, or the slots are closed. Another takes its place when there is an attempt for it.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Seat:
         if isinstance(answer, Ended):
             killed = self._free()
             self._slots.ended(attempt, _ending(attempt, answer))
-            return not killed
+            return not (killed or answer.worn)
         if isinstance(answer, Broken):
             self._free()
             self._slots.ended(attempt, attempt.failed(InvalidTask(answer.error)))

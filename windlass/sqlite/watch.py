@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("windlass.wakes")
 
 # Seconds between looks: the first, how many times as long the next, the longest.
-GATED = (0.0001, 1.4, 1.0)
+GATED = (0.0001, 1.25, 1.0)
 POLLED = (0.02, 1.1, 0.05)
 # Seconds from one ring to the next look; longer while commits come all the time, so that a busy
 # application costs its idle workers little.

@@ -67,7 +67,7 @@ class Retention(Listing):
                 break
         waiting = yield self.sql.find_waiting_outside(chains=as_json(sorted(chains)))
         if waiting:
-            dependents = tuple(int_of(job) for _, job in waiting)
+            dependents = tuple(dict.fromkeys(int_of(job) for _, job in waiting))
             raise StillNeeded(
                 f"chain {int_of(waiting[0][0])} cannot be deleted: "
                 f"{'job' if len(dependents) == 1 else 'jobs'} "

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from .clock import Clock
 from .crash import Crash, crash_at
-from .drain import adrain, drain
-from .enqueued import assert_enqueued, enqueued
-from .inline import inline
-from .isolated import isolated
+from .draining import adrain, drain
+from .inlining import inline
+from .inventory import assert_enqueued, enqueued
+from .isolation import isolated
 
 __all__ = [
     "Clock",

@@ -6,13 +6,14 @@ Its client is asynchronous, so a thread of ours runs an event loop for it, also 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
+import weakref
 from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from nats.aio.client import Client
-from nats.errors import Error
 
 from .hint import pack, unpack
 from .thread import BackOff, WakeThread
@@ -35,6 +36,7 @@ class NatsWake:
         self._thread = WakeThread("nats")
         self._ring: Ring | None = None
         self._owed: deque[bytes] = deque(maxlen=KEPT)
+        _wakes.add(self)
 
     def start(self, ring: Ring) -> None:
         """Begin to listen; rings at each (re)connection, for what was told before."""
@@ -75,7 +77,7 @@ class NatsWake:
                 back_off.reset()
                 told = False
                 await self._serve(client, poked)
-            except (TimeoutError, Error, OSError) as error:
+            except Exception as error:  # whatever the client raises: try again
                 if not told:
                     log.info("no connection to NATS, trying again: %s", error)
                 told = True
@@ -133,3 +135,13 @@ async def _connect(client: Client, url: str, poked: asyncio.Event) -> None:
         no_echo=True, name="windlass", error_cb=fail, closed_cb=closed,
     )  # fmt: skip
     connecting = False
+
+
+_wakes: weakref.WeakSet[NatsWake] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    """A program that tells and ends at once is heard too."""
+    for wake in list(_wakes):
+        wake.stop()

@@ -60,7 +60,7 @@ class RedisWake:
             return
         try:
             self._publisher.publish(self._channel, pack(queues))
-        except (redis.RedisError, OSError) as error:
+        except Exception as error:  # whatever the client raises: it was a hint
             self._silent_until = time.monotonic() + SILENT
             if not self._told:
                 log.warning(
@@ -93,7 +93,7 @@ class RedisWake:
                             told = False
                         elif heard["type"] == "message":
                             ring(unpack(heard["data"]))
-            except (redis.RedisError, OSError) as error:
+            except Exception as error:  # whatever the client raises: try again
                 if not told:
                     log.info("not listening to Redis, trying again: %s", error)
                 told = True

@@ -86,6 +86,16 @@ def of_a_subclass(number: int) -> Next[float]:
 
 
 @tasks.task
+def either(number: int) -> Next[int] | Next[bool]:
+    return add.then(number) if number else yes.then()
+
+
+@tasks.task
+def yes() -> bool:
+    return True
+
+
+@tasks.task
 def nothing_to_do(number: int) -> Next[int] | None:
     return add.then(number) if number else None
 
@@ -120,7 +130,11 @@ async def asks_in_every_way(number: int) -> int | Next[int] | Retry | Snooze:
     return Snooze(delay=5)
 
 
+def takes_int(value: int) -> None: ...
+
+
 async def ends() -> None:
+    takes_int(either.enqueue(3).result())
     assert_type(forward.enqueue("x").result(), int)
     assert_type(forward_twice.enqueue("x").result(), int)
     assert_type(aforward.enqueue("x").result(), int)

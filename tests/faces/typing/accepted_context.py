@@ -80,6 +80,17 @@ def what_it_knows(ctx: Context) -> None:
     assert_type(ctx.token.claimed_at, int)
 
 
+async def what_it_does(ctx: Context) -> None:
+    ctx.progress(0.5, "half way")
+    ctx.progress(text="still there")
+    assert_type(ctx.cancelled, bool)
+    with ctx.transaction() as tx:
+        tx.execute("UPDATE album SET published = 1")
+        tx.complete("done")
+    async with ctx.transaction(on=object()) as tx:
+        tx.complete(publish.then(1))
+
+
 def what_it_waited_for(ctx: Context) -> None:
     """A blocker's task is known when the job runs, so its type is said by who asks."""
     assert_type(ctx.blockers, Blockers)

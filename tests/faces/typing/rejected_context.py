@@ -64,6 +64,8 @@ def what_it_knows(ctx: Context) -> None:
     takes_text(ctx.job_id)  # no
     takes_text(ctx.label)  # no
     ctx.attempt = 3  # no
+    ctx.progress("half way")  # no
+    ctx.progress(0.5, 1)  # no
     context(1)  # no
 
 

@@ -14,6 +14,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
@@ -48,17 +49,18 @@ def drain(
     `Snooze`, `Cancel` and `Fail` are no errors. `until` stops when the chain of that job has ended,
     and fails if it does not. More than `limit` attempts are taken for a circle.
     """
-    with Drain(app, raising, until, advance, limit) as line, asyncio.Runner() as runner:
+    with Drain(app, raising, until, advance, limit) as line, ExitStack() as loops:
+        runner: asyncio.Runner | None = None
         for attempt in line.attempts():
             if not inspect.iscoroutinefunction(attempt.task.function):
+                attempt.begin()
                 line.record(attempt, attempt.run())
-            elif _loop_runs():
-                raise InvalidState(
-                    f"task {attempt.task.name} awaits, and an event loop runs here already: "
-                    "say `await adrain(app)`"
-                )
-            else:
-                line.record(attempt, runner.run(attempt.arun()))
+                continue
+            if runner is None:
+                _refuse_beside_a_loop(attempt)
+                runner = loops.enter_context(asyncio.Runner())
+            attempt.begin()
+            line.record(attempt, runner.run(attempt.arun()))
         return line.number
 
 
@@ -73,6 +75,7 @@ async def adrain(
     """`drain` inside a running event loop: awaiting handlers run on it, blocking ones block it."""
     with Drain(app, raising, until, advance, limit) as line:
         for attempt in line.attempts():
+            attempt.begin()
             if inspect.iscoroutinefunction(attempt.task.function):
                 line.record(attempt, await attempt.arun())
             else:
@@ -81,7 +84,7 @@ async def adrain(
 
 
 class Watched(Attempt):
-    """An attempt that remembers its handler's error, and dies of a crash instead of failing."""
+    """An attempt that remembers its handler's error."""
 
     __slots__ = ("error",)
     worker: tuple[str, int]
@@ -91,8 +94,6 @@ class Watched(Attempt):
         self.error: BaseException | None = None
 
     def failed(self, error: BaseException) -> Ending | None:
-        if isinstance(error, Crash):
-            raise error
         self.error = error
         return super().failed(error)
 
@@ -110,6 +111,7 @@ class Drain:
         self._limit = limit
         self._name = f"{NAME}-{os.getpid()}-{secrets.token_hex(3)}"
         self._worker = 0
+        self._open: Watched | None = None  # given out, and not recorded yet
         self.number = 0
 
     def __enter__(self) -> Drain:
@@ -130,27 +132,31 @@ class Drain:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not isinstance(error, Crash):  # who dies does not sign off
-            self._app.run(self._app.store.unregister(self._worker))
+        if isinstance(error, Crash):  # who dies does not sign off
+            return
+        if self._open is not None:
+            self._app.run(self._app.store.finish([self._open.released()], self._name))
+        self._app.run(self._app.store.unregister(self._worker))
 
     def attempts(self) -> Iterator[Watched]:
         """Claimed attempts, each to be run and recorded before the next is asked for."""
         while not self._is_reached():
-            attempt = self._claim()
+            attempt = self._open = self._claim()
             if attempt is None:
                 self._complain_if_open()
                 return
             if self.number >= self._limit:
-                self._app.run(self._app.store.finish([attempt.released()], self._name))
                 raise AssertionError(
                     f"there is still work after {self._limit} attempts, next {attempt}: "
                     "does a job start itself again and again? limit= allows more"
                 )
-            attempt.begin()
             yield attempt
 
     def record(self, attempt: Watched, ending: Ending | None) -> None:
-        """Store how it ended, then raise what the handler raised."""
+        """Store how it ended, then raise what the handler raised. A crash stores nothing."""
+        if isinstance(attempt.error, Crash):
+            raise attempt.error
+        self._open = None
         self.number += 1
         if attempt.report is not None:
             self._app.run(self._app.store.progress([(attempt.held, *attempt.report)]))
@@ -242,9 +248,12 @@ def _clock_of(app: Windlass) -> Clock:
     return clock
 
 
-def _loop_runs() -> bool:
+def _refuse_beside_a_loop(attempt: Attempt) -> None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return False
-    return True
+        return
+    raise InvalidState(
+        f"task {attempt.task.name} awaits, and an event loop runs here already: "
+        "say `await adrain(app)`"
+    )

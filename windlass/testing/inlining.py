@@ -9,7 +9,7 @@ from typing import Any
 from ..app import Windlass
 from ..job import Job
 from ..task import Call
-from .drain import adrain, drain
+from .draining import adrain, drain
 
 
 @contextmanager

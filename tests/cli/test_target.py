@@ -1,0 +1,132 @@
+"""Which app, wrong usage, and what each exit code stands for."""
+
+from __future__ import annotations
+
+import socket
+import tomllib
+from pathlib import Path
+
+from tests.cli.shop import APP, ROOT, Shop
+from windlass.cli.commands import SECTIONS, group
+from windlass.cli.exits import MEANING
+
+COMMANDS = [command.name or "" for commands in SECTIONS.values() for command in commands]
+
+
+def test_the_ways_to_name_the_app(shop: Shop) -> None:
+    """By word, by option, by variable; or only its database."""
+    shop.put("add", a=1, b=1)
+    for words, env in (
+        ((APP,), {}),
+        (("--app", APP), {}),
+        (("--url", shop.url), {}),
+        ((), {"WINDLASS_APP": APP}),
+        ((), {"WINDLASS_URL": shop.url}),
+    ):
+        assert "add" in shop.run("jobs", *words, env=env).stdout
+
+
+def test_a_database_of_the_usual_name_is_found(shop: Shop) -> None:
+    """As Windlass() without a URL."""
+    assert "MODULE:APP" in shop.refused("stats", code=2)
+    shop.run("migrate", "--url", "sqlite:///windlass.db")
+    assert "no jobs yet" in shop.text("stats")
+
+
+def test_a_prefix_belongs_to_a_url(shop: Shop) -> None:
+    """M5"""
+    shop.run("migrate", "--url", shop.url, "--prefix", "mine_")
+    shop.put("add", a=1, b=1)
+    assert shop.data("jobs", "--url", shop.url, "--prefix", "mine_")["jobs"] == []
+    assert "--url" in shop.refused("jobs", APP, "--prefix", "mine_", code=2)
+    assert "prefix" in shop.refused("jobs", "--url", shop.url, "--prefix", "a b", code=2)
+
+
+def test_an_app_that_cannot_be_found(shop: Shop) -> None:
+    """Exit code 2, and what to do."""
+    (shop.folder / "broken.py").write_text("x = 1\nimport not_installed_anywhere\n")
+    (shop.folder / "wrong.py").write_text("this is no Python\n")
+    for name, words in {
+        "shop:nothing": ("is a int, no Windlass app", "shop:app"),
+        "shop:other": ("is not there", "shop:app"),
+        "shops:app": ("no module shops",),
+        "shop.py:app": ("leave .py away",),
+        "broken:app": ("not_installed_anywhere", "broken.py, line 2"),
+        "wrong:app": ("SyntaxError",),
+    }.items():
+        line = shop.refused("stats", name, code=2)
+        for word in words:
+            assert word in line
+    assert "not both" in shop.refused("stats", "--app", APP, "--url", shop.url, code=2)
+
+
+def test_wrong_usage(shop: Shop) -> None:
+    """Exit code 2, one line, and where help is."""
+    for words in (
+        ("nonsense",),
+        ("jobs", APP, "--nonsense"),
+        ("jobs", APP, "nonsense"),
+        ("jobs", APP, "--state", "asleep"),
+        ("jobs", APP, "--limit", "many"),
+        ("jobs", APP, "--since", "yesterday"),
+        ("job", APP),
+        ("job", APP, "1", "2"),
+        ("complete", APP, "1"),
+    ):
+        assert "--help" in shop.refused(*words, code=2)
+    assert "limit" in shop.refused("jobs", APP, "--limit", "0", code=2)
+    assert "cursor" in shop.refused("jobs", APP, "--cursor", "x", code=2)
+    assert "mysql" in shop.refused("jobs", "--url", "mysql://x", code=2)
+
+
+def test_an_unknown_id(any_shop: Shop) -> None:
+    """Exit code 1"""
+    assert any_shop.refused("job", APP, "99", code=1) == "windlass: there is no job 99"
+    assert any_shop.refused("chain", APP, "99", code=1) == "windlass: there is no chain 99"
+    for command in ("run", "retry", "cancel"):
+        assert "no job 99" in any_shop.run(command, APP, "99", code=1).stderr
+
+
+def test_a_database_that_cannot_be_used(shop: Shop) -> None:
+    """Exit code 4"""
+    (shop.folder / "text.db").write_text("this is no database, and was never meant to be one")
+    with socket.socket() as taken:  # a port where nobody answers
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        shop.refused("jobs", "--url", f"postgresql://x@127.0.0.1:{port}/x", code=4)
+    shop.refused("jobs", "--url", f"sqlite:///{shop.folder}/text.db", code=4)
+    line = shop.refused("jobs", "--url", shop.url, "--prefix", "other_", code=4)
+    assert "windlass migrate" in line
+
+
+def test_help(shop: Shop) -> None:
+    """Every command has one, and the exit codes are told."""
+    text = shop.text("--help")
+    for code, meaning in MEANING.items():
+        assert f"{code}  {meaning}" in text
+    for name in COMMANDS:
+        assert f"\n  {name} " in text
+    assert "--grace" in shop.text("worker", "-h")
+    assert "[MODULE:APP] ID" in shop.text("job", "--help")
+    assert shop.text("--version").startswith("windlass ")
+
+
+def test_every_command_is_documented() -> None:
+    """In docs/command-line.md, with every option and every exit code."""
+    page = (ROOT / "docs" / "command-line.md").read_text("utf-8")
+    missing = [f"windlass {name}" for name in COMMANDS if f"windlass {name}" not in page]
+    for name, command in group.commands.items():
+        for parameter in command.params:
+            for option in parameter.opts:
+                hidden = getattr(parameter, "hidden", False)
+                if option.startswith("--") and not hidden and f"`{option}" not in page:
+                    missing.append(f"{name} {option}")
+    missing += [f"exit code {code}" for code in MEANING if f"| {code} |" not in page]
+    assert not missing
+
+
+def test_the_script_is_the_module() -> None:
+    """`windlass` and `python -m windlass` are the same."""
+    project = tomllib.loads(Path(ROOT / "pyproject.toml").read_text("utf-8"))
+    assert project["project"]["scripts"] == {"windlass": "windlass.cli:main"}
+    assert "from .cli import main" in (ROOT / "windlass" / "__main__.py").read_text()

@@ -1,0 +1,113 @@
+"""Stalls: a worker that is stopped for three leases, and handlers that block for as long.
+
+    python -m tests.faults.stall --engine sqlite
+
+Stopped and continued, nothing of what it did is accepted. A handler that blocks its thread, its
+event loop, or holds the GIL in a process slot costs no other job its lease. Exit code 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tests.faults import diary, tasks
+from tests.faults.fresh import Place, heal, places, run
+from tests.faults.verdict import Verdict, judge
+from tests.faults.workers import at, open_jobs, registered, rows, running, wait
+from tests.races.auditor import open_reader
+from tests.races.logs import Finding
+from windlass import Job
+
+LEASE = 1.0
+LEASES = 3  # how long everything stalls
+LOST = 7
+
+ENDED = "SELECT job_id, number, outcome FROM windlass_attempt ORDER BY job_id, number"
+
+
+def stop_and_continue(place: Place, jobs: int = 4) -> Verdict:
+    """SIGSTOP a worker whose handlers run, let another take over, SIGCONT: all is refused."""
+    with at(place) as start:
+        stored: list[Job[Any]] = [tasks.slow_at_first.enqueue(1.0) for _ in range(jobs - 1)]
+        stored.append(tasks.books.enqueue(1.0))
+        diary.write_new(job.id for job in stored)
+        stalled = start("stalled", f"--lease={LEASE}", f"--concurrency={jobs}")
+        wait("all of its handlers run", lambda: running(place) == jobs)
+        stalled.signal(signal.SIGSTOP)
+        began = time.monotonic()
+        other = start("other", f"--lease={LEASE}")
+        wait("all of it is taken over", lambda: len(rows(place, ENDED)) >= jobs)
+        time.sleep(max(LEASES * LEASE - (time.monotonic() - began), 0))
+        stalled.signal(signal.SIGCONT)
+        away = time.monotonic() - began
+        first = {(job.id, 1) for job in stored}
+        wait("its handlers end", lambda: first <= diary.Diary.read(place.folder).ends.keys())
+        wait("nothing is left to do", lambda: not open_jobs(place))
+        codes = [stalled.stop(), other.stop()]
+    with closing(open_reader(place.url)) as reader:
+        verdict = judge(reader, place.folder, jobs)
+    accepted = [row for row in rows(place, ENDED) if row[1] == 1 and row[2] != LOST]
+    verdict.findings += [
+        Finding("stale", f"attempt {number} of job {job} of the stalled worker was accepted")
+        for job, number, _ in accepted
+    ]
+    verdict.findings += [Finding("exit", f"exit code {code}") for code in codes if code]
+    verdict.figures["seconds stopped"] = round(away)
+    verdict.figures["of its attempts accepted"] = len(accepted)
+    return verdict
+
+
+def block(place: Place, kind: str) -> Verdict:
+    """One handler blocks for three leases, others of the same worker run as long beside it, and
+    another worker stands by to take over what seems lost."""
+    blocking = {
+        "thread": tasks.blocks_thread, "loop": tasks.blocks_loop, "gil": tasks.holds_gil_apart,
+    }[kind]  # fmt: skip
+    pause = LEASES * LEASE
+    with at(place) as start:
+        worker = start("busy", f"--lease={LEASE}", "--concurrency=12")
+        wait("it is there", lambda: registered(place) == 1)
+        beside = [task.enqueue(pause) for task in (tasks.plain, tasks.awaiting) for _ in range(4)]
+        wait("the others run", lambda: running(place) == len(beside))
+        job = blocking.enqueue(pause)
+        wait("it blocks", lambda: running(place) == len(beside) + 1)
+        standby = start("standby", f"--lease={LEASE}")
+        diary.write_new(j.id for j in [*beside, job])
+        wait("nothing is left to do", lambda: not open_jobs(place))
+        codes = [worker.stop(), standby.stop()]
+    with closing(open_reader(place.url)) as reader:
+        verdict = judge(reader, place.folder, 0)
+    lost = [row for row in rows(place, ENDED) if row[2] == LOST]
+    verdict.findings += [Finding("lease", f"job {job} lost its lease") for job, *_ in lost]
+    verdict.findings += [Finding("exit", f"exit code {code}") for code in codes if code]
+    verdict.figures["leases lost"] = len(lost)
+    return verdict
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--engine", choices=("sqlite", "postgres"), default="sqlite")
+    chosen = parser.parse_args(arguments)
+    findings = 0
+    for name in ("stopped", "thread", "loop", "gil"):
+        with tempfile.TemporaryDirectory(prefix="stall-") as folder:
+            with places(chosen.engine, Path(folder)) as place:
+                verdict = stop_and_continue(place) if name == "stopped" else block(place, name)
+                run(heal, place)
+        print(f"{chosen.engine}, {name}: {verdict.line()}", flush=True)
+        for finding in verdict.findings[:10]:
+            print(f"  {finding.kind}: {finding.text}")
+        findings += len(verdict.findings)
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""`run_in="process"` in programs as people write them: the script itself is the application."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.database import Database
+from windlass.process import birth_of, is_gone
+
+LIMIT = 60.0  # seconds after which something that should have happened has not
+
+SCRIPT = """
+import os, sys, time
+from windlass import Next, Windlass
+
+app = Windlass(sys.argv[1])
+
+@app.task(run_in="process")
+def double(number: int) -> int:
+    return number * factor()
+
+@app.task(run_in="process")
+def then_double(number: int) -> Next[int]:
+    return double.then(number)
+
+@app.task(run_in="process")
+async def where() -> list[str]:
+    return [__name__, str(os.getpid())]
+
+def factor() -> int:
+    return FACTOR
+
+FACTOR = 2
+
+if __name__ == "__main__":
+    jobs = [double.enqueue(4), then_double.enqueue(5), where.enqueue()]
+    code = app.worker(drain=True).run()
+    numbers, (name, pid) = [job.result(0) for job in jobs[:2]], jobs[2].result(0)
+    print(*numbers, name, pid != str(os.getpid()), code)
+"""
+
+CORE = """
+import os
+from windlass import Tasks, Windlass
+
+app = Windlass(os.environ["WINDLASS_URL"])
+tasks = Tasks()
+
+@tasks.task(run_in="process")
+def included(number: int) -> int:
+    return number + 1
+"""
+
+WIRING = """
+from .core import app, tasks
+
+app.include(tasks, prefix="set.")
+
+@app.task(run_in="process")
+def scripted(number: int) -> int:
+    return number + 2
+
+if __name__ == "__main__":
+    jobs = [tasks.registry["included"].enqueue(1), scripted.enqueue(1)]
+    app.worker(drain=True).run()
+    print(*[job.result(0) for job in jobs])
+"""
+
+UNGUARDED = """
+import sys
+from windlass import Windlass
+
+app = Windlass(sys.argv[1])
+
+@app.task(run_in="process", max_attempts=1)
+def double(number: int) -> int:
+    return number * 2
+
+job = double.using(key="once", scope="any").enqueue(4)  # each import comes by here
+app.worker(drain=True).run()
+print(job.refresh().error)
+"""
+
+ENDLESS = """
+import os, re, sys
+from windlass import Windlass
+
+app = Windlass(sys.argv[1])
+
+def say(path: str) -> None:
+    with open(path + ".new", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(path + ".new", path)
+
+@app.task(run_in="process")
+def spin(path: str) -> None:
+    say(path)
+    while True:
+        pass
+
+@app.task(run_in="process")
+def search(path: str) -> None:
+    say(path)
+    re.match(r"(a+)+$", "a" * 80 + "b")
+
+@app.task(run_in="process")
+def nothing(path: str) -> None:
+    say(path)
+
+if __name__ == "__main__":
+    for task in (spin, search, nothing):
+        task.enqueue(sys.argv[2] + task.name)
+    app.worker(concurrency=3).run()
+"""
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.01)
+
+
+def run(folder: Path, url: str, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder, as at a prompt."""
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env={**os.environ, "WINDLASS_URL": url},
+        text=True,
+        capture_output=True,
+        timeout=LIMIT,
+    )
+
+
+@pytest.mark.parametrize("name", ["script.py", "program"])
+def test_tasks_of_the_script_that_is_run(
+    tmp_path: Path, database: Database, sqlite: Database, name: str
+) -> None:
+    """W2: with its arguments, and without what stands under its guard."""
+    (tmp_path / name).write_text(SCRIPT)
+    ran = run(tmp_path, database.url, name, database.url)
+    assert (ran.stdout, ran.stderr) == ("8 10 __mp_main__ True 0\n", "")
+
+
+def test_tasks_of_a_module_that_is_run(tmp_path: Path, database: Database) -> None:
+    """W2: `python -m package.module`; also a set of tasks that only it includes."""
+    (package := tmp_path / "shop").mkdir()
+    (package / "core.py").write_text(CORE)
+    (package / "wiring.py").write_text(WIRING)
+    ran = run(tmp_path, database.url, "-m", "shop.wiring")
+    assert (ran.stdout, ran.stderr) == ("2 3\n", "")
+
+
+def test_a_script_without_a_guard_says_so(tmp_path: Path, sqlite: Database) -> None:
+    """W2: it would start a worker in each process of its worker, without end."""
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    ran = run(tmp_path, sqlite.url, "script.py", sqlite.url)
+    assert 'put that under `if __name__ == "__main__":`' in ran.stdout
+
+
+def test_processes_end_with_their_worker(tmp_path: Path, sqlite: Database) -> None:
+    """O7, L4: killed with -9 while one loops, one holds the interpreter and one is free."""
+    script = tmp_path / "script.py"
+    script.write_text(ENDLESS)
+    paths = [tmp_path / f"of_{name}" for name in ("spin", "search", "nothing")]
+    worker = subprocess.Popen([sys.executable, script, sqlite.url, tmp_path / "of_"])
+    try:
+        until(lambda: all(path.exists() for path in paths))
+        processes = [(pid, birth_of(pid)) for pid in (int(path.read_text()) for path in paths)]
+        assert all(birth is not None for _, birth in processes)
+    finally:
+        worker.kill()
+        worker.wait()
+    assert worker.returncode == -signal.SIGKILL
+    until(lambda: all(is_gone(pid, birth) for pid, birth in processes))

@@ -1,0 +1,221 @@
+"""The database is away, busy, or breaks off: nothing is lost and nobody is blamed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.database import Database
+from tests.worker.gate import LIMIT, Gate, outcomes, until
+from windlass import State, Windlass
+
+# Every connection to this database but the test's own.
+TERMINATE = """
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+
+@contextmanager
+def away(database: Database) -> Iterator[None]:
+    """For the length of the block nobody can write."""
+    if database.engine == "sqlite":
+        with closing(database.connect(isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            yield
+            holder.execute("ROLLBACK")
+        return
+    ((name,),) = database.rows("SELECT current_database()")
+    change = f"ALTER DATABASE {name} ALLOW_CONNECTIONS ".encode()
+    with psycopg.connect(database.url, dbname="postgres", autocommit=True) as server:
+        server.execute(change + b"false")
+        database.rows(TERMINATE)
+        try:
+            yield
+        finally:
+            server.execute(change + b"true")
+
+
+@pytest.fixture
+def app(make_app: Callable[..., Windlass]) -> Windlass:
+    """An app that does not wait long for the writer."""
+    return make_app(lock_timeout=0.2)
+
+
+def complaints(trouble: list[logging.LogRecord]) -> list[str]:
+    return [r.getMessage() for r in trouble if "cannot go on just now" in r.getMessage()]
+
+
+def test_a_completion_that_cannot_be_written_is_kept(
+    app: Windlass, database: Database, trouble: list[logging.LogRecord]
+) -> None:
+    """O5, W3: written when the database is back, as the first attempt's; the handler ran once."""
+    gate = Gate()
+    ran = []
+
+    @app.task
+    def blocking() -> str:
+        ran.append(1)
+        gate.enter()
+        return "thread"
+
+    @app.task
+    async def awaiting() -> str:
+        ran.append(1)
+        await asyncio.to_thread(gate.enter)
+        return "loop"
+
+    with app.worker():
+        jobs = [blocking.enqueue(), awaiting.enqueue()]
+        gate.wait_inside(2)
+        with away(database):
+            gate.open()
+            until(lambda: complaints(trouble))
+        assert [job.result(LIMIT) for job in jobs] == ["thread", "loop"]
+    assert len(ran) == 2
+    assert [outcomes(app, job.id) for job in jobs] == [["completed"]] * 2
+    assert not [record for record in trouble if record.exc_info]
+
+
+def test_a_worker_that_begins_while_the_database_is_away(
+    app: Windlass, database: Database, trouble: list[logging.LogRecord]
+) -> None:
+    """W3: it registers when it can, and says so only now and then."""
+
+    @app.task
+    def work() -> str:
+        return "done"
+
+    job = work.enqueue()
+    with away(database):
+        worker = app.worker().start()
+        until(lambda: complaints(trouble))
+    assert job.result(LIMIT) == "done"
+    worker.stop()
+    assert app.workers() == []
+
+
+def test_a_worker_can_be_stopped_while_the_database_is_away(
+    app: Windlass, database: Database, trouble: list[logging.LogRecord]
+) -> None:
+    """W1, W3: one that never registered ends at once."""
+    with away(database):
+        worker = app.worker().start()
+        until(lambda: complaints(trouble))
+        worker.stop()
+    assert not worker.running
+
+
+def test_connections_are_cut_again_and_again(
+    app: Windlass, postgres: Database, trouble: list[logging.LogRecord]
+) -> None:
+    """P1, W3, O5: every job ends, each in its first attempt or one that was handed back."""
+
+    @app.task
+    def blocking(number: int) -> int:
+        return number
+
+    @app.task
+    async def awaiting(number: int) -> int:
+        await asyncio.sleep(0.001)
+        return number
+
+    calls = [task.call(number) for number in range(150) for task in (blocking, awaiting)]
+    jobs = app.enqueue_many(calls)
+    with app.worker(concurrency=4, lease=5):
+        for _ in range(10):
+            postgres.rows(TERMINATE)
+            threading.Event().wait(0.03)
+        until(lambda: not app.jobs(state=State.PENDING, limit=1))
+        until(lambda: not app.jobs(state=State.RUNNING, limit=1))
+    for job in jobs:
+        assert set(outcomes(app, job.id)) <= {"completed", "released"}
+        assert job.refresh().state is State.COMPLETED
+
+
+def test_a_writer_that_is_busy_again_and_again(
+    app: Windlass, sqlite: Database, trouble: list[logging.LogRecord]
+) -> None:
+    """Q1, W3, O5: the application holds the writer longer than we wait for it."""
+
+    @app.task
+    def work(number: int) -> int:
+        return number
+
+    jobs = app.enqueue_many([work.call(number) for number in range(300)])
+    with app.worker(concurrency=4):
+        for _ in range(5):
+            with away(sqlite):
+                threading.Event().wait(0.25)
+            threading.Event().wait(0.01)
+        assert [job.result(LIMIT) for job in jobs] == list(range(300))
+    assert {tuple(outcomes(app, job.id)) for job in jobs} == {("completed",)}
+
+
+def test_no_transaction_is_open_while_a_handler_runs(app: Windlass, database: Database) -> None:
+    """P4: nobody waits for a handler."""
+    gate = Gate()
+
+    @app.task
+    def blocking() -> None:
+        gate.enter()
+
+    @app.task
+    async def awaiting() -> None:
+        await asyncio.to_thread(gate.enter)
+
+    with app.worker():
+        jobs = [blocking.enqueue(), awaiting.enqueue()]
+        gate.wait_inside(2)
+        if database.engine == "sqlite":
+            with closing(database.connect(isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                other.execute("INSERT INTO mine (id) VALUES (1)")
+                other.execute("COMMIT")
+        else:
+            until(lambda: _idle(database))
+            assert _idle(database)
+        gate.open()
+        for job in jobs:
+            job.result(LIMIT)
+
+
+def _idle(database: Database) -> bool:
+    states: list[tuple[Any, ...]] = database.rows(
+        "SELECT state FROM pg_stat_activity WHERE datname = current_database() "
+        "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    )
+    return {state for (state,) in states} == {"idle"}
+
+
+def test_a_worker_that_lost_its_registration_registers_again(
+    app: Windlass, database: Database, trouble: list[logging.LogRecord]
+) -> None:
+    """L3, L10, W3: what it ran was taken over; it is told, and goes on with new work."""
+    gate = Gate()
+
+    @app.task
+    def work(wait: bool) -> str:
+        if wait:
+            gate.enter()
+        return "done"
+
+    with app.worker(name="w1", lease=1):
+        first = work.enqueue(True)
+        gate.wait_inside()
+        (row,) = app.workers()
+        app.run(app.store.sweep(gone=[row.id]))
+        assert outcomes(app, first.id) == ["lost"]
+        until(lambda: [w.id for w in app.workers()] not in ([], [row.id]))
+        gate.open()
+        assert work.enqueue(False).result(LIMIT) == "done"
+    assert outcomes(app, first.id) == ["lost"]
+    assert first.refresh().state is State.SCHEDULED
+    assert any("had lost its lease" in record.getMessage() for record in trouble)
