@@ -64,7 +64,7 @@ class Attempt:
         self.deadline: float | None = None
         self.abandoned = False  # its slot was given to others; what it says is not heard
         self.withdrawn = False  # handed back before it began
-        self.worker = ("", 0)  # in whose name it runs
+        self.worker: tuple[str, int] = ("", 0)  # in whose name it runs
         self.unstorable: Exception | None = None  # why what it ended with cannot be stored
         self.settled = False  # it has completed itself, in a transaction
         self.outside = False  # the same in one that is still the application's to commit

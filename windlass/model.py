@@ -190,6 +190,11 @@ class Ending:
     def __post_init__(self) -> None:
         self.error = storable(self.error)
 
+    def refused(self, problem: Exception) -> Ending:
+        """What is recorded instead of an ending that cannot be: its job fails, and no other."""
+        text = f"{type(problem).__name__}: {problem}"
+        return Ending(self.held, Outcome.FAILED, started_at=self.started_at, error=text)
+
 
 @dataclass(slots=True)
 class Finished:

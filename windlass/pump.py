@@ -299,10 +299,7 @@ class Pump:
             except StoreError:
                 raise
             except WindlassError as error:
-                self._endings[key] = Ending(
-                    ending.held, Outcome.FAILED, started_at=ending.started_at,
-                    error=f"{type(error).__name__}: {error}",
-                )  # fmt: skip
+                self._endings[key] = ending.refused(error)
             else:
                 self._settle([(key, ending)], done.postponed)
 

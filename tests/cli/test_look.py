@@ -7,10 +7,12 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
 
+from tests import database as databases
 from tests.cli.shop import APP, Shop
 from tests.kit import new
 
@@ -21,20 +23,26 @@ JOB_KEYS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def busy(any_shop: Shop) -> Shop:
-    """1 added, 2 fetched and continued by 5, 3 failed; then 6 waits for 7, 8 is scheduled."""
-    shop = any_shop
-    shop.store(new("add", arguments='{"a": 1, "b": 2}', label="nightly", key="k1"))
-    shop.put("fetch", n=3)
-    shop.put("bad", secret="x")
-    shop.run("worker", APP, "--drain")
-    shop.put("add", a=5, b=5)
-    blocker = shop.put("add", a=6, b=6)
-    shop.store(new("join", after=[blocker]))
-    shop.store_later()
-    shop.app.pause("mail")
-    return shop
+@pytest.fixture(scope="module", params=[databases.SQLITE, databases.newest()])
+def busy(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shop]:
+    """Jobs of every kind that can be looked at; the tests change none of them."""
+    folder = tmp_path_factory.mktemp("busy")
+    with databases.opened(request.param, folder) as database:
+        shop = Shop(folder, database.url)
+        label = "größer 大, nightly"
+        shop.store(new("add", arguments='{"a": 1, "b": 2}', label=label, key="k1"))
+        shop.store(new("fetch", arguments='{"n": 3}', queue="mail"))
+        shop.store(new("bad", arguments='{"secret": "x"}', max_attempts=1))
+        shop.run("worker", APP, "--drain")
+        shop.put("add", a=5, b=5)
+        blocker = shop.put("add", a=6, b=6)
+        shop.store(new("join", after=[blocker]))
+        shop.store_later()
+        shop.app.pause("mail")
+        yield shop
+        shop.close()
 
 
 def test_jobs(busy: Shop) -> None:
@@ -51,7 +59,7 @@ def test_jobs(busy: Shop) -> None:
         assert job["created_at"].endswith("Z")
     text = busy.text("jobs", APP)
     assert len(text.splitlines()) == 9
-    for word in ("nightly", "ValueError: this cannot work", "waits for 1", "continued by", "in 5"):
+    for word in ("nightly", "ValueError: this cannot work", "waits for 1", "continued by", "in "):
         assert word in text
 
 
@@ -62,7 +70,7 @@ def test_jobs(busy: Shop) -> None:
         (("--task", "join"), ["join"]),
         (("--queue", "mail"), ["add", "fetch"]),
         (("--key", "k1"), ["add"]),
-        (("--label", "nightly"), ["add"]),
+        (("--label", "größer 大, nightly"), ["add"]),
         (("--since", "1h", "--state", "scheduled"), ["add"]),
         (("--until", "2020-01-01T00:00"), []),
         (("--state", "cancelled"), []),
@@ -108,7 +116,7 @@ def test_job(busy: Shop) -> None:
     full = busy.data("job", APP, str(waiting["id"]))
     assert [(b["task"], b["state"]) for b in full["blockers"]] == [("add", "open")]
     assert "waits for" in busy.text("job", APP, str(waiting["id"]))
-    first = busy.data("job", APP, "--", "1")
+    first = busy.data("job", APP, "1")
     assert (first["output"], first["description"]) == (3, "Add two numbers.")
     assert "Add two numbers." in busy.text("job", APP, "1")
 
@@ -205,6 +213,5 @@ def test_colours_are_for_terminals(shop: Shop) -> None:
 
 def test_json_is_one_document(busy: Shop) -> None:
     """Of UTF-8, whatever the words in it."""
-    busy.store(new("add", label="größer 大", arguments='{"a": 1, "b": 1}'))
-    document = json.loads(busy.text("jobs", APP, "--json", "--limit", "1"))
-    assert document["jobs"][0]["label"] == "größer 大"
+    document = json.loads(busy.text("jobs", APP, "--json", "--key", "k1"))
+    assert document["jobs"][0]["label"] == "größer 大, nightly"

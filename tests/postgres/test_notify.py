@@ -17,6 +17,7 @@ from windlass import Windlass
 from windlass.connections.psycopg import execute
 from windlass.operation import Op, Steps, compose
 from windlass.postgres import engine as engines
+from windlass.postgres.engine import PostgresEngine as Engine
 from windlass.sql import Statement
 from windlass.task import Task
 
@@ -154,6 +155,19 @@ def test_P3_M5_another_app_hears_nothing_of_it(
             app.run(app.store.enqueue(batch("a")))
             assert its_own.heard() == ["a"]
     assert listener.heard() == []
+
+
+def test_P3_M5_names_of_any_length_have_a_channel(url: str, make_app: Make) -> None:
+    """NOTIFY takes 63 bytes; more would be an error in the caller's transaction."""
+    first, second = (make_app(prefix="p" * 40, schema="s" * 39 + end) for end in "ab")
+    channels = [app.engine.channel for app in (first, second) if isinstance(app.engine, Engine)]
+    assert len(set(channels)) == 2
+    with closing(Listener(url, channels[0])) as listener:
+        for app in (first, second):
+            app.migrate()
+            with psycopg.connect(url) as connection:
+                app.run(app.store.enqueue(batch("a")), on=connection)
+        assert listener.heard() == ["a"]
 
 
 # ---- what else makes work

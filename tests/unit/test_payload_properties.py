@@ -251,9 +251,10 @@ def as_good(given: Any, back: Any) -> bool:
     """What Python takes one for the other: an int for a float, a subclass for its class."""
     if isinstance(given, bool) or isinstance(back, bool):
         return given is back
-    if type(back) is float and isinstance(given, int):
-        return given == back
-    if not isinstance(given, type(back)):
+    kind: Any = type(back)
+    if kind is float and isinstance(given, int):
+        return bool(given == back)
+    if not isinstance(given, kind):
         return False
     if isinstance(given, dict):
         return as_good(list(given.items()), list(back.items()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -133,8 +133,8 @@ def test_rules_per_exception(app: Windlass) -> None:
 
     with app.worker():
         jobs = {kind: broken.enqueue(kind) for kind in ("never", "none", "own", "other")}
-        for kind in ("never", "none", "own"):
-            until(lambda kind=kind: jobs[kind].refresh().state is State.FAILED)
+        ended = [jobs[kind] for kind in ("never", "none", "own")]
+        until(lambda: {job.refresh().state for job in ended} == {State.FAILED})
         until(lambda: jobs["other"].refresh().state is State.SCHEDULED)
     found = {kind: outcomes(app, job.id) for kind, job in jobs.items()}
     assert found == {
@@ -174,7 +174,8 @@ def test_what_a_handler_says_about_its_end(app: Windlass, raised: bool, awaits: 
 
     task = awaiting if awaits else blocking
     with app.worker():
-        retry, snooze, cancel, fail = (task.enqueue(w) for w in "retry snooze cancel fail".split())
+        words = "retry", "snooze", "cancel", "fail"
+        retry, snooze, cancel, fail = (task.enqueue(word) for word in words)
         assert retry.result(LIMIT) == 3
         assert snooze.result(LIMIT) == 9
         with pytest.raises(ChainCancelled, match="not wanted"):
@@ -220,7 +221,7 @@ class MuteCancel(Cancel):
 class OddState(Exception):
     """Looks like a driver's error, and is none."""
 
-    sqlstate: Any = ["not", "hashable"]
+    sqlstate: ClassVar[Any] = ["not", "hashable"]
 
 
 class RaisingState(Exception):

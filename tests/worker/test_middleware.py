@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from tests.worker.gate import LIMIT, outcomes, until
-from windlass import INJECTED, Backoff, Cancel, ChainCancelled, ChainFailed, Context, State, Windlass
+from windlass import (
+    INJECTED,
+    Backoff,
+    Cancel,
+    ChainCancelled,
+    ChainFailed,
+    Context,
+    State,
+    Windlass,
+)
 
 AT_ONCE = Backoff(first=0)
 Steps = Generator[None, Any, None]
@@ -214,9 +223,7 @@ def test_one_that_is_no_generator_or_never_yields(app: Windlass) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_exits_of_middleware_cost_only_the_attempt(
-    app: Windlass, awaits: bool, when: str
-) -> None:
+def test_exits_of_middleware_cost_only_the_attempt(app: Windlass, awaits: bool, when: str) -> None:
     """O7, X5"""
 
     @app.add_middleware

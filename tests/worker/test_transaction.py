@@ -1,5 +1,4 @@
-"""`ctx.transaction()` on our own connection: the handler's writes and the job's end commit together.
-"""
+"""`ctx.transaction()` on our own connection: a handler's writes and its job's end in one commit."""
 
 from __future__ import annotations
 
@@ -214,9 +213,7 @@ def test_a_job_is_completed_once(app: Windlass) -> None:
 
 
 @pytest.mark.parametrize("awaits", [False, True], ids=["thread", "loop"])
-def test_an_output_that_cannot_be_stored(
-    app: Windlass, database: Database, awaits: bool
-) -> None:
+def test_an_output_that_cannot_be_stored(app: Windlass, database: Database, awaits: bool) -> None:
     """O4: the block is undone, the job fails at once."""
     text = insert(database)
     ran = []

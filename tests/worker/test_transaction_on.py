@@ -1,10 +1,10 @@
-"""`ctx.transaction(on=…)`: the end of the job in the application's own transaction, on every kind of
+"""`ctx.transaction(on=…)`: the job ends in the application's own transaction, on all its kinds of
 connection and session."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -32,7 +32,7 @@ IDLE = [cell for cell in CELLS if cell[1].idle]
 OPEN = [cell for cell in CELLS if cell[1].in_transaction]
 
 
-def each(cells: list[tuple[str, Kind]]) -> Any:
+def each(cells: list[tuple[str, Kind]]) -> pytest.MarkDecorator:
     names = [f"{name}: {kind.name}" for name, kind in cells]
     return pytest.mark.parametrize(("database", "kind"), cells, indirect=["database"], ids=names)
 
@@ -255,12 +255,13 @@ def test_djangos_atomic(app: Windlass, database: Database) -> None:
     from django.db import transaction
 
     opened = django_connection()
+    atomic: Callable[..., AbstractContextManager[None]] = transaction.atomic
 
     @app.task(backoff=AT_ONCE)
     def work(ctx: Context = INJECTED) -> None:
         connection = opened(database)
         try:
-            with transaction.atomic(using=connection.alias):
+            with atomic(using=connection.alias):
                 with ctx.transaction(on=connection) as tx:
                     with connection.cursor() as cursor:
                         cursor.execute("INSERT INTO mine (id) VALUES (%s)", [77 + ctx.attempt])

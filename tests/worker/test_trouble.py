@@ -14,7 +14,7 @@ import pytest
 
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
-from windlass import State, Windlass
+from windlass import State, StoreUnavailable, Windlass
 
 # Every connection to this database but the test's own.
 TERMINATE = """
@@ -49,6 +49,19 @@ def app(make_app: Callable[..., Windlass]) -> Windlass:
     return make_app(lock_timeout=0.2)
 
 
+def back(app: Windlass) -> None:
+    """Wait until this process reaches the database again: connecting has a back-off of its own."""
+
+    def reached() -> bool:
+        try:
+            app.paused()
+        except StoreUnavailable:
+            return False
+        return True
+
+    until(reached)
+
+
 def complaints(trouble: list[logging.LogRecord]) -> list[str]:
     return [r.getMessage() for r in trouble if "cannot go on just now" in r.getMessage()]
 
@@ -78,6 +91,7 @@ def test_a_completion_that_cannot_be_written_is_kept(
         with away(database):
             gate.open()
             until(lambda: complaints(trouble))
+        back(app)
         assert [job.result(LIMIT) for job in jobs] == ["thread", "loop"]
     assert len(ran) == 2
     assert [outcomes(app, job.id) for job in jobs] == [["completed"]] * 2
@@ -97,6 +111,7 @@ def test_a_worker_that_begins_while_the_database_is_away(
     with away(database):
         worker = app.worker().start()
         until(lambda: complaints(trouble))
+    back(app)
     assert job.result(LIMIT) == "done"
     worker.stop()
     assert app.workers() == []

@@ -131,6 +131,22 @@ def test_no_more_at_a_time_than_concurrency_says(app: Windlass) -> None:
         assert most == 2
 
 
+def test_a_free_slot_is_used_though_the_others_are_taken(app: Windlass) -> None:
+    """W2: each of a few jobs that come one after the other begins at once, beside those that stay."""
+
+    @app.task
+    def stay(gates: int) -> None:
+        open_gates[gates].enter()
+
+    open_gates = [Gate() for _ in range(25)]
+    with app.worker(concurrency=4, prefetch=0):
+        for number, gate in enumerate(open_gates):
+            for _ in range(4):
+                stay.enqueue(number)
+            gate.wait_inside(4)
+            gate.open()
+
+
 def test_a_chain_continues(app: Windlass) -> None:
     """C1, C2: the continuation is a job of the same chain, and the last output is the chain's."""
 
@@ -201,7 +217,9 @@ def test_outputs_of_blockers_by_position_and_name(app: Windlass) -> None:
         assert blockers.get("order", dict) == {"number": 5, "lines": []}
         with pytest.raises(KeyError):
             blockers["else"]
-        return [first.number, blockers.get(1, int)]
+        count = blockers.get(1, int)
+        assert isinstance(count, int)
+        return [first.number, count]
 
     with app.worker():
         job = join.using(after={"order": make.enqueue(5), "count": number.enqueue()}).enqueue()
@@ -238,7 +256,9 @@ def test_a_task_that_is_not_known_any_more_gives_its_output_as_json(app: Windlas
 
     @app.task
     def join(ctx: Context = INJECTED) -> list[Any]:
-        return [*ctx.blockers, ctx.blockers.get(0, Order).number]  # type: ignore[union-attr]
+        order = ctx.blockers.get(0, Order)
+        assert isinstance(order, Order)
+        return [*ctx.blockers, order.number]
 
     (foreign,) = app.run(app.store.enqueue([new("elsewhere")]))
     app.run(app.store.complete(foreign.record.id, '{"number": 3, "lines": []}'))

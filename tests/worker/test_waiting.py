@@ -151,9 +151,7 @@ def test_a_chain_that_is_deleted_meanwhile(app: Windlass, wait: Callable[..., An
         wait(job)
 
 
-def test_a_running_chain_that_is_deleted_meanwhile(
-    app: Windlass, wait: Callable[..., Any]
-) -> None:
+def test_a_running_chain_that_is_deleted_meanwhile(app: Windlass, wait: Callable[..., Any]) -> None:
     """C6, R3: its handler's outcome has nowhere to go."""
     gate = Gate()
 

@@ -29,6 +29,11 @@ _WHICH = (
 )
 
 
+def is_known_otherwise() -> bool:
+    """Whether a variable says which app, or which database."""
+    return APP_VARIABLE in os.environ or URL_VARIABLE in os.environ
+
+
 def is_name(word: str) -> bool:
     """Whether a word looks like module:app."""
     return _NAME.fullmatch(word) is not None
@@ -159,9 +164,10 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         words: Sequence[str] = ctx.params.pop("words")
         given = {key: ctx.params.pop(key) for key in ("name", "url", "prefix", "schema")}
-        first_is_app = bool(words) and is_name(words[0]) and len(words) > self._least
-        if first_is_app and not given["name"] and not given["url"]:
-            given["name"], *words = words
+        if words and is_name(words[0]) and not given["name"] and not given["url"]:
+            # A queue may look like an app: it is one if the app is known and no word is left over.
+            if len(words) > self._least or not is_known_otherwise():
+                given["name"], *words = words
         if len(words) < self._least:
             raise click.UsageError(f"missing {self._words}", ctx)
         if self._most is not None and len(words) > self._most:

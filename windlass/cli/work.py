@@ -12,10 +12,8 @@ from typing import Any
 
 import click
 
-from ..supervisor import Supervisor, run_alone, run_on_line
-from ..worker import STOPPED_AT_ONCE
 from . import logs
-from .exits import CommandError
+from .exits import AT_ONCE, CommandError
 from .target import APP_VARIABLE, is_name, load
 
 SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
@@ -130,11 +128,13 @@ def worker(
 
 def work(target: str, options: Options, line: int | None) -> int:
     """Be a worker, on its own or on a supervisor's line."""
+    from ..supervisor import run_alone, run_on_line
+
     found = load(target)
     worker = found.worker(**options.settings())
     logs.begin(options.log_level, options.json_logs)
     code = run_alone(worker) if line is None else run_on_line(worker, line)
-    if code == STOPPED_AT_ONCE:
+    if code == AT_ONCE:
         # Handlers that were left behind must not keep the process: at once means now.
         logging.shutdown()
         sys.stdout.flush()
@@ -145,6 +145,8 @@ def work(target: str, options: Options, line: int | None) -> int:
 
 def supervise(target: str, options: Options, processes: int, reload: bool) -> int:
     """Run workers as children; this process imports none of the application's code."""
+    from ..supervisor import Supervisor
+
     watch = watching() if reload else None
     logs.begin(options.log_level, options.json_logs)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import inspect
 import os
 import resource
@@ -34,6 +35,10 @@ PR_SET_PDEATHSIG = 1
 ORPHANED = 70  # exit status when the worker is gone
 FIRST_TO_GO = 500  # the kernel's measure of whom to kill when memory runs out
 REPORT = 0.1  # seconds between two reports of progress
+# On Linux what can be written to counts: the address space holds what threads and libraries only
+# reserve, often more than all that is used.
+MEMORY = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+RESERVE = 32 << 20  # bytes beyond the limit, for saying how a handler ended that took all
 
 
 def main(fileno: int) -> None:
@@ -109,8 +114,11 @@ class Child:
         self._wire.send(Ready())
         while (attempt := self._line.get()) is not None:
             ending = self._run(attempt)
+            self._memory.loosen()
             _flush()
             self._end(attempt, ending)
+            del attempt, ending
+            self._memory.tighten()
         self._runner.close()
         app.close()
 
@@ -157,8 +165,8 @@ class Child:
             if inspect.iscoroutinefunction(attempt.task.function):
                 return self._runner.run(_awaited(attempt), context=context)
             return context.run(attempt.run)
-        except MemoryError:
-            pass  # no room even to describe it, while the handler's frames were still there
+        except MemoryError:  # no room even to describe it
+            self._memory.loosen()
         return attempt.failed(MemoryError("the process has no memory left"))
 
     def _end(self, attempt: Attempt, ending: Ending | None) -> None:
@@ -245,17 +253,27 @@ class Memory:
 
     def __init__(self) -> None:
         self._limit: int | None = None
+        self._most = 0
         self._before = 0
 
     def limit(self, size: int | None) -> None:
-        """Let requests for more fail. On Linux what can be written to counts: the address space
-        holds what threads and libraries only reserve, often more than all that is used."""
+        """Let requests for more fail."""
         if size is None:
             return
-        what = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
-        most = resource.getrlimit(what)[1]
+        most = resource.getrlimit(MEMORY)[1]
         self._limit = size if most == resource.RLIM_INFINITY else min(size, most)
-        resource.setrlimit(what, (self._limit, self._limit))
+        self._most = size + RESERVE if most == resource.RLIM_INFINITY else most
+        self.tighten()
+
+    def tighten(self) -> None:
+        """A handler comes."""
+        if self._limit is not None:
+            resource.setrlimit(MEMORY, (self._limit, self._most))
+
+    def loosen(self) -> None:
+        """The handler has ended, perhaps because it took all there was: say so with the rest."""
+        if self._limit is not None:
+            resource.setrlimit(MEMORY, (self._most, self._most))
 
     def note(self) -> None:
         """What is there now, the app needs."""
@@ -264,7 +282,10 @@ class Memory:
     def is_worn(self) -> bool:
         """Whether more than half of what handlers may have is not free between them: the next
         would fail for what another left behind. Known on Linux only."""
-        return self._limit is not None and 2 * _memory() > self._limit + self._before
+        if self._limit is None or 2 * _memory() <= self._limit + self._before:
+            return False
+        gc.collect()
+        return 2 * _memory() > self._limit + self._before
 
 
 def _memory() -> int:

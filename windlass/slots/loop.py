@@ -34,8 +34,7 @@ class LoopSlots:
         self._opened().call_soon_threadsafe(self._cancel, attempt)
 
     def abandon(self, attempt: Attempt) -> None:
-        attempt.abandoned = True
-        self._opened().call_soon_threadsafe(self._free)
+        self._opened().call_soon_threadsafe(self._abandon, attempt)
 
     def close(self) -> None:
         loop, self._loop = self._loop, self._given
@@ -61,11 +60,13 @@ class LoopSlots:
                 continue
             self._running += 1
             task = asyncio.get_running_loop().create_task(self._serve(attempt))
-            attempt.slot = task
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, attempt: Attempt) -> None:
+        attempt.slot = asyncio.current_task()  # from now on: a task that is not begun would vanish
+        if attempt.stop.is_set():
+            attempt.slot.cancel()
         ending = await attempt.arun()
         if attempt.abandoned:
             return
@@ -75,6 +76,11 @@ class LoopSlots:
     def _cancel(self, attempt: Attempt) -> None:
         if attempt.slot is not None and not attempt.slot.done():
             attempt.slot.cancel()
+
+    def _abandon(self, attempt: Attempt) -> None:
+        if attempt.slot is not None and not attempt.slot.done():  # else it has ended after all
+            attempt.abandoned = True
+            self._free()
 
     def _free(self) -> None:
         self._running -= 1

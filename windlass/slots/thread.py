@@ -24,24 +24,29 @@ class ThreadSlots:
         self._line: SimpleQueue[Attempt | None] = SimpleQueue()
         self._mutex = threading.Lock()
         self._threads = 0
+        # Attempts in the line and threads at its end: both change together, when one takes one.
+        self._waiting = 0
         self._idle = 0
         self._number = 0
         self._context = contextvars.copy_context()
 
     def start(self, attempt: Attempt) -> None:
-        self._line.put(attempt)
         with self._mutex:
-            if self._idle < self._line.qsize() and self._threads < self._limit:
+            self._waiting += 1
+            if self._idle < self._waiting and self._threads < self._limit:
                 self._begin_thread()
+        self._line.put(attempt)
 
     def interrupt(self, attempt: Attempt) -> None:
         pass  # it has been told; nothing else can be done to a thread
 
     def abandon(self, attempt: Attempt) -> None:
-        attempt.abandoned = True
         with self._mutex:
+            if attempt.slot is None:
+                return  # it has ended after all, and its thread goes on
+            attempt.abandoned = True
             self._threads -= 1  # its thread is nobody's any more
-            if self._line.qsize():
+            if self._idle < self._waiting:
                 self._begin_thread()
 
     def close(self) -> None:
@@ -64,11 +69,14 @@ class ThreadSlots:
             attempt = self._line.get()
             with self._mutex:
                 self._idle -= 1
-            if attempt is None:
-                return
-            if not attempt.begin():
-                continue
-            ending = self._context.copy().run(attempt.run)
-            if attempt.abandoned:
-                return
-            self._done(attempt, ending)
+                if attempt is None:
+                    return
+                self._waiting -= 1
+                attempt.slot = self
+            ending = self._context.copy().run(attempt.run) if attempt.begin() else None
+            with self._mutex:
+                attempt.slot = None
+                if attempt.abandoned:
+                    return
+            if not attempt.withdrawn:
+                self._done(attempt, ending)

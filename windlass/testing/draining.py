@@ -213,8 +213,7 @@ class Drain:
             raise
         except WindlassError as problem:  # a continuation that cannot be stored
             attempt.error = problem
-            text = f"{type(problem).__name__}: {problem}"
-            self._finish(attempt, Ending(ending.held, Outcome.FAILED, error=text))
+            self._finish(attempt, ending.refused(problem))
             return
         raise InvalidState(
             f"the end of {attempt} cannot be stored: another transaction holds what it touches; "
