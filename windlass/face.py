@@ -24,6 +24,8 @@ from .where import (
     counted,
     cursor_of,
     job_filter,
+    known,
+    named,
     position,
 )
 
@@ -71,17 +73,17 @@ class Face(Tasks):
 
     def job(self, id: int, *, on: object = None) -> Job[Any]:
         """A job by its id; NotFound when there is none."""
-        return Job(self, self.run(self.store.one(id), on))
+        return Job(self, self.run(self.store.one(known(id)), on))
 
     async def ajob(self, id: int, *, on: object = None) -> Job[Any]:
-        return Job(self, await self.arun(self.store.one(id), on))
+        return Job(self, await self.arun(self.store.one(known(id)), on))
 
     def chain(self, id: int, *, on: object = None) -> Chain:
         """A chain by its first job's id, with its last job; NotFound when there is none."""
-        return Chain(self, *self.run(self.store.chain(id), on))
+        return Chain(self, *self.run(self.store.chain(known(id)), on))
 
     async def achain(self, id: int, *, on: object = None) -> Chain:
-        return Chain(self, *await self.arun(self.store.chain(id), on))
+        return Chain(self, *await self.arun(self.store.chain(known(id)), on))
 
     def jobs(
         self,
@@ -133,24 +135,26 @@ class Face(Tasks):
 
     def attempts(self, id: int, *, on: object = None) -> list[Attempt]:
         """Every attempt of a job, oldest first; the running one last."""
-        return [Attempt.of(record) for record in self.run(self.store.attempts(id), on)]
+        return [Attempt.of(record) for record in self.run(self.store.attempts(known(id)), on)]
 
     async def aattempts(self, id: int, *, on: object = None) -> list[Attempt]:
-        return [Attempt.of(record) for record in await self.arun(self.store.attempts(id), on)]
+        return [
+            Attempt.of(record) for record in await self.arun(self.store.attempts(known(id)), on)
+        ]
 
     def blockers(self, id: int, *, on: object = None) -> list[BlockerRecord]:
         """What a job waits or waited for, in declared order."""
-        return self.run(self.store.blockers([id]), on).get(id, [])
+        return self.run(self.store.blockers([known(id)]), on).get(id, [])
 
     async def ablockers(self, id: int, *, on: object = None) -> list[BlockerRecord]:
-        return (await self.arun(self.store.blockers([id]), on)).get(id, [])
+        return (await self.arun(self.store.blockers([known(id)]), on)).get(id, [])
 
     def dependents(self, chain_id: int, *, on: object = None) -> list[DependentRecord]:
         """Jobs that wait, or waited, for a chain."""
-        return self.run(self.store.dependents(chain_id), on)
+        return self.run(self.store.dependents(known(chain_id)), on)
 
     async def adependents(self, chain_id: int, *, on: object = None) -> list[DependentRecord]:
-        return await self.arun(self.store.dependents(chain_id), on)
+        return await self.arun(self.store.dependents(known(chain_id)), on)
 
     def workers(self, *, on: object = None) -> list[WorkerInfo]:
         """Registered workers."""
@@ -179,26 +183,26 @@ class Face(Tasks):
         self, id: int, *, reason: str | None = None, by: str | None = None, on: object = None
     ) -> Job[Any]:
         """End an open job as cancelled, its chain with it; dependents follow their policy."""
-        return Job(self, self.run(self.store.cancel(id, reason, by), on))
+        return Job(self, self.run(self.store.cancel(known(id), reason, by), on))
 
     async def acancel(
         self, id: int, *, reason: str | None = None, by: str | None = None, on: object = None
     ) -> Job[Any]:
-        return Job(self, await self.arun(self.store.cancel(id, reason, by), on))
+        return Job(self, await self.arun(self.store.cancel(known(id), reason, by), on))
 
     def retry(self, id: int, *, on: object = None) -> Job[Any]:
         """Make a failed or cancelled job pending again, with what its failure had failed."""
-        return Job(self, self.run(self.store.retry(id), on))
+        return Job(self, self.run(self.store.retry(known(id)), on))
 
     async def aretry(self, id: int, *, on: object = None) -> Job[Any]:
-        return Job(self, await self.arun(self.store.retry(id), on))
+        return Job(self, await self.arun(self.store.retry(known(id)), on))
 
     def run_now(self, id: int, *, on: object = None) -> Job[Any]:
         """Make a scheduled job pending at once."""
-        return Job(self, self.run(self.store.run_now(id), on))
+        return Job(self, self.run(self.store.run_now(known(id)), on))
 
     async def arun_now(self, id: int, *, on: object = None) -> Job[Any]:
-        return Job(self, await self.arun(self.store.run_now(id), on))
+        return Job(self, await self.arun(self.store.run_now(known(id)), on))
 
     def complete(
         self, id: int, value: Any = None, *, by: str | None = None, on: object = None
@@ -207,25 +211,25 @@ class Face(Tasks):
 
         A worker that runs it loses it. The value is checked against the task's return type.
         """
-        record = self.run(self.store.addressed(id), on)
+        record = self.run(self.store.addressed(known(id)), on)
         output, following = self._outcome(record.task, value)
-        return Job(self, self.run(self.store.complete(id, output, following, by), on))
+        return Job(self, self.run(self.store.complete(known(id), output, following, by), on))
 
     async def acomplete(
         self, id: int, value: Any = None, *, by: str | None = None, on: object = None
     ) -> Job[Any]:
-        record = await self.arun(self.store.addressed(id), on)
+        record = await self.arun(self.store.addressed(known(id)), on)
         output, following = self._outcome(record.task, value)
-        return Job(self, await self.arun(self.store.complete(id, output, following, by), on))
+        return Job(self, await self.arun(self.store.complete(known(id), output, following, by), on))
 
     def fail(self, id: int, reason: str, *, by: str | None = None, on: object = None) -> Job[Any]:
         """Fail an open job from outside, without another try."""
-        return Job(self, self.run(self.store.fail(id, reason, by), on))
+        return Job(self, self.run(self.store.fail(known(id), reason, by), on))
 
     async def afail(
         self, id: int, reason: str, *, by: str | None = None, on: object = None
     ) -> Job[Any]:
-        return Job(self, await self.arun(self.store.fail(id, reason, by), on))
+        return Job(self, await self.arun(self.store.fail(known(id), reason, by), on))
 
     def cancel_many(
         self,
@@ -264,26 +268,26 @@ class Face(Tasks):
 
         With cascade also the chains it waited for. Refused while another open job waits for it.
         """
-        return self.run(self.store.delete([chain_id], cascade), on)
+        return self.run(self.store.delete([known(chain_id)], cascade), on)
 
     async def adelete(
         self, chain_id: int, cascade: bool = False, *, on: object = None
     ) -> list[int]:
-        return await self.arun(self.store.delete([chain_id], cascade), on)
+        return await self.arun(self.store.delete([known(chain_id)], cascade), on)
 
     def pause(self, queue: str, *, by: str | None = None, on: object = None) -> None:
         """Stop claims from a queue, for all workers, until it is resumed."""
-        self.run(self.store.pause(queue, by), on)
+        self.run(self.store.pause(named(queue), by), on)
 
     async def apause(self, queue: str, *, by: str | None = None, on: object = None) -> None:
-        await self.arun(self.store.pause(queue, by), on)
+        await self.arun(self.store.pause(named(queue), by), on)
 
     def resume(self, queue: str, *, on: object = None) -> None:
         """Let workers claim from a paused queue again."""
-        self.run(self.store.resume(queue), on)
+        self.run(self.store.resume(named(queue)), on)
 
     async def aresume(self, queue: str, *, on: object = None) -> None:
-        await self.arun(self.store.resume(queue), on)
+        await self.arun(self.store.resume(named(queue)), on)
 
     # ---- upkeep
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
-from .errors import InvalidSetting
+from .errors import BlockerError, InvalidSetting
 from .model import NewBlocker, NewJob
 from .moment import instant
 from .task import Call, Next, check_name
@@ -82,6 +82,10 @@ def _blockers(call: Call[Any], index: Mapping[int, int]) -> Sequence[NewBlocker]
         if isinstance(item, Call):
             blockers.append(NewBlocker(index=index[id(item)], name=name, trace=item.options.trace))
         elif isinstance(item, int) and not isinstance(item, bool):
+            if abs(item) >= 2**63:
+                raise BlockerError(
+                    f"blocker chain {item} does not exist: no chain has such a number"
+                )
             blockers.append(NewBlocker(chain_id=item, name=name))
         elif isinstance(chain := getattr(item, "chain_id", getattr(item, "id", None)), int):
             handle: Any = item

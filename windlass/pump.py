@@ -211,6 +211,7 @@ class Pump:
         """Take what the slots have reported."""
         while self._ended:
             attempt, ending = self._ended.popleft()
+            self._dismissed.pop(attempt, None)
             if self.held.pop(attempt.key, None) is None:
                 continue  # it was lost or abandoned meanwhile
             if ending is not None:
@@ -228,6 +229,8 @@ class Pump:
         if ahead is None:
             during = self._rate * self._turn_time
             ahead = round(2 * during) if during > self._settings.concurrency / 2 else 0
+            if any(attempt.task.run_in == "process" for attempt in self.held.values()):
+                ahead = 0
         return min(self._settings.concurrency + ahead, 2 * MOST) - len(self.held)
 
     def _peek(self, shy: bool = False) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TypedDict, TypeVar
+from typing import TypedDict, TypeVar, cast
 
-from .errors import InvalidSetting
+from .errors import InvalidSetting, NotFound
 from .job import AtLeast
 from .model import ChainState, Outcome, State
 from .moment import instant
 from .store.listing import ChainFilter, Found, JobFilter
+from .task import check_name
 
 E = TypeVar("E", State, Outcome, ChainState)
 
@@ -45,22 +46,42 @@ def job_filter(where: JobsWhere) -> JobFilter:
     return JobFilter(
         state=_word(where.get("state"), State),
         outcome=_word(where.get("outcome"), Outcome),
-        task=where.get("task"),
-        queue=where.get("queue"),
-        chain=where.get("chain"),
-        key=where.get("key"),
-        label=where.get("label"),
+        task=_text(where, "task"),
+        queue=_text(where, "queue"),
+        chain=None if (chain := where.get("chain")) is None else known(chain),
+        key=_text(where, "key"),
+        label=_text(where, "label"),
         since=_micros(where.get("since"), "since"),
         until=_micros(where.get("until"), "until"),
     )
 
 
+def known(id: int) -> int:
+    """A number that a job or chain can have; any other belongs to none."""
+    if isinstance(id, bool) or not isinstance(id, int):
+        raise InvalidSetting(f"an id is a whole number, not {id!r}")
+    if abs(id) >= 2**63:
+        raise NotFound(f"there is no job or chain {id}")
+    return id
+
+
+def named(queue: str) -> str:
+    check_name(queue, "queue")
+    return queue
+
+
+def _text(where: JobsWhere | ChainsWhere, name: str) -> str | None:
+    value = where.get(name)
+    check_name(value, name)
+    return cast(str | None, value)
+
+
 def chain_filter(where: ChainsWhere) -> ChainFilter:
     return ChainFilter(
         state=_word(where.get("state"), ChainState),
-        task=where.get("task"),
-        key=where.get("key"),
-        label=where.get("label"),
+        task=_text(where, "task"),
+        key=_text(where, "key"),
+        label=_text(where, "label"),
         since=_micros(where.get("since"), "since"),
         until=_micros(where.get("until"), "until"),
     )

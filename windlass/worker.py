@@ -81,6 +81,12 @@ class Worker:
             raise InvalidSetting("grace cannot be negative")
         if prefetch is not None and prefetch < 0:
             raise InvalidSetting("prefetch cannot be negative; None lets the worker decide")
+        for what, limit in (
+            ("max_tasks_per_child", max_tasks_per_child),
+            ("memory_limit", memory_limit),
+        ):
+            if limit is not None and limit < 1:
+                raise InvalidSetting(f"{what} is a number from 1, or None for no limit")
         tasks = app.registry.values()
         self.app = app
         self.settings = Settings(
@@ -134,6 +140,10 @@ class Worker:
             self._ended.clear()
             self.pump = self._new_pump()
         self._warn_of_nothing()
+        if any(task.run_in == "process" for task in self.app.registry.values()):
+            from .slots.place import place_of
+
+            place_of(self.app)  # raises when another process could not find the app
         self._thread = threading.Thread(target=self._serve, name="windlass-pump", daemon=True)
         self._thread.start()
         return self
@@ -177,7 +187,6 @@ class Worker:
                 "worker %s begins: queues %s, %d at a time",
                 self.name, ", ".join(self.settings.queues), self.settings.concurrency,
             )  # fmt: skip
-            self._begin_wakes()
             self.pump.run()
         except BaseException:
             log.exception("worker %s ended by an error", self.name)
@@ -197,13 +206,16 @@ class Worker:
 
     def _register(self) -> int:
         settings = self.settings
-        return self.app.run(
+        number = self.app.run(
             self.app.store.register(
                 settings.name, host=socket.gethostname(), pid=os.getpid(),
                 birth=birth_of(os.getpid()), version=_version(), queues=settings.queues,
                 concurrency=settings.concurrency, lease=round(settings.lease * MICRO),
             )
         )  # fmt: skip
+        if not self._wakes:  # the database is there now, and can be listened to
+            self._begin_wakes()
+        return number
 
     def _begin_wakes(self) -> None:
         for wake in (*self.app.engine.wakes(), self.app.new_wake()):

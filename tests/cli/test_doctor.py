@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 from tests.cli.shop import APP, Shop, until
@@ -22,7 +24,7 @@ def test_all_is_well(any_shop: Shop) -> None:
     text = any_shop.text("doctor", APP)
     assert "0 problems" in text
     assert "up to date" in text
-    kind = "file" if any_shop.url.startswith("sqlite") else "autovacuum"
+    kind = "size" if any_shop.url.startswith("sqlite") else "autovacuum"
     assert findings(found, kind, "ok")
 
 
@@ -113,3 +115,20 @@ def test_lost_attempts_name_their_task(shop: Shop) -> None:
     shop.go("one")
     other.signal()
     assert other.ends() == 0
+
+
+def test_a_file_that_does_not_shrink(shop: Shop) -> None:
+    """R4: how to change it is said."""
+    path = shop.folder / "theirs.db"
+    url = f"sqlite:///{path}"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (text BLOB)")
+        connection.execute("INSERT INTO theirs VALUES (zeroblob(8000000))")
+        connection.commit()
+        shop.run("migrate", "--url", url)
+        assert findings(shop.data("doctor", "--url", url), "size", "ok")
+        connection.execute("DELETE FROM theirs")
+        connection.commit()
+    assert findings(shop.data("doctor", "--url", url), "size", "note")
+    assert "PRAGMA auto_vacuum = INCREMENTAL; VACUUM" in shop.text("doctor", "--url", url)
+    assert shop.data("vacuum", "--url", url) == {"pages": 0}

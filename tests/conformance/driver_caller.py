@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import asyncpg
 import psycopg2.extensions
 
 from tests.conformance.caller import Caller
@@ -57,7 +56,7 @@ class AsyncpgCaller(Caller):
             self.sql(word)
 
     def settings(self) -> tuple[object, ...]:
-        raw: asyncpg.Connection[Any] = self.raw
+        raw: Any = self.raw
         codecs = raw._protocol.get_settings()
         return (
             raw._config,

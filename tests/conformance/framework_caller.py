@@ -201,11 +201,12 @@ class DjangoCaller(FrameworkCaller):
     def close(self) -> None:
         from django.db import connections
 
+        known: Any = connections.settings
         if self.atomic:
             self.rollback()
         self.raw.close()
         del connections[self.raw.alias]
-        del connections.settings[self.raw.alias]
+        del known[self.raw.alias]
 
 
 _names = itertools.count()
@@ -236,7 +237,8 @@ def django_connection(*, autocommit: bool = True) -> Any:
                 "HOST": parts.query.get("host", parts.host) or "",
                 "PORT": str(parts.query.get("port", parts.port) or ""),
             }
-        connections.settings[alias] = connections.configure_settings({"default": place})["default"]
+        known: Any = connections.settings
+        known[alias] = connections.configure_settings({"default": place})["default"]
         connection: Any = connections[alias]
         connection.ensure_connection()
         if not autocommit:

@@ -113,7 +113,7 @@ async def make_asyncpg_hostile(connection: Any) -> Any:
     return connection
 
 
-def _changed(value: str | None, cursor: Any) -> Any:
+def _changed(value: Any, cursor: Any) -> Any:
     return None if value is None else Changed(value.encode(), binary=False)
 
 

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
-from enum import Enum
-from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
-import msgspec
-import pydantic
 import pytest
 
 from tests.conformance.conftest import Play
@@ -26,7 +18,6 @@ from windlass.errors import BlockerError, DuplicateKey
 from windlass.model import Enqueued, JobRecord, NewBlocker, NewJob
 from windlass.operation import Op, Steps, compose
 from windlass.store import Store
-from windlass.task import Task
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
@@ -185,106 +176,6 @@ def test_E4_no_statement_is_wide_whatever_the_jobs_are(app: Windlass, store: Sto
     assert [record.state for record, _ in answers] == ["failed"] * many
     assert [record.id for record, _ in answers] == [record.id for record, _ in sorted(answers)]
     assert max(widest) == 1000
-
-
-# ---- E5, E6: what is stored comes back
-
-
-class Colour(Enum):
-    RED = "red"
-
-
-@dataclass
-class Point:
-    x: int
-    tags: list[str]
-
-
-class Shape(msgspec.Struct):
-    corners: list[Point]
-
-
-class Model(pydantic.BaseModel):
-    name: str
-    at: dt.datetime
-
-
-class Record(TypedDict):
-    n: int | None
-
-
-PLAIN: list[Any] = [
-    None, True, False, 0, -1, 2**63, -(2**64) - 1, 2**200, 0.1, -0.0, 1.7e308, 5e-324,
-    "", "null", "[1]", '{"a": 1}', "ä ß 漢 🜁 \U0010ffff \x00 \x1f \u2028 \\ \" '",
-    "%s %(a)s ? :a $1 {job}",
-    [], [[]], [None, [True, [0.5, "x"]]], {}, {"": {}}, {"a b": [{"ключ": None}]}, "x" * 100_000,
-]  # fmt: skip
-TYPED = [
-    (Point, Point(1, ["a", ""])),
-    (Shape, Shape([Point(2, [])])),
-    (Model, Model(name="n", at=dt.datetime(2026, 1, 2, tzinfo=dt.UTC))),
-    (Record, {"n": None}),
-    (dt.datetime, dt.datetime(2026, 3, 29, 1, 2, 3, 456789, dt.timezone(dt.timedelta(hours=5)))),
-    (dt.date, dt.date(2024, 2, 29)),
-    (dt.timedelta, dt.timedelta(days=-1, microseconds=1)),
-    (uuid.UUID, uuid.UUID(int=2**127)),
-    (Decimal, Decimal("1.10")),
-    (Colour, Colour.RED),
-    (bytes, bytes(range(256))),
-    (Path, Path("/a/ä b")),
-    (set[int], {3, 1}),
-    (tuple[int, str], (1, "a")),
-    (list[Point | None], [Point(0, ["\x00"]), None]),
-]
-
-
-def carrier(number: int, annotation: Any) -> Task[[Any], Any]:
-    """A task that takes and gives one value of a type."""
-
-    def carry(value: Any) -> Any:
-        return value
-
-    carry.__annotations__ = {"value": annotation, "return": annotation}
-    return Task(carry, name=f"carry {number}")
-
-
-def perform(task: Task[[Any], Any], arguments: str) -> Any:
-    args, kwargs = task.signature.decode(arguments)
-    return task.function(*args, **kwargs)
-
-
-def test_E5_E6_arguments_and_results_come_back_the_same(play: Play, store: Store) -> None:
-    values = [(Any, value) for value in PLAIN] + TYPED
-    tasks = [carrier(number, annotation) for number, (annotation, _) in enumerate(values)]
-    texts = [
-        task.signature.encode((value,), {}, limit=2**20)
-        for task, (_, value) in zip(tasks, values, strict=True)
-    ]
-
-    def through() -> Steps[list[tuple[Any, Any]]]:
-        worker = yield from register(store)
-        yield from store.enqueue(
-            [new(task.name, arguments=text) for task, text in zip(tasks, texts, strict=True)]
-        )
-        held = yield from claim(store, len(values), worker)
-        given = [perform(task, job.arguments) for task, job in zip(tasks, held, strict=True)]
-        endings = [
-            completed(job, task.signature.encode_output(value, limit=2**20))
-            for task, job, value in zip(tasks, held, given, strict=True)
-        ]
-        yield from store.finish(endings)
-        records = yield from store.records([job.job_id for job in held])
-        outputs = [
-            task.signature.decode_output(record.last_output)
-            for task, record in zip(tasks, records, strict=True)
-        ]
-        return list(zip(given, outputs, strict=True))
-
-    for (_, value), (argument, output) in zip(values, play(through), strict=True):
-        assert (type(argument), argument) == (type(value), value)
-        assert (type(output), output) == (type(value), value)
-        if value == 0:
-            assert str(argument) == str(output) == str(value)  # -0.0 keeps its sign
 
 
 # ---- E9, E10: keys

@@ -32,7 +32,7 @@ from windlass import Call
 LEASE = 2.0
 WORKERS = 3
 CONCURRENCY = 4
-PAUSE = 0.08  # seconds a handler takes at most
+PAUSE = 0.15  # seconds a handler takes at most
 BATCH = 500
 SHARE_OF_CHILDREN = 0.25  # of the kills hit a process of a slot, where there is one
 AT_LIMIT = 3  # jobs that may have been hit three times by chance
@@ -132,6 +132,7 @@ def kill_at_random(
         while crew.kills < kills and progress.ended() < jobs:
             due = (crew.kills + dice.random()) * jobs / (kills + 1)
             wait("some more jobs end", lambda: progress.ended() >= min(due, jobs), LONG)  # noqa: B023
+            time.sleep(dice.uniform(0, PAUSE))  # or it would always come right behind an end
             crew.kill_one()
         wait("nothing is left to do", lambda: not open_jobs(place) or crew.dead(), LONG)
         took = time.monotonic() - began

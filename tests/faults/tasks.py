@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import re
+import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -23,6 +25,10 @@ ENDS = {
     "fails": {"failed"},
     "behind_fails": {"failed"},
     "cancels": {"cancelled"},
+    "asks_to_exit": {"failed"},
+    "takes_all_memory": {"failed"},
+    "never_ends": {"failed"},
+    "never_matches": {"failed"},
 }
 USUALLY = {"completed"}
 ANYHOW = "any"  # the label of a job that may end in any state
@@ -180,3 +186,57 @@ def holds_gil_apart(pause: float) -> str:
     """Called through PyDLL, a function of C keeps the GIL."""
     ctypes.PyDLL(None).usleep(round(pause * 1e6))
     return stamp()
+
+
+# ---- poison
+
+
+@app.task(run_in="process", max_attempts=2, backoff=QUICKLY)
+def segfaults() -> str:
+    return str(ctypes.string_at(0))
+
+
+@app.task(run_in="process", max_attempts=2, backoff=QUICKLY)
+def exits_at_once() -> str:
+    os._exit(9)
+
+
+@app.task(run_in="process", max_attempts=2, backoff=QUICKLY)
+def takes_all_memory() -> str:
+    """More than the limit of its process, piece by piece."""
+    taken = []
+    while True:
+        taken.append(bytearray(1 << 20))
+
+
+@app.task(run_in="process", max_attempts=2, backoff=QUICKLY)
+def asks_to_exit() -> str:
+    sys.exit(5)
+
+
+@app.task(run_in="process", max_attempts=2, backoff=QUICKLY)
+def overflows_the_stack() -> str:
+    """Through C at each step, so that it is the C stack that is used up."""
+    sys.setrecursionlimit(10**9)
+
+    def deeper(_: int) -> int:
+        return sum(map(deeper, [0]))
+
+    return str(deeper(0))
+
+
+@app.task(run_in="process", max_attempts=2, backoff=QUICKLY, timeout=1.0)
+def never_ends() -> str:
+    while True:
+        pass
+
+
+@app.task(run_in="process", max_attempts=2, backoff=QUICKLY, timeout=1.0)
+def never_matches() -> str:
+    """Inside one call of C, which holds the GIL."""
+    return str(re.match(r"(a+)+$", "a" * 64 + "b"))
+
+
+@app.task(max_attempts=2)
+def segfaults_in_a_thread() -> str:
+    return str(ctypes.string_at(0))

@@ -265,17 +265,17 @@ ODD: dict[str, Callable[[], BaseException]] = {
 
 
 @pytest.mark.parametrize("awaits", [False, True], ids=["thread", "loop"])
-@pytest.mark.parametrize("kind", list(ODD))
-def test_any_exception_costs_only_its_own_attempt(app: Windlass, kind: str, awaits: bool) -> None:
+@pytest.mark.parametrize("odd", list(ODD))
+def test_any_exception_costs_only_its_own_attempt(app: Windlass, odd: str, awaits: bool) -> None:
     """O7, O8: recorded, and the one slot goes on with the next job."""
 
     @app.task(max_attempts=1)
     def blocking() -> None:
-        raise ODD[kind]()
+        raise ODD[odd]()
 
     @app.task(max_attempts=1)
     async def awaiting() -> None:
-        raise ODD[kind]()
+        raise ODD[odd]()
 
     @app.task
     def after() -> str:
@@ -289,7 +289,7 @@ def test_any_exception_costs_only_its_own_attempt(app: Windlass, kind: str, awai
         job = (awaiting if awaits else blocking).enqueue()
         until(lambda: not job.refresh().state.open)
         assert (after_awaited if awaits else after).enqueue().result(LIMIT) == "went on"
-    assert job.state is (State.CANCELLED if "Cancel " in kind else State.FAILED)
+    assert job.state is (State.CANCELLED if "Cancel " in odd else State.FAILED)
     (attempt,) = app.attempts(job.id)
     assert attempt.error
     assert len(attempt.error) < 100_000
@@ -368,9 +368,9 @@ UNSTORABLE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("awaits", [False, True], ids=["thread", "loop"])
-@pytest.mark.parametrize("kind", list(UNSTORABLE))
+@pytest.mark.parametrize("value", list(UNSTORABLE))
 def test_an_output_that_cannot_be_stored_fails_at_once(
-    app: Windlass, kind: str, awaits: bool
+    app: Windlass, value: str, awaits: bool
 ) -> None:
     """O4: the handler ran once, though it has attempts left, and the reason says why."""
     ran = []
@@ -378,7 +378,7 @@ def test_an_output_that_cannot_be_stored_fails_at_once(
     @app.task(backoff=AT_ONCE, max_attempts=5)
     def blocking() -> Any:
         ran.append(1)
-        return UNSTORABLE[kind]()
+        return UNSTORABLE[value]()
 
     @app.task(backoff=AT_ONCE, max_attempts=5)
     async def awaiting() -> Any:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from contextlib import closing
 from typing import Any
 
 import pytest
 
 from tests.database import Database
-from tests.worker.gate import LIMIT, Gate, heard, outcomes, until
+from tests.worker.gate import LIMIT, Gate, outcomes, until
 from windlass import (
     INJECTED,
     Backoff,
@@ -326,59 +324,3 @@ def test_a_long_transaction_is_worth_a_warning(app: Windlass, trouble: list[Any]
     with app.worker():
         slow.enqueue().result(LIMIT)
     assert any("held a transaction open" in record.getMessage() for record in trouble)
-
-
-def test_a_handler_may_go_on_after_it_has_completed_its_job(app: Windlass) -> None:
-    """O1: it is not told to stop, and its slot stays its own until it returns."""
-    gate = Gate()
-    told: list[bool] = []
-
-    @app.task
-    def work(ctx: Context = INJECTED) -> None:
-        with ctx.transaction() as tx:
-            tx.complete("done")
-        told.append(ctx.stop.wait(3))  # longer than the worker looks whether it is still ours
-        gate.enter()
-
-    with app.worker(concurrency=1):
-        job = work.enqueue()
-        assert job.result(LIMIT) == "done"
-        gate.wait_inside()
-        gate.open()
-    assert told == [False]
-
-
-def test_a_handler_cancelled_while_it_waits_for_the_writer_leaves_it_free(
-    make_app: Any, sqlite: Database
-) -> None:
-    """O6, Q2: the transaction that nobody enters is closed again."""
-    app: Windlass = make_app(lock_timeout=LIMIT)
-    gate = Gate()
-    cancelled = threading.Event()
-    kept = []
-
-    @app.task(timeout=0.5, max_attempts=1)
-    async def waits(ctx: Context = INJECTED) -> None:
-        await asyncio.to_thread(gate.enter)
-        transaction = ctx.transaction()
-        kept.append(transaction)  # it is not gone by itself
-        try:
-            async with transaction as tx:
-                tx.complete()
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
-
-    @app.task
-    def after() -> str:
-        return "the writer is free"
-
-    with app.worker(), closing(sqlite.connect(isolation_level=None)) as holder:
-        job = waits.enqueue()
-        gate.wait_inside()
-        holder.execute("BEGIN IMMEDIATE")
-        gate.open()
-        heard(cancelled)
-        holder.execute("ROLLBACK")
-        until(lambda: not job.refresh().state.open)
-        assert after.enqueue().result(LIMIT) == "the writer is free"

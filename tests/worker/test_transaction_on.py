@@ -3,19 +3,18 @@ connection and session."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
 
 from tests import database as databases
 from tests.conformance.caller import Caller
-from tests.conformance.framework_caller import django_connection
 from tests.conformance.kinds import Kind, kinds
+from tests.conformance.place import Place
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from windlass import INJECTED, Backoff, Context, InvalidState, State, Windlass
@@ -28,7 +27,7 @@ CELLS = [
     for kind in kinds(name)
     if kind.played and not kind.ours and "hostile" not in kind.name
 ]
-IDLE = [cell for cell in CELLS if cell[1].idle]
+IDLE = [cell for cell in CELLS if cell[1].place is Place.OPENS_BY_ITSELF]
 OPEN = [cell for cell in CELLS if cell[1].in_transaction]
 
 
@@ -202,28 +201,6 @@ def _session_url(database: Database, sqlite: str, postgres: str) -> str:
     return f"{scheme}+{sqlite if database.engine == 'sqlite' else postgres}:{rest}"
 
 
-def test_a_session_that_has_begun_and_said_nothing_yet(app: Windlass, database: Database) -> None:
-    """O1: `with session.begin()` is the application's transaction, though the driver is idle."""
-    engine = sqlalchemy.create_engine(_session_url(database, "pysqlite", "psycopg"))
-    text = sqlalchemy.text("INSERT INTO mine (id) VALUES (:id)")
-
-    @app.task(backoff=AT_ONCE)
-    def work(ctx: Context = INJECTED) -> None:
-        with Session(engine) as session, session.begin():
-            with ctx.transaction(on=session) as tx:
-                session.execute(text, {"id": 77 + ctx.attempt})
-                tx.complete("inside")
-            if ctx.attempt == 1:
-                raise ValueError("after our block, inside of theirs")
-
-    with app.worker():
-        job = work.enqueue()
-        assert job.result(LIMIT) == "inside"
-    engine.dispose()
-    assert written(database) == [2]
-    assert outcomes(app, job.id) == ["failed", "completed"]
-
-
 def test_an_awaited_session_that_has_begun_and_said_nothing_yet(
     app: Windlass, database: Database
 ) -> None:
@@ -242,34 +219,6 @@ def test_an_awaited_session_that_has_begun_and_said_nothing_yet(
                     raise ValueError("after our block, inside of theirs")
         finally:
             await engine.dispose()
-
-    with app.worker():
-        job = work.enqueue()
-        assert job.result(LIMIT) == "inside"
-    assert written(database) == [2]
-    assert outcomes(app, job.id) == ["failed", "completed"]
-
-
-def test_djangos_atomic(app: Windlass, database: Database) -> None:
-    """O1: the block inside `atomic` commits with it, and is undone with it."""
-    from django.db import transaction
-
-    opened = django_connection()
-    atomic: Callable[..., AbstractContextManager[None]] = transaction.atomic
-
-    @app.task(backoff=AT_ONCE)
-    def work(ctx: Context = INJECTED) -> None:
-        connection = opened(database)
-        try:
-            with atomic(using=connection.alias):
-                with ctx.transaction(on=connection) as tx:
-                    with connection.cursor() as cursor:
-                        cursor.execute("INSERT INTO mine (id) VALUES (%s)", [77 + ctx.attempt])
-                    tx.complete("inside")
-                if ctx.attempt == 1:
-                    raise ValueError("after our block, inside of theirs")
-        finally:
-            connection.close()
 
     with app.worker():
         job = work.enqueue()

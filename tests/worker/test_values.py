@@ -132,7 +132,7 @@ def test_no_more_at_a_time_than_concurrency_says(app: Windlass) -> None:
 
 
 def test_a_free_slot_is_used_though_the_others_are_taken(app: Windlass) -> None:
-    """W2: each of a few jobs that come one after the other begins at once, beside those that stay."""
+    """W2: jobs that come one after the other each begin, beside those that stay."""
 
     @app.task
     def stay(gates: int) -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from ..app import Windlass
 from ..errors import StoreError
@@ -26,6 +27,7 @@ from .target import check
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 
 SAFE_SQLITE = (3, 51, 3)
+MANY_PAGES = 1000  # that are free; 4 MB of the usual size
 OLDEST_POSTGRES = 130_000
 CLOCK_SLACK = 2.0  # seconds that clocks may differ before it is worth a line
 LONG_WAIT = timedelta(minutes=5)
@@ -53,8 +55,8 @@ def examine(app: Windlass) -> Iterator[Finding]:
         yield Finding(PROBLEM, "database", str(error))
         return
     yield Finding(OK, "database", f"{place_of(app)}: reachable, tables up to date")
-    settings = app.run(app.store.describe())
-    yield from _sqlite(settings) if app.engine.name == "sqlite" else _postgres(settings)
+    row = app.run(app.store.describe())
+    yield from _sqlite(*row) if app.engine.name == "sqlite" else _postgres(*row)
     now = now_of(app)
     yield from _clock(app, now)
     workers = app.run(app.store.workers())
@@ -74,50 +76,48 @@ def place_of(app: Windlass) -> str:
     return str(getattr(app.engine, "place", "the database"))
 
 
-def _sqlite(settings: dict[str, str]) -> Iterator[Finding]:
-    version = tuple(int(part) for part in settings["version"].split("."))
-    if version < SAFE_SQLITE:
+def _sqlite(free: Any) -> Iterator[Finding]:
+    if sqlite3.sqlite_version_info < SAFE_SQLITE:
         yield Finding(
             NOTE,
             "sqlite",
-            f"SQLite {settings['version']} can damage a file when an automatic checkpoint meets a "
-            "writer (mended in 3.51.3); connections of Windlass avoid it",
+            f"SQLite {sqlite3.sqlite_version} can damage a file when an automatic checkpoint meets "
+            "a writer (mended in 3.51.3); connections of Windlass avoid it",
             "on your own connections to this file: PRAGMA wal_autocheckpoint = 0, or upgrade",
         )
     else:
-        yield Finding(OK, "sqlite", f"SQLite {sqlite3.sqlite_version}, WAL mode, a local disk")
-    pages, free = int(settings["pages"]), int(settings["free_pages"])
-    if settings["auto_vacuum"] != "2":
+        yield Finding(OK, "sqlite", f"SQLite {sqlite3.sqlite_version}")
+    yield Finding(OK, "file", "in WAL mode, on no network file system that is known")
+    if free < MANY_PAGES:
+        yield Finding(OK, "size", f"free pages: {free}")
+    else:
         yield Finding(
             NOTE,
-            "file",
-            "pages of deleted jobs are used again, but the file never shrinks "
-            f"({free} of {pages} pages are free)",
-            "to change that, stop everything and run: PRAGMA auto_vacuum = INCREMENTAL; VACUUM",
+            "size",
+            f"free pages: {free}; they are used again, and workers give some back every minute if "
+            "the file was made with auto_vacuum",
+            "if `windlass vacuum` gives none back it was not; to change that, stop everything and "
+            "run: PRAGMA auto_vacuum = INCREMENTAL; VACUUM",
         )
-    else:
-        yield Finding(OK, "file", f"{pages} pages, {free} free, given back as time goes by")
 
 
-def _postgres(settings: dict[str, str]) -> Iterator[Finding]:
-    version = int(settings["version"])
+def _postgres(version: Any, autovacuum: Any, standby: Any, oldest: Any) -> Iterator[Finding]:
     name = f"PostgreSQL {version // 10_000}.{version % 10_000}"
     if version < OLDEST_POSTGRES:
         yield Finding(PROBLEM, "server", f"{name} is too old", "upgrade to 13 or newer")
+    elif standby:
+        yield Finding(PROBLEM, "server", f"{name}, a read-only standby", "name the primary")
     else:
         yield Finding(OK, "server", name)
-    if settings["standby"] == "true":
-        yield Finding(PROBLEM, "server", "this is a read-only standby", "name the primary")
-    if settings["autovacuum"] != "on":
+    if autovacuum == "on":
+        yield Finding(OK, "autovacuum", "on")
+    else:
         yield Finding(
             PROBLEM,
             "autovacuum",
-            "autovacuum is off: dead rows pile up and claims get slower every day",
+            "off: dead rows pile up and claims get slower every day",
             "set autovacuum = on in the server's configuration",
         )
-    else:
-        yield Finding(OK, "autovacuum", "on")
-    oldest = int(settings["oldest_transaction"])
     if oldest > LONG_TRANSACTION:
         yield Finding(
             NOTE,

@@ -776,15 +776,13 @@ INSERT INTO {migration} (name, applied_at)
 SELECT name, now FROM json_to_recordset(:rows::text::json) AS r(name text, now bigint);
 
 -- name: describe_database
--- What doctor looks at, as names and values. The oldest transaction, in seconds, of those that the role may
--- see: dead rows stay as long as it does.
-SELECT 'version', current_setting('server_version_num')
-UNION ALL SELECT 'autovacuum', current_setting('autovacuum')
-UNION ALL SELECT 'standby', pg_is_in_recovery()::text
-UNION ALL SELECT 'oldest_transaction',
-                 coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::bigint::text
-            FROM pg_catalog.pg_stat_activity
-           WHERE datname = current_database() AND pid <> pg_backend_pid();
+-- What doctor cannot know otherwise: the server's version and settings, and the age in seconds of the oldest
+-- transaction of those that the role may see: dead rows stay as long as it does.
+SELECT current_setting('server_version_num')::integer, current_setting('autovacuum'),
+       pg_is_in_recovery()::integer,
+       (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::bigint
+          FROM pg_catalog.pg_stat_activity
+         WHERE datname = current_database() AND pid <> pg_backend_pid());
 
 -- ---------------------------------------------------------------- only here: what is one statement
 

@@ -65,7 +65,7 @@ class LoopSlots:
 
     async def _serve(self, attempt: Attempt) -> None:
         attempt.slot = asyncio.current_task()  # from now on: a task that is not begun would vanish
-        if attempt.stop.is_set():
+        if attempt.stopped_for is not None:
             attempt.slot.cancel()
         ending = await attempt.arun()
         if attempt.abandoned:

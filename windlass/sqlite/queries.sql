@@ -572,11 +572,8 @@ SELECT name, applied_at FROM {migration} ORDER BY name;
 INSERT INTO {migration} (name, applied_at) VALUES (:name, :now);
 
 -- name: describe_database
--- What doctor looks at, as names and values.
-SELECT 'version', sqlite_version()
-UNION ALL SELECT 'auto_vacuum', auto_vacuum FROM pragma_auto_vacuum
-UNION ALL SELECT 'pages', page_count FROM pragma_page_count
-UNION ALL SELECT 'free_pages', freelist_count FROM pragma_freelist_count;
+-- What doctor cannot know otherwise: how many pages of the file are free.
+PRAGMA freelist_count;
 
 -- ---------------------------------------------------------------- only here: claiming in two steps
 

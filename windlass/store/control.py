@@ -110,7 +110,7 @@ class Control(Work):
     def pause(self, queue: str, by: str | None = None) -> Steps[None]:
         """Stop claims from a queue, for every worker and across restarts."""
         now = yield from self.now()
-        yield self.sql.pause_queue(name=queue, now=now, by=by)
+        yield self.sql.pause_queue(name=queue, now=now, by=storable(by))
 
     @operation()
     def resume(self, queue: str) -> Steps[None]:

@@ -28,7 +28,7 @@ from ..model import (
     WorkerRecord,
 )
 from ..operation import Steps, operation
-from ..sql import Query
+from ..sql import Query, Row
 from .base import FOREVER, as_json, int_of
 from .control import Control
 
@@ -157,9 +157,10 @@ class Listing(Control):
         return dict(Counter(record.task for record in (yield from self.records(ids))))
 
     @operation(reads=True)
-    def describe(self) -> Steps[dict[str, str]]:
-        """What the database says about itself: its version and settings that matter here."""
-        return {str(name): str(value) for name, value in (yield self.sql.describe_database())}
+    def describe(self) -> Steps[Row]:
+        """What the database says about itself; each engine has columns of its own."""
+        (row,) = yield self.sql.describe_database()
+        return row
 
     @operation(reads=True)
     def jobs(

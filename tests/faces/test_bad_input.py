@@ -1,0 +1,70 @@
+"""E5: what one engine refuses the other refuses too, with the same error: names and numbers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import database as databases
+from windlass import NotFound, Windlass
+from windlass.errors import BlockerError, InvalidSetting
+
+HUGE = 2**70
+
+
+@pytest.fixture(params=[databases.SQLITE, databases.newest()])
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Windlass]:
+    with databases.opened(request.param, tmp_path) as database:
+        app = Windlass(database.url)
+        yield app
+        app.close()
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["job", "chain", "attempts", "blockers", "dependents", "cancel", "retry", "run_now", "delete"],
+)
+def test_no_job_has_a_number_that_no_column_holds(app: Windlass, method: str) -> None:
+    with pytest.raises(NotFound):
+        getattr(app, method)(HUGE)
+    with pytest.raises(InvalidSetting):
+        getattr(app, method)("5")
+
+
+def test_nor_is_one_a_blocker_or_a_filter(app: Windlass) -> None:
+    @app.task
+    def a() -> None: ...
+
+    with pytest.raises(BlockerError):
+        a.using(after=[HUGE]).enqueue()
+    with pytest.raises(NotFound):
+        app.jobs(chain=HUGE)
+    with pytest.raises(NotFound):
+        app.complete(HUGE)
+    with pytest.raises(NotFound):
+        app.fail(HUGE, "no")
+
+
+@pytest.mark.parametrize("text", ["\0", "\ud800", "", "x" * 201])
+def test_names_that_cannot_be_stored_are_refused(app: Windlass, text: str) -> None:
+    refused: list[Callable[[], object]] = [
+        lambda: app.pause(text),
+        lambda: app.resume(text),
+        lambda: app.jobs(key=text),
+        lambda: app.jobs(label=text),
+        lambda: app.jobs(task=text),
+        lambda: app.jobs(queue=text),
+        lambda: app.chains(key=text),
+    ]
+    for call in refused:
+        with pytest.raises(InvalidSetting, match="printable"):
+            call()
+            pytest.fail(inspect.getsource(call))
+
+
+def test_who_paused_may_be_anybody(app: Windlass) -> None:
+    app.pause("mail", by="\0 \ud800")
+    assert app.paused() == ["mail"]

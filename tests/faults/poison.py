@@ -1,0 +1,174 @@
+"""Poison: jobs that crash, hang or eat their process, among others that must not be hurt.
+
+    python -m tests.faults.poison --engine sqlite
+
+In process slots each kind ends as promised (O6, O7), and the rate of other work beside it is
+printed. One segfault in a thread slot among 200 jobs, under a supervisor: exactly that one fails
+(O11). Exit code 1 on any finding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from tests.faults import diary, tasks
+from tests.faults.fresh import Place, places
+from tests.faults.verdict import Verdict, judge
+from tests.faults.workers import at, number, registered, rows, wait
+from tests.races.auditor import open_reader
+from tests.races.logs import Finding
+from windlass import Task
+
+FAILED, TIMEOUT, LOST = 3, 4, 7
+CRASH_LIMIT = 3
+
+# What every attempt of such a job is recorded as, and a word that its error has.
+POISON = {
+    "segfaults": (LOST, "SIGSEGV"),
+    "exits_at_once": (LOST, "exit status 9"),
+    "takes_all_memory": (FAILED, "MemoryError"),
+    "asks_to_exit": (FAILED, "SystemExit"),
+    "overflows_the_stack": (LOST, "SIGSEGV"),
+    "never_ends": (TIMEOUT, "timeout"),
+    "never_matches": (TIMEOUT, "timeout"),
+}
+CONCURRENCY = 8
+PAUSE = 0.02  # seconds an innocent job takes
+LIMIT = 600.0
+HURRY = 0.1  # seconds between looks for lost jobs, which are not made to wait here
+
+
+class Hurry:
+    """Run at once what was lost: its wide jitter is another promise, kept elsewhere."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        names = ", ".join(f"'{name}'" for name in POISON)
+        text = f"""SELECT j.id FROM windlass_live AS l JOIN windlass_job AS j ON j.id = l.job_id
+                    WHERE l.state = 1 AND j.task IN ({names})"""
+        while not self._stop.wait(HURRY):
+            for (job,) in rows(self._place, text):
+                tasks.app.run_now(job)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def poison_processes(place: Place, innocent: int, kinds: Sequence[str]) -> Verdict:
+    """Innocent work alone, the same beside poison of these kinds; both on one worker."""
+    with at(place) as start:
+        options = (f"--concurrency={CONCURRENCY}", "--memory-limit=256M", "--log-level=error")
+        worker = start("poisoned", *options)
+        wait("it is there", lambda: registered(place) == 1)
+        work(innocent // 10)  # processes are warm
+        alone = work(innocent)
+        with Hurry(place):
+            poison = [tasks.app.registry[kind].enqueue() for kind in kinds]
+            diary.write_new(job.id for job in poison)
+            beside = work(innocent)
+            for job in poison:
+                wait(f"{job.task} ends", lambda: not job.refresh().state.open, LIMIT)  # noqa: B023
+        code = worker.stop()
+    with closing(open_reader(place.url)) as reader:
+        verdict = judge(reader, place.folder, len(kinds) * CRASH_LIMIT, at_limit=len(kinds))
+    if code:
+        verdict.findings.append(Finding("exit", f"exit code {code}"))
+    for job in poison:
+        verdict.findings += look_at(place, job.id, job.task)
+    verdict.figures["poison"] = len(kinds)
+    verdict.figures["jobs/s alone"] = round(alone)
+    verdict.figures["jobs/s beside poison"] = round(beside)
+    verdict.figures["per cent kept"] = round(100 * beside / alone)
+    return verdict
+
+
+def work(jobs: int) -> float:
+    """Let innocent jobs run, on threads, on the loop and in processes; return the rate."""
+    kinds: list[Task[[float], str]] = [tasks.plain, tasks.awaiting, tasks.apart, tasks.apart]
+    began = time.monotonic()
+    calls = [kinds[n % len(kinds)].call(PAUSE) for n in range(jobs)]
+    stored = tasks.app.enqueue_many(calls)
+    diary.write_new(job.id for job in stored)
+    for job in stored:
+        job.result(timeout=LIMIT)
+    return jobs / (time.monotonic() - began)
+
+
+def look_at(place: Place, job: int, task: str) -> list[Finding]:
+    """Every attempt of a poison job is recorded as what it was."""
+    outcome, word = POISON[task]
+    attempts = 2 if outcome != LOST else CRASH_LIMIT
+    text = f"SELECT outcome, error FROM windlass_attempt WHERE job_id = {job} ORDER BY number"
+    found = rows(place, text)
+    wrong = [(code, error) for code, error in found if code != outcome or word not in error]
+    if wrong or len(found) != attempts:
+        said = [(code, str(error).splitlines()[-1:]) for code, error in found]
+        return [Finding("poison", f"{task} ended with {said}")]
+    return []
+
+
+def poison_a_thread(place: Place, innocent: int) -> Verdict:
+    """One job takes its worker process with it, again and again, until it fails."""
+    with at(place) as start:
+        calls = [tasks.plain.call(PAUSE) for _ in range(innocent)]
+        calls.insert(innocent // 2, tasks.segfaults_in_a_thread.call())
+        jobs = tasks.app.enqueue_many(calls)
+        diary.write_new(job.id for job in jobs)
+        supervisor = start("supervised", "--processes=2", "--lease=5")
+        for job in jobs:
+            wait(f"{job.task} ends", lambda: not job.refresh().state.open, LIMIT)  # noqa: B023
+        poisonous = jobs[innocent // 2].refresh().state
+        deaths = supervisor.said.read_text().count("another starts in")
+        code = supervisor.stop()
+    with closing(open_reader(place.url)) as reader:
+        verdict = judge(reader, place.folder, innocent, at_limit=1)
+    failed = number(
+        place,
+        f"SELECT count(*) FROM windlass_attempt WHERE final = 1 AND outcome IN ({FAILED}, {LOST})",
+    )
+    if failed != 1 or poisonous != "failed":
+        verdict.findings.append(Finding("innocent", f"{failed} jobs ended failed"))
+    if code:
+        verdict.findings.append(Finding("exit", f"exit code {code}"))
+    verdict.figures["failed"] = failed
+    verdict.figures["worker processes that died"] = deaths
+    return verdict
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--engine", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--jobs", type=int, default=2000, help="innocent ones beside the poison")
+    chosen = parser.parse_args(arguments)
+    findings = 0
+    for name in ("process slots", "a thread slot"):
+        with tempfile.TemporaryDirectory(prefix="poison-") as folder:
+            with places(chosen.engine, Path(folder)) as place:
+                if name == "process slots":
+                    verdict = poison_processes(place, chosen.jobs, list(POISON))
+                else:
+                    verdict = poison_a_thread(place, 200)
+        print(f"{chosen.engine}, {name}: {verdict.line()}", flush=True)
+        for finding in verdict.findings[:10]:
+            print(f"  {finding.kind}: {finding.text}")
+        findings += len(verdict.findings)
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""What hypothesis draws: jobs, endings and filters before anybody has a name, and how often each.
+
+Who is meant is drawn as a number that counts back from the newest; a negative one means somebody
+who is gone: a claim that was lost, a job that was deleted or rolled back. So shrinking keeps its
+sense, and stale handles are used on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.kit import DAY, MINUTE, SECOND
+from tests.model.program import Keep, said
+from windlass.model import Outcome, Policy, State
+
+TASKS = ("a", "b")
+QUEUES = ("default", "mail")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A job to be stored, before it has a name and its blockers have theirs.
+
+    `after`: a stored chain (0 is the newest), a job of the same batch (-1 the first), or one that
+    is gone (-4).
+    """
+
+    task: str = "a"
+    queue: str | None = None
+    priority: int | None = None
+    key: str | None = None
+    scope: tuple[str, int | None] = ("open", None)
+    on_conflict: str = "return"
+    time: tuple[str, int] | None = None
+    after: Sequence[int] = ()
+    named: bool = False
+    policy: Policy = Policy.FAIL
+    max_attempts: int = 2
+    extra: bool = False
+
+    def __repr__(self) -> str:
+        return said(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(said(self))
+
+
+Drawn = tuple[int, str, int, Draft]
+"""A claim, how it ended, after which delay it is tried again, what follows it."""
+
+CHOICES: dict[str, st.SearchStrategy[Any]] = {
+    "after": st.lists(st.integers(-4, 5), min_size=1, max_size=3),
+    "policy": st.sampled_from((Policy.WAIT, Policy.RUN)),
+    "key": st.sampled_from(("k", "l")),
+    "scope": st.sampled_from((("any", None), ("any", 10 * SECOND), ("any", 5 * MINUTE))),
+    "on_conflict": st.sampled_from(("replace", "raise")),
+    "time": st.sampled_from((
+        ("delay", 10), ("delay", 0), ("delay", -5), ("at", 60), ("at", -60)
+    )),
+    "priority": st.sampled_from((5, 0)),
+    "queue": st.sampled_from(("mail", "default")),
+    "max_attempts": st.sampled_from((1, 3)),
+    "task": st.just("b"),
+    "named": st.just(True),
+    "extra": st.just(True),
+}  # fmt: skip
+"""What a draft may say other than usual."""
+
+HOW = (*["completed"] * 6, "continued", "continued", "waiting", "failed", "failed for good",
+       "timeout", "timeout for good", "snoozed", "cancelled", "lost",
+       "lost for good", "released", "never started")  # fmt: skip
+PUT_BACK = ("failed", "timeout", "lost", "snoozed")
+GO_ON = ("continued", "waiting")
+
+CLAIM = st.sampled_from((0, 1, 2, 3, 4, -1, -2))
+DELAY = st.sampled_from((0, 10 * SECOND, -SECOND, 2 * MINUTE))
+
+
+@st.composite
+def drafts(draw: st.DrawFn) -> Draft:
+    told = draw(st.lists(st.sampled_from(list(CHOICES)), unique=True, max_size=7))
+    return Draft(**{name: draw(CHOICES[name]) for name in told})
+
+
+@st.composite
+def endings(draw: st.DrawFn) -> Drawn:
+    number, how = draw(CLAIM), draw(st.sampled_from(HOW))
+    delay = draw(DELAY) if how in PUT_BACK else 0
+    return number, how, delay, draw(DRAFT) if how in GO_ON else Draft()
+
+
+@st.composite
+def deeds(draw: st.DrawFn) -> tuple[Any, ...]:
+    """A deed by name, and what it is told."""
+    deed = draw(
+        st.sampled_from([deed for deed, (often, *_) in DEEDS.items() for _ in range(often)])
+    )
+    return deed, *(draw(word) for word in DEEDS[deed][1:])
+
+
+DRAFT = drafts()
+DRAFTS = st.lists(DRAFT, min_size=1, max_size=4)
+END = endings()
+ENDS = st.lists(END, min_size=1, max_size=4)
+JOB = st.sampled_from((0, 1, 2, 3, 4, 5, 6, -1))
+BEHIND = st.lists(st.integers(0, 3), min_size=1, max_size=2)
+WORKER = st.sampled_from((0, 1, 2, -1))
+LEASE = st.sampled_from((30 * SECOND, SECOND, 5 * MINUTE))
+LIMIT = st.sampled_from((100, 1, 2))
+BY = st.sampled_from((None, "ann"))
+AGE = st.sampled_from((MINUTE, None, 10 * MINUTE, 0, DAY))
+WHERE = st.fixed_dictionaries(
+    {},
+    optional={
+        "state": st.sampled_from(State),
+        "outcome": st.sampled_from(Outcome),
+        "task": st.sampled_from(TASKS),
+        "queue": st.sampled_from(QUEUES),
+        "chain": st.integers(0, 5),
+        "key": st.just("k"),
+        "label": st.integers(0, 5),
+        "since": st.sampled_from((-5, -60)),
+        "until": st.sampled_from((0, -30)),
+    },
+)
+
+DEEDS: dict[str, tuple[Any, ...]] = {
+    "nothing": (1,),  # the simplest, so that hypothesis tries long programs without most deeds
+    "enqueue": (5, DRAFTS),
+    "enqueue_behind": (6, DRAFT, BEHIND),
+    "claim": (
+        6, WORKER, st.sampled_from((QUEUES, QUEUES, QUEUES, QUEUES[:1], QUEUES[1:])),
+        st.integers(1, 4), st.sampled_from((True, True, True, False)),
+    ),
+    "turn": (8, WORKER, st.integers(0, 3), st.lists(END, max_size=2)),
+    "finish": (14, ENDS, st.sampled_from((0, 0, 1))),
+    "renew": (2, WORKER, LEASE, st.lists(CLAIM, max_size=4)),
+    "park": (2, st.lists(CLAIM, max_size=3)),
+    "progress": (2, st.lists(CLAIM, max_size=3)),
+    "register": (1, LEASE),
+    "unregister": (1, WORKER),
+    "promote": (2, LIMIT),
+    "unpark": (2, st.sampled_from((TASKS, TASKS[:1], TASKS[1:])), LIMIT),
+    "sweep": (3, st.none() | st.lists(WORKER, max_size=2), st.lists(WORKER, max_size=1), LIMIT),
+    "control": (6, st.sampled_from(("cancel", "fail", "complete")), JOB, BY),
+    "go_on": (2, JOB, BY, DRAFT),
+    "run_now": (1, JOB),
+    "retry": (4, JOB, st.sampled_from((False, False, True))),
+    "pause_or_resume": (1, st.sampled_from(QUEUES)),
+    "delete": (3, JOB, st.booleans()),
+    "prune": (2, st.builds(Keep, AGE, AGE, AGE), st.sampled_from((100, 1, 3))),
+    "bulk": (2, st.sampled_from(("cancel", "retry")), WHERE, st.booleans(), LIMIT, BY),
+    "page": (2, st.sampled_from(("jobs", "chains")), WHERE, LIMIT, st.booleans()),
+    "look": (2, st.sampled_from(("job", "chain", "ended", "attempts", "dependents")), JOB),
+    "move": (5, st.sampled_from((1, 11, 31, 61, 700, 100_000, -1, -20, -1700))),
+    "switch": (1,),
+    "transact": (
+        5, st.sampled_from(("commit", "rollback", "savepoint", "rollback_to", "release")),
+    ),
+}  # fmt: skip
+"""What a program may do next: how often, and what it is told."""
+LEFT_OUT = st.sets(st.sampled_from(list(DEEDS)[2:]), max_size=8)
+"""Programs that lack something go further in the rest."""

@@ -1,0 +1,61 @@
+"""Threads that take attempts from one line: who comes while one is free does not wait."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.worker.gate import LIMIT
+from windlass.attempt import Attempt
+from windlass.slots.thread import ThreadSlots
+
+
+@pytest.fixture
+def _hurried() -> Iterator[None]:
+    """Threads change after every few instructions."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def attempt(run: Callable[[], Any]) -> Attempt:
+    """Only what a slot knows of an attempt."""
+    stand_in = SimpleNamespace(
+        run=run, begin=lambda: True, withdrawn=False, abandoned=False, slot=None
+    )
+    return cast(Attempt, stand_in)
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_two_that_come_together_run_together() -> None:
+    """W2, O8: a slot that is about to be taken is not counted as free for the second."""
+    ended = threading.Semaphore(0)
+    for _ in range(1000):
+        slots = ThreadSlots(2, lambda attempt, ending: ended.release())
+        first = threading.Barrier(1)
+        for meeting in (first, *[threading.Barrier(2)] * 2):
+            slots.start(attempt(lambda meeting=meeting: meeting.wait(LIMIT)))
+        for _ in range(3):
+            assert ended.acquire(timeout=LIMIT)
+        slots.close()
+
+
+def test_one_that_was_abandoned_too_late_keeps_its_slot() -> None:
+    """O6: it had ended; no second thread comes in its place, and all end at the close."""
+    ended = threading.Semaphore(0)
+    before = threading.active_count()
+    slots = ThreadSlots(1, lambda attempt, ending: ended.release())
+    for _ in range(10):
+        one = attempt(lambda: None)
+        slots.start(one)
+        assert ended.acquire(timeout=LIMIT)
+        slots.abandon(one)
+        assert not one.abandoned
+    assert threading.active_count() <= before + 1
+    slots.close()
