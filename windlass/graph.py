@@ -83,9 +83,7 @@ def _blockers(call: Call[Any], index: Mapping[int, int]) -> Sequence[NewBlocker]
             blockers.append(NewBlocker(index=index[id(item)], name=name, trace=item.options.trace))
         elif isinstance(item, int) and not isinstance(item, bool):
             if abs(item) >= 2**63:
-                raise BlockerError(
-                    f"blocker chain {item} does not exist: no chain has such a number"
-                )
+                raise BlockerError(f"blocker chain {item} does not exist: no id is so large")
             blockers.append(NewBlocker(chain_id=item, name=name))
         elif isinstance(chain := getattr(item, "chain_id", getattr(item, "id", None)), int):
             handle: Any = item

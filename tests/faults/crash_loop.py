@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         points += loop.kills
         findings += len(loop.findings)
         took = time.monotonic() - began
-        print(f"  {name:42}{loop.kills:>5} kill points {took:>6.0f} s  {loop.verdict.line()}")
+        print(f"  {name:42}{loop.kills:>5} kills {took:>6.0f} s  {loop.verdict.line()}")
         for finding in loop.findings[:10]:
             print(f"    {finding.kind}: {finding.text}")
         sys.stdout.flush()

@@ -42,8 +42,7 @@ class Place:
     folder: Path
 
     def enter(self) -> None:
-        """In a new process: let the application work here."""
-        logging.getLogger().addHandler(logging.NullHandler())
+        """Let the application of this process work here."""
         os.environ[diary.VARIABLE] = str(self.folder / diary.NAME)
         os.environ[tasks.VARIABLE] = self.url
         tasks.app.use(self.url)
@@ -61,6 +60,7 @@ def places(engine: str, folder: Path) -> Iterator[Place]:
 
 def perform(place: Place, name: str, number: int, when: When) -> None:
     """Do an act, and die in it unless it is over before."""
+    logging.getLogger().addHandler(logging.NullHandler())
     place.enter()
     point = CrashPoint(number, when, every_thread=name in EVERY_THREAD)
     install(point)
@@ -69,6 +69,7 @@ def perform(place: Place, name: str, number: int, when: When) -> None:
 
 def heal(place: Place) -> None:
     """Clean workers, until nothing is left that could be done."""
+    logging.getLogger().addHandler(logging.NullHandler())
     place.enter()
     app = tasks.app
     app.migrate()

@@ -74,11 +74,16 @@ class Progress:
     """How many handlers have ended, read from the end of the diary as it grows."""
 
     def __init__(self, path: Path) -> None:
-        self._file = open(path, "rb")  # noqa: SIM115 - closed with the process
+        self._path = path
+        self._read = 0
         self._ended = 0
 
     def ended(self) -> int:
-        self._ended += self._file.read().count(b'"e": "end"')
+        with open(self._path, "rb") as file:
+            file.seek(self._read)
+            lines, end, _ = file.read().rpartition(b"\n")
+        self._read += len(lines + end)
+        self._ended += lines.count(b'"e": "end"')
         return self._ended
 
 

@@ -24,7 +24,8 @@ from tests.faults.verdict import Verdict, judge
 from tests.faults.workers import at, number, registered, rows, wait
 from tests.races.auditor import open_reader
 from tests.races.logs import Finding
-from windlass import Task
+from windlass import Job, Task
+from windlass.errors import InvalidState
 
 FAILED, TIMEOUT, LOST = 3, 4, 7
 CRASH_LIMIT = 3
@@ -59,10 +60,39 @@ class Hurry:
                     WHERE l.state = 1 AND j.task IN ({names})"""
         while not self._stop.wait(HURRY):
             for (job,) in rows(self._place, text):
-                tasks.app.run_now(job)
+                try:
+                    tasks.app.run_now(job)
+                except InvalidState:
+                    pass  # it does already
 
     def __enter__(self) -> None:
         self._thread.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+class Poisoner:
+    """Enqueues poison of each kind, spread over so many seconds; all of it in the end."""
+
+    def __init__(self, kinds: Sequence[str], seconds: float) -> None:
+        self._kinds = kinds
+        self._pause = seconds / len(kinds)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.jobs: list[Job[str]] = []
+
+    def _run(self) -> None:
+        for kind in self._kinds:
+            job = tasks.app.registry[kind].enqueue()
+            diary.write_new([job.id])
+            self.jobs.append(job)
+            self._stop.wait(self._pause)
+
+    def __enter__(self) -> Poisoner:
+        self._thread.start()
+        return self
 
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
@@ -77,18 +107,17 @@ def poison_processes(place: Place, innocent: int, kinds: Sequence[str]) -> Verdi
         wait("it is there", lambda: registered(place) == 1)
         work(innocent // 10)  # processes are warm
         alone = work(innocent)
-        with Hurry(place):
-            poison = [tasks.app.registry[kind].enqueue() for kind in kinds]
-            diary.write_new(job.id for job in poison)
+        with Poisoner(kinds, innocent / alone) as poisoner:
             beside = work(innocent)
-            for job in poison:
+        with Hurry(place):
+            for job in poisoner.jobs:
                 wait(f"{job.task} ends", lambda: not job.refresh().state.open, LIMIT)  # noqa: B023
         code = worker.stop()
     with closing(open_reader(place.url)) as reader:
         verdict = judge(reader, place.folder, len(kinds) * CRASH_LIMIT, at_limit=len(kinds))
     if code:
         verdict.findings.append(Finding("exit", f"exit code {code}"))
-    for job in poison:
+    for job in poisoner.jobs:
         verdict.findings += look_at(place, job.id, job.task)
     verdict.figures["poison"] = len(kinds)
     verdict.figures["jobs/s alone"] = round(alone)
@@ -153,7 +182,7 @@ def poison_a_thread(place: Place, innocent: int) -> Verdict:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--engine", choices=("sqlite", "postgres"), default="sqlite")
-    parser.add_argument("--jobs", type=int, default=2000, help="innocent ones beside the poison")
+    parser.add_argument("--jobs", type=int, default=4000, help="innocent ones beside the poison")
     chosen = parser.parse_args(arguments)
     findings = 0
     for name in ("process slots", "a thread slot"):

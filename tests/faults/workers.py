@@ -6,7 +6,6 @@ what was waited for.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import subprocess
@@ -76,7 +75,6 @@ class Worker:
 @contextmanager
 def at(place: Place) -> Iterator[Callable[..., Worker]]:
     """The application works here; a function that starts workers. None of them is left behind."""
-    logging.getLogger().addHandler(logging.NullHandler())
     before = {name: os.environ.get(name) for name in (diary.VARIABLE, tasks.VARIABLE)}
     url = tasks.app.url
     place.enter()

@@ -18,13 +18,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--on", action="append", help="a database by name; all engines if not said")
     parser.add_argument("--mutants", action="store_true", help="run on planted bugs instead")
-    parser.add_argument("--mutant", help="on this one only, in this process")
+    parser.add_argument("--mutant", help="on this one only, planted in this process")
+    parser.add_argument("--shrink", action="store_true", help="a program that finds it")
     told = parser.parse_args()
     if told.mutant:
-        print(hunt.hunted(told.mutant, told.on[0], told.programs, told.seed))
+        name, database = told.mutant, (told.on or run.both())[0]
+        found = hunt.hunt(name, database, told.programs, told.seed, shrink=told.shrink)
+        print(found.found or "it lives")
+        print(hunt.as_line(found))
     elif told.mutants:
-        for line in hunt.report(told.programs, told.seed):
-            print(line, flush=True)
+        for found in hunt.report(told.programs, told.seed):
+            print(found, flush=True)
     else:
         count(told.programs, told.seed, told.on or run.both())
 

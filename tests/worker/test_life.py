@@ -118,7 +118,7 @@ def test_what_does_not_end_is_handed_back(app: Windlass) -> None:
     @app.task(max_attempts=1)
     async def cancelled(ctx: Context = INJECTED) -> int:
         if ctx.attempt == 1:
-            gate._inside.release()
+            gate.pass_by()
             await asyncio.Event().wait()
         return ctx.attempt
 
@@ -235,7 +235,7 @@ def test_an_applications_loop_that_stops_hands_coroutines_back(app: Windlass) ->
 
     @app.task
     async def endless() -> None:
-        gate._inside.release()
+        gate.pass_by()
         await asyncio.Event().wait()
 
     async def application() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -40,7 +41,7 @@ def test_two_that_come_together_run_together() -> None:
         slots = ThreadSlots(2, lambda attempt, ending: ended.release())
         first = threading.Barrier(1)
         for meeting in (first, *[threading.Barrier(2)] * 2):
-            slots.start(attempt(lambda meeting=meeting: meeting.wait(LIMIT)))
+            slots.start(attempt(partial(meeting.wait, LIMIT)))
         for _ in range(3):
             assert ended.acquire(timeout=LIMIT)
         slots.close()

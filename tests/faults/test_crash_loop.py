@@ -1,0 +1,36 @@
+"""A process that dies before or after any statement leaves nothing lost and nothing twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.crash_acts import ACTS
+from tests.faults.crash_loop import crash_everywhere
+from tests.faults.fresh import Place
+
+# A few of the points, each at both sides of its statement; the command has them all.
+NAMES = ("enqueue in the caller's transaction", "finish: completed, with unblock", "sweep")
+
+
+@pytest.mark.timeout(300)
+def test_L3_L4_O1_a_kill_at_any_statement_loses_nothing(place: Place) -> None:
+    """`python -m tests.faults.crash_loop` kills at every statement of every operation."""
+    loop = crash_everywhere(place, NAMES, step=3)
+    assert loop.findings == []
+    assert set(loop.points) == set(NAMES), "some act was never killed"
+    assert min(loop.points.values()) >= 4
+
+
+def test_every_operation_that_must_survive_a_kill_has_an_act() -> None:
+    wanted = (
+        "enqueue",
+        "claim",
+        "renew",
+        "finish",
+        "cancel",
+        "sweep",
+        "promote",
+        "prune",
+        "migrate",
+    )
+    assert [word for word in wanted if not any(name.startswith(word) for name in ACTS)] == []

@@ -1,0 +1,23 @@
+"""Poison jobs end as promised, and take no innocent job with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.fresh import Place
+from tests.faults.poison import POISON, poison_a_thread, poison_processes
+
+
+@pytest.mark.timeout(300)
+def test_O6_O7_poison_in_process_slots_costs_its_own_attempts_only(place: Place) -> None:
+    """`python -m tests.faults.poison` says at which rate other work goes on."""
+    verdict = poison_processes(place, 80, list(POISON))
+    assert verdict.findings == []
+    assert verdict.figures["poison"] == len(POISON)
+
+
+@pytest.mark.timeout(300)
+def test_O11_one_segfault_in_a_thread_fails_one_job_of_200(place: Place) -> None:
+    verdict = poison_a_thread(place, 200)
+    assert verdict.findings == []
+    assert verdict.figures["failed"] == 1

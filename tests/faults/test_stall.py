@@ -1,0 +1,23 @@
+"""Whoever stalls for three leases loses its own work, and costs no other job its lease."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.fresh import Place
+from tests.faults.stall import block, stop_and_continue
+
+
+@pytest.mark.timeout(300)
+def test_L2_L3_of_a_worker_that_was_stopped_nothing_is_accepted(place: Place) -> None:
+    verdict = stop_and_continue(place)
+    assert verdict.findings == []
+    assert verdict.figures["of its attempts accepted"] == 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", ["thread", "loop", "gil"])
+def test_L2_a_handler_that_blocks_costs_no_lease(place: Place, kind: str) -> None:
+    verdict = block(place, kind)
+    assert verdict.findings == []
+    assert verdict.figures["leases lost"] == 0
