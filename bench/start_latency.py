@@ -34,6 +34,7 @@ from windlass.sqlite.inotify import Inotify
 
 VARIABLE = "WINDLASS_BENCH_URL"
 PAUSE = (0.03, 0.08)  # seconds of silence before each job
+BURST = 0.1  # seconds that the bare loop looks after a write: a sync may lie before its commit
 CHANNEL = "bare"
 TABLE = "CREATE TABLE IF NOT EXISTS bare (id integer PRIMARY KEY, started bigint)"
 
@@ -64,9 +65,9 @@ def loop_sqlite(path: str) -> None:
         inotify.add(path + "-wal")
         print("ready", flush=True)
         while True:
-            select.select([inotify.descriptor], [], [])
+            select.select([inotify.descriptor], [], [], 1.0)
             inotify.clear()
-            until = time.monotonic() + 0.02
+            until = time.monotonic() + BURST
             while time.monotonic() < until:
                 if connection.execute("SELECT 1 FROM bare WHERE started IS NULL").fetchone():
                     connection.execute("BEGIN IMMEDIATE")
@@ -145,13 +146,14 @@ def cpu_of(pid: int) -> float:
 @contextmanager
 def process(role: str, url: str) -> Iterator[subprocess.Popen[str]]:
     """A process that has said that it is ready."""
+    environment = {**os.environ, VARIABLE: url if role == "worker" else app.url}
     with subprocess.Popen(
         [sys.executable, "-m", "bench.start_latency", "--role", role, "--url", url],
-        env={**os.environ, VARIABLE: url}, stdout=subprocess.PIPE, text=True,
+        env=environment, stdout=subprocess.PIPE, text=True,
     ) as child:  # fmt: skip
         try:
             assert child.stdout is not None
-            child.stdout.readline()
+            assert child.stdout.readline() == "ready\n"
             yield child
         finally:
             child.kill()

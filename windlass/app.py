@@ -132,7 +132,7 @@ class Windlass(Face):
         """Run an operation: in a transaction of its own, or in the caller's."""
         op.accept()
         if on is None:
-            self._prepare()
+            self.prepare()
             return self.engine.run(op)
         connection = self.engine.recognise(on)
         if not self._seen:
@@ -143,7 +143,7 @@ class Windlass(Face):
         op.accept()
         if on is None:
             if not self._ready:
-                await asyncio.to_thread(self._prepare)
+                await asyncio.to_thread(self.prepare)
             return await self.engine.arun(op)
         connection = self.engine.recognise(on)
         if not self._seen:
@@ -151,7 +151,7 @@ class Windlass(Face):
             await asyncio.to_thread(self._prepare_for, connection, applied)
         return await connection.arun(op)
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """On first use: the file, and its tables."""
         if self._ready:
             return
@@ -175,7 +175,7 @@ class Windlass(Face):
                     f"{problem}; it cannot be done while your transaction is open: "
                     "call app.migrate() before it"
                 ) from None
-            self._prepare()
+            self.prepare()
         self._seen = True
 
     # ---- enqueue

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MOST_ERROR = 64 * 1024  # characters of an error that are kept
 UNSTORABLE = (OutputError, PayloadTooLarge, InvalidSetting)
+MOST_SET_BACK = 20  # times that a job is tried again because its transaction met another
 AGAIN = frozenset({"40001", "40P01"})  # a transaction that met another: nobody's fault
 
 Middleware = Callable[[Context], Generator[None, Any, None]]
@@ -235,7 +236,7 @@ class Attempt:
             return self.timed_out(error)
         if self.stopped_for is Outcome.RELEASED:
             return self.released()
-        if met_another(error):
+        if met_another(error) and self._set_back() < MOST_SET_BACK:
             return self._ending(Outcome.SNOOZED, delay=round(random.uniform(0.01, 0.2) * MICRO))
         return self._ending(Outcome.FAILED, error=describe(error), delay=self._delay(error))
 
@@ -253,6 +254,10 @@ class Attempt:
     def crashed(self, reason: str) -> Ending:
         """The process it ran in is gone."""
         return self._ending(Outcome.LOST, error=reason, delay=lost_delay(self.held.lost + 1))
+
+    def _set_back(self) -> int:
+        """How many attempts came to nothing, without a failure and without a loss."""
+        return self.held.attempt - 1 - self.held.used - self.held.lost
 
     def _delay(self, error: BaseException) -> int | None:
         return next_try(self.task.backoff, error, self.held.used + 1)

@@ -142,6 +142,8 @@ class Context:
         """Say how far it is, for others to see; written a few times a second at most."""
         if fraction is not None and not 0 <= fraction <= 1:
             raise InvalidSetting(f"progress is a fraction from 0 to 1, not {fraction!r}")
+        if text is not None and not isinstance(text, str):
+            raise InvalidSetting(f"the text of a progress is a str, not {type(text).__name__}")
         self._running.report = (fraction, text)
 
     def transaction(self, *, on: object = None) -> Any:

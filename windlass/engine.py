@@ -30,8 +30,9 @@ class Engine(Protocol):
     @property
     def migrations(self) -> Migrations: ...
 
-    def run(self, op: Op[T]) -> T:
-        """Run an operation on a connection of ours, in a transaction of its own."""
+    def run(self, op: Op[T], patience: float | None = None) -> T:
+        """Run an operation on a connection of ours, in a transaction of its own. It waits for
+        others as long as lock_timeout, or as `patience` says if that is shorter."""
         ...
 
     def arun(self, op: Op[T]) -> Awaitable[T]: ...

@@ -23,6 +23,7 @@ from .model import Claimed, Ending, Outcome
 from .retry import MICRO
 from .slots import Slots, kind_of
 from .store.work import Turn
+from .upkeep import BRIEFLY
 
 if TYPE_CHECKING:
     from .app import Windlass
@@ -128,8 +129,8 @@ class Pump:
         while not self._stopping.is_set():
             self.bell.wait(self._pause())
             self._patiently(self._tick)
-            if self._settings.drain and self._is_dry():
-                break
+            if self._settings.drain:
+                self._patiently(self._stop_when_dry)
         self._leave()
 
     def _patiently(self, action: Callable[[], None]) -> None:
@@ -145,9 +146,7 @@ class Pump:
                 self._trouble += 1
                 self._say(error)
                 self.bell.wait(random.uniform(0.5, 1) * min(5.0, 0.05 * 2 ** min(self._trouble, 7)))
-                if self._stopping.is_set() and action == self._enter:
-                    return
-                if action == self._tick:
+                if action != self._enter or self._stopping.is_set():
                     return
 
     def _say(self, error: Exception) -> None:
@@ -217,6 +216,7 @@ class Pump:
             if ending is not None:
                 self._endings[attempt.key] = ending
                 self._try_at = 0.0
+                _tell_of_failure(attempt, ending)
 
     # ---- turns
 
@@ -263,7 +263,12 @@ class Pump:
         try:
             turn = self._run(
                 self._app.store.turn(
-                    self.worker, settings.name, settings.queues, room, [e for _, e in sent]
+                    self.worker,
+                    settings.name,
+                    settings.queues,
+                    room,
+                    [e for _, e in sent],
+                    self._upkeep.to_unpark,
                 )
             )
         except StoreError:
@@ -275,6 +280,8 @@ class Pump:
         self._settle(sent, turn.finished.postponed)
         if turn.finished.accepted:
             self.on_ends()
+        if turn.unparked == 0:
+            self._upkeep.to_unpark = ()
         if room:  # else there is nothing to say about what waits
             self._peek_at = time.monotonic() + LONGEST_PAUSE
             self._hungry = len(turn.claimed) >= room
@@ -317,7 +324,13 @@ class Pump:
             attempt = Attempt(self._app, task, held, blockers, self.bell.ring)
             attempt.worker = self._settings.name, self.worker
             self.held[attempt.key] = attempt
-            self._slots(kind_of(attempt)).start(attempt)
+            try:
+                self._slots(kind_of(attempt)).start(attempt)
+            except Exception:
+                log.exception("%s could not be started: it is handed back", attempt)
+                del self.held[attempt.key]
+                self._endings[attempt.key] = attempt.released()
+                self._try_at = time.monotonic() + LONGEST_PAUSE
         if unknown:
             names = ", ".join(sorted({held.task for held in unknown}))
             log.warning("no task named %s here: set aside until a worker knows it", names)
@@ -345,8 +358,12 @@ class Pump:
     def _lose(self, keys: Collection[tuple[int, int]]) -> None:
         """Somebody else has these, or they ended from outside: tell their handlers."""
         for key in keys:
+            attempt = self.held.get(key)
+            if attempt is not None and (attempt.settled or attempt.outside):
+                continue  # it has completed its job itself, and is not done yet
             self._endings.pop(key, None)
-            if (attempt := self.held.pop(key, None)) is not None:
+            if attempt is not None:
+                del self.held[key]
                 self._dismiss(attempt, Outcome.CANCELLED)
 
     def _dismiss(self, attempt: Attempt, why: Outcome) -> None:
@@ -402,11 +419,12 @@ class Pump:
 
     # ---- the end
 
-    def _is_dry(self) -> bool:
+    def _stop_when_dry(self) -> None:
         """Nothing is left to do that could be done now."""
-        return not (self.held or self._ended or self._endings or self._hungry) and not (
-            self._run(self._app.store.peek(self._settings.queues)).pending
-        )
+        if self.held or self._ended or self._endings or self._hungry:
+            return
+        if not self._run(self._app.store.peek(self._settings.queues)).pending:
+            self._stopping.set()
 
     def _leave(self) -> None:
         """Let handlers end, hand back what did not begin or does not end, and sign off."""
@@ -442,4 +460,18 @@ class Pump:
             log.warning("could not sign off (%s); the lease will end by itself", error)
 
     def _run(self, op: Op[Any]) -> Any:
-        return self._app.run(op)
+        """Without waiting for long: timeouts of handlers and renewals must not wait with it."""
+        self._app.prepare()
+        return self._app.engine.run(op, BRIEFLY)
+
+
+def _tell_of_failure(attempt: Attempt, ending: Ending) -> None:
+    """One line for whoever watches: what kind of error, not what it says, which may be private."""
+    if ending.outcome not in (Outcome.FAILED, Outcome.TIMEOUT, Outcome.LOST):
+        return
+    kind = (ending.error or "").rstrip().rpartition("\n")[2].partition(":")[0][:80]
+    what = kind if ending.outcome is Outcome.FAILED else str(ending.outcome)
+    if ending.delay is None or attempt.held.used + 1 >= attempt.held.max_attempts:
+        log.warning("%s: %s; the job has failed", attempt, what)
+    else:
+        log.info("%s: %s; again in %.1f s", attempt, what, ending.delay / MICRO)

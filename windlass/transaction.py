@@ -8,12 +8,13 @@ unless we found it idle: then what we began is committed at the end of the block
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
+import threading
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import InvalidState, LeaseLost
 from .operation import Op
@@ -21,7 +22,10 @@ from .operation import Op
 if TYPE_CHECKING:
     from .app import Windlass
     from .attempt import Attempt
+    from .connections import Connection
     from .model import Ending, Finished
+
+T = TypeVar("T")
 
 log = logging.getLogger("windlass.worker")
 
@@ -37,8 +41,12 @@ class JobTransaction:
         self._on = on
         self._own: AbstractContextManager[Any] | None = None
         self._awaits = False
-        self._idle = False
+        self._known: Connection | None = None
+        self._ours = False  # whether the transaction on their connection was begun by us
         self._began = 0.0
+        self._mutex = threading.Lock()  # between a thread that enters and a task that gives up
+        self._entered = False
+        self._given_up: BaseException | None = None
         self._ending: Ending | None = None
         self.connection: Any = on
         """The open connection: for `on=`, and for what the driver offers beyond `execute`."""
@@ -65,7 +73,7 @@ class JobTransaction:
             self._own = self._app.engine.transaction()
             self.connection = self._own.__enter__()
         else:
-            self._idle = not self._app.engine.recognise(self._on).in_transaction
+            self._ours = self._theirs().begin()
         try:
             self._pass(self._app.run(self._fence(), on=self.connection))
         except BaseException as error:
@@ -101,23 +109,40 @@ class JobTransaction:
         self._attempt.outside = error is None and self._ending is not None
         if self._own is not None:
             self._own.__exit__(kind, error, trace)
-        elif self._idle:
-            _end(self._on, "rollback" if error else "commit")
+        elif self._ours:
+            self._theirs().end(commit=error is None)
 
     # ---- awaiting
 
     async def __aenter__(self) -> JobTransaction:
         self._awaits = True
         if self._on is None:
-            return await asyncio.to_thread(self.__enter__)
+            try:
+                return await asyncio.to_thread(self._enter_for_another)
+            except asyncio.CancelledError as error:
+                with self._mutex:
+                    self._given_up = error
+                    entered = self._entered
+                if entered:  # just now, and nobody will leave it
+                    await _whole(self._close, type(error), error, error.__traceback__)
+                raise
         self._begin()
-        connection = self._app.engine.recognise(self._on)
-        self._idle = not connection.in_transaction
+        self._ours = await self._theirs().abegin()
         try:
             self._pass(await self._app.arun(self._fence(), on=self._on))
         except BaseException:
-            await self._aclose("rollback")
+            await self._aclose(commit=False)
             raise
+        return self
+
+    def _enter_for_another(self) -> JobTransaction:
+        """In a thread, which cannot be stopped while it waits for the database."""
+        self.__enter__()
+        with self._mutex:
+            self._entered = True
+            error = self._given_up
+        if error is not None:
+            self._close(type(error), error, error.__traceback__)
         return self
 
     async def __aexit__(
@@ -127,26 +152,24 @@ class JobTransaction:
         trace: TracebackType | None,
     ) -> None:
         if self._on is None:
-            await asyncio.to_thread(self.__exit__, kind, error, trace)
+            await _whole(self.__exit__, kind, error, trace)
             return
         if error is not None:
-            await self._aclose("rollback")
+            await self._aclose(commit=False)
             return
         try:
             if self._ending is not None:
                 self._accept(await self._app.arun(self._finish(), on=self._on))
         except BaseException:
-            await self._aclose("rollback")
+            await self._aclose(commit=False)
             raise
         self._attempt.outside = self._ending is not None
-        await self._aclose("commit")
+        await self._aclose(commit=True)
         self._note()
 
-    async def _aclose(self, word: str) -> None:
-        if self._idle:
-            answer = _end(self._on, word)
-            if inspect.isawaitable(answer):
-                await answer
+    async def _aclose(self, *, commit: bool) -> None:
+        if self._ours:
+            await self._theirs().aend(commit=commit)
 
     # ---- both
 
@@ -154,6 +177,11 @@ class JobTransaction:
         if self._attempt.settled or self._attempt.outside:
             raise InvalidState("this attempt has completed its job already")
         self._began = time.monotonic()
+
+    def _theirs(self) -> Connection:
+        if self._known is None:
+            self._known = self._app.engine.recognise(self._on)
+        return self._known
 
     def _fence(self) -> Op[bool]:
         return self._app.store.fence(self._attempt.held)
@@ -180,7 +208,7 @@ class JobTransaction:
 
     def _note(self) -> None:
         """It ended well: the job is over, unless the caller still has to commit."""
-        if self._ending is not None and (self._own is not None or self._idle):
+        if self._ending is not None and (self._own is not None or self._ours):
             self._attempt.settled = True
         took = time.monotonic() - self._began
         if took > LONG:
@@ -190,7 +218,11 @@ class JobTransaction:
             )  # fmt: skip
 
 
-def _end(connection: Any, word: str) -> Any:
-    """commit() or rollback() of the application's connection; asyncpg has no such words."""
-    method = getattr(connection, word, None)
-    return method() if method is not None else connection.execute(word.upper())
+async def _whole(function: Callable[..., T], *args: Any) -> T:
+    """Run it in a thread, to its end also when we are cancelled meanwhile."""
+    running = asyncio.ensure_future(asyncio.to_thread(function, *args))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

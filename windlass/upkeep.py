@@ -9,19 +9,23 @@ import logging
 import random
 import socket
 import time
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from .process import is_gone
 
 if TYPE_CHECKING:
     from .app import Windlass
+    from .operation import Op
+
+T = TypeVar("T")
 
 log = logging.getLogger("windlass.worker")
 
 GLANCE = 2.0  # seconds between looks for workers of this host that are gone
+BRIEFLY = 1.0  # seconds to wait for whoever writes
 PRUNE = 60.0
-BATCHES = 20  # of unparking or pruning in one go
+BATCHES = 20  # of pruning in one go
 
 
 class Upkeep:
@@ -35,6 +39,7 @@ class Upkeep:
         self._worker = 0
         self.peers = 1  # workers that are there, this one too
         self.rank = 0  # its place among them
+        self.to_unpark: Sequence[str] = ()  # tasks whose parked jobs the next turns bring back
         self.next_at = 0.0
         self._sweep_at = 0.0
         self._prune_at = 0.0
@@ -55,7 +60,9 @@ class Upkeep:
         freed = self._take_from_the_gone()
         if now >= self._sweep_at:
             self._sweep_at = now + self._interval * random.uniform(1.0, 1.3)
-            freed += self._sweep() + self._unpark()
+            freed += self._sweep()
+            self.to_unpark = sorted(self._app.registry)
+            freed += 1  # a turn will find out
         if now >= self._prune_at:
             self._prune_at = now + PRUNE * random.uniform(0.8, 1.2)
             self._prune()
@@ -63,7 +70,7 @@ class Upkeep:
 
     def _take_from_the_gone(self) -> int:
         """Workers of this host whose process is provably gone lose their jobs at once."""
-        workers = self._app.run(self._app.store.workers())
+        workers = self._run(self._app.store.workers())
         ids = sorted(worker.id for worker in workers)
         self.peers = max(len(ids), 1)
         self.rank = ids.index(self._worker) if self._worker in ids else 0
@@ -73,7 +80,7 @@ class Upkeep:
     def _sweep(self) -> int:
         """Take from those that were expired at the last look too: a long stall of the writer must
         not cost everybody their leases."""
-        expired = {worker.id for worker in self._app.run(self._app.store.expired())}
+        expired = {worker.id for worker in self._run(self._app.store.expired())}
         taken = self._sweep_all(expired & self._suspects, ())
         self._suspects = expired
         return taken
@@ -81,24 +88,18 @@ class Upkeep:
     def _sweep_all(self, suspects: Collection[int], gone: Collection[int]) -> int:
         total = 0
         while suspects or gone:
-            taken = self._app.run(self._app.store.sweep(suspects, gone))
+            taken = self._run(self._app.store.sweep(suspects, gone))
             if not taken:
                 break
             total += taken
             log.warning("took back %d jobs of workers that are gone", taken)
         return total
 
-    def _unpark(self) -> int:
-        total = 0
-        for _ in range(BATCHES):
-            number = self._app.run(self._app.store.unpark(sorted(self._app.registry)))
-            total += number
-            if not number:
-                break
-        return total
-
     def _prune(self) -> None:
         for _ in range(BATCHES):
-            if self._app.run(self._app.store.prune(self._app.ages)).done:
+            if self._run(self._app.store.prune(self._app.ages)).done:
                 break
         self._app.vacuum()
+
+    def _run(self, op: Op[T]) -> T:
+        return self._app.engine.run(op, BRIEFLY)

@@ -21,6 +21,7 @@ from .retry import MICRO, Seconds, micros
 from .slots import Slots
 from .slots.loop import LoopSlots
 from .slots.thread import ThreadSlots
+from .task import check_name
 from .upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("windlass.worker")
 
 LEAST_LEASE = 1.0
-STOPPED, STOPPED_AT_ONCE = 0, 3  # exit codes of a worker that was asked to stop
+STOPPED, BROKEN, STOPPED_AT_ONCE = 0, 1, 3  # exit codes
 
 
 class WorkerSettings(TypedDict, total=False):
@@ -79,14 +80,18 @@ class Worker:
             )
         if micros(grace, "grace") < 0:
             raise InvalidSetting("grace cannot be negative")
-        if prefetch is not None and prefetch < 0:
-            raise InvalidSetting("prefetch cannot be negative; None lets the worker decide")
-        for what, limit in (
-            ("max_tasks_per_child", max_tasks_per_child),
-            ("memory_limit", memory_limit),
+        for what, number, least in (
+            ("prefetch", prefetch, 0),
+            ("max_tasks_per_child", max_tasks_per_child, 1),
+            ("memory_limit", memory_limit, 1),
         ):
-            if limit is not None and limit < 1:
-                raise InvalidSetting(f"{what} is a number from 1, or None for no limit")
+            if number is not None and (not isinstance(number, int) or number < least):
+                raise InvalidSetting(f"{what} is a whole number from {least}, or None")
+        for queue in queues or ():
+            if queue is None:
+                raise InvalidSetting("queues= is a list of names, and None is no name")
+            check_name(queue, "queue")
+        check_name(name, "the name of a worker")
         tasks = app.registry.values()
         self.app = app
         self.settings = Settings(
@@ -104,6 +109,8 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._at_once = False
+        self._signals = 0
+        self._broken = False
         self._wakes: list[Wake] = []
         self.pump = self._new_pump()
 
@@ -130,6 +137,8 @@ class Worker:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+        if self._broken:
+            return BROKEN
         return STOPPED_AT_ONCE if self._at_once else STOPPED
 
     def start(self) -> Worker:
@@ -138,6 +147,7 @@ class Worker:
             raise InvalidState("this worker runs already")
         if self._ended.is_set():
             self._ended.clear()
+            self._at_once, self._signals = False, 0
             self.pump = self._new_pump()
         self._warn_of_nothing()
         if any(task.run_in == "process" for task in self.app.registry.values()):
@@ -150,6 +160,8 @@ class Worker:
 
     def stop(self, *, now: bool = False, wait: bool = True) -> None:
         """Stop claiming, let handlers end, hand the rest back. `now` does not wait for them."""
+        if self.running and not self.pump.is_stopping:
+            log.info("worker %s is stopping: %d attempts run", self.name, len(self.pump.held))
         self._at_once = self._at_once or now
         self.pump.stop(now)
         if wait and self._thread is not None:
@@ -178,6 +190,7 @@ class Worker:
         trace: TracebackType | None,
     ) -> None:
         await asyncio.to_thread(self.stop)
+        self._loop = None
 
     # ---- inside
 
@@ -189,6 +202,7 @@ class Worker:
             )  # fmt: skip
             self.pump.run()
         except BaseException:
+            self._broken = True
             log.exception("worker %s ended by an error", self.name)
         finally:
             for wake in self._wakes:
@@ -250,9 +264,10 @@ class Worker:
         }
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        again = self.pump.is_stopping
+        self._signals += 1
         # Locks may be held by the very thread that is interrupted: leave it to another.
-        threading.Thread(target=self.stop, kwargs={"now": again, "wait": False}).start()
+        again = {"now": self._signals > 1, "wait": False}
+        threading.Thread(target=self.stop, kwargs=again).start()
 
     def _warn_of_nothing(self) -> None:
         known = {task.queue for task in self.app.registry.values()}

@@ -102,19 +102,13 @@ def test_a_worker_that_does_not_renew(any_shop: Shop) -> None:
 
 def test_lost_attempts_name_their_task(shop: Shop) -> None:
     """L2, O7: a task that takes its worker along."""
-    shop.put("die")
-    worker = shop.start("worker", APP)
-    assert worker.ends() == -signal.SIGKILL
-    shop.put("hold", name="one")
-    other = shop.start("worker", APP)
-    shop.began("one")
-    found = until(
-        lambda: findings(shop.data("doctor", APP), "lost", "note"), "the attempt was taken back"
-    )
-    assert "task die" in found[0]
-    shop.go("one")
-    other.signal()
-    assert other.ends() == 0
+    job = shop.put("die")
+    assert shop.start("worker", APP).ends() == -signal.SIGKILL
+    shop.app.pause("default")  # it is taken back, and not run again
+    shop.start("worker", APP)
+    until(lambda: shop.app.job(job).outcome == "lost", "the attempt was taken back")
+    (line,) = findings(shop.data("doctor", APP), "lost", "note")
+    assert "task die" in line
 
 
 def test_a_file_that_does_not_shrink(shop: Shop) -> None:

@@ -21,7 +21,7 @@ NO_IO: dict[type, set[str]] = {
         "ddl",
         "decode_output",
         "include",
-        "new_wake",
+        "new_wake", "prepare",
         "task",
         "use",
         "worker",

@@ -8,6 +8,7 @@ again after a rollback and PostgreSQL does not, so ids never stand in a program.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from windlass.model import ChainState, Outcome, Policy
@@ -116,6 +117,8 @@ class Step:
 def _brief(word: Any) -> str:
     if isinstance(word, tuple):
         return f"({', '.join(map(_brief, word))})"
+    if isinstance(word, Enum):
+        return word.name.lower()
     return said(word) if isinstance(word, New | End | Where) else repr(word)
 
 

@@ -14,7 +14,6 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from tests import database as databases
 from tests.conformance.caller import Caller
 from tests.conformance.kinds import Kind, kinds
-from tests.conformance.place import Place
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from windlass import INJECTED, Backoff, Context, InvalidState, State, Windlass
@@ -27,7 +26,7 @@ CELLS = [
     for kind in kinds(name)
     if kind.played and not kind.ours and "hostile" not in kind.name
 ]
-IDLE = [cell for cell in CELLS if cell[1].place is Place.OPENS_BY_ITSELF]
+IDLE = [cell for cell in CELLS if cell[1].idle]
 OPEN = [cell for cell in CELLS if cell[1].in_transaction]
 
 

@@ -195,8 +195,7 @@ def test_no_transaction_is_open_while_a_handler_runs(app: Windlass, database: Da
                 other.execute("INSERT INTO mine (id) VALUES (1)")
                 other.execute("COMMIT")
         else:
-            until(lambda: _idle(database))
-            assert _idle(database)
+            until(lambda: _idle(database))  # between two turns; one held for a handler never is
         gate.open()
         for job in jobs:
             job.result(LIMIT)

@@ -7,10 +7,11 @@ import click
 from . import act, keep, look
 from .doctor import doctor
 from .exits import explained
+from .show import demo
 from .work import worker
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Work": (worker,),
+    "Work": (worker, demo),
     "Look": (look.jobs, look.job, look.chain, look.stats, look.workers, doctor),
     "Act": (act.retry, act.cancel, act.run, act.complete, act.fail, act.pause, act.resume),
     "Keep": (keep.prune, keep.vacuum, keep.migrate, keep.sql),

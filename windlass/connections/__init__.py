@@ -36,6 +36,18 @@ class Connection(Protocol):
 
     def arun(self, op: Op[T]) -> Awaitable[T]: ...
 
+    def begin(self) -> bool:
+        """Open a transaction, unless the caller has one; True when it is ours to end."""
+        ...
+
+    def abegin(self) -> Awaitable[bool]: ...
+
+    def end(self, *, commit: bool) -> None:
+        """End the transaction that `begin` opened."""
+        ...
+
+    def aend(self, *, commit: bool) -> Awaitable[None]: ...
+
 
 def recognise_sqlite(raw: object, sql: Queries) -> Connection:
     """Wrap the caller's connection to a SQLite file, or say what is supported."""
@@ -83,6 +95,5 @@ def _opened_up(raw: object, recognise: Callable[[object], Connection]) -> Connec
     if found is None and "django.db" in sys.modules:
         from . import django
 
-        inner = django.unwrap(raw)
-        found = None if inner is None else recognise(inner)
+        found = django.wrap(raw, recognise)
     return found

@@ -52,6 +52,18 @@ class AiosqliteConnection:
     async def arun(self, op: Op[T]) -> T:
         return cast(T, await self._raw._execute(self._inner.run, op))
 
+    def begin(self) -> bool:
+        raise must_be_awaited("a transaction", self._raw)
+
+    async def abegin(self) -> bool:
+        return await self._raw._execute(self._inner.begin)
+
+    def end(self, *, commit: bool) -> None:
+        raise must_be_awaited("a transaction", self._raw)
+
+    async def aend(self, *, commit: bool) -> None:
+        await self._raw._execute(lambda: self._inner.end(commit=commit))
+
     async def amigrations(self) -> set[str] | None:
         return await self._raw._execute(self._inner.migrations)
 

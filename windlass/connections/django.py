@@ -2,22 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.transaction import Atomic
 from django.utils.connection import ConnectionProxy
 
+from ..operation import Op
 
-def unwrap(raw: object) -> Any:
-    """The driver's connection of `django.db.connection` or `connections["alias"]`, else None.
+if TYPE_CHECKING:
+    from . import Connection
+
+T = TypeVar("T")
+
+
+class DjangoConnection:
+    """`django.db.connection` or `connections["alias"]`.
 
     Refused, as Django would, in another thread, in an event loop, and in a broken `atomic`.
     """
+
+    def __init__(self, raw: Any, recognise: Callable[[object], Connection]) -> None:
+        raw.ensure_connection()
+        raw.validate_thread_sharing()
+        raw.validate_no_broken_transaction()
+        self._raw = raw
+        self._driver = recognise(raw.connection)
+        self._atomic: Any = None
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._driver.in_transaction
+
+    def run(self, op: Op[T]) -> T:
+        return self._driver.run(op)
+
+    async def arun(self, op: Op[T]) -> T:
+        return self.run(op)
+
+    def begin(self) -> bool:
+        if self._raw.in_atomic_block or not self._raw.get_autocommit():
+            return False
+        self._atomic = Atomic(self._raw.alias, savepoint=True, durable=False)
+        self._atomic.__enter__()
+        return True
+
+    async def abegin(self) -> bool:
+        return self.begin()
+
+    def end(self, *, commit: bool) -> None:
+        if not commit:
+            self._raw.set_rollback(True)
+        self._atomic.__exit__(None, None, None)
+
+    async def aend(self, *, commit: bool) -> None:
+        self.end(commit=commit)
+
+    def migrations(self) -> set[str] | None:
+        return self._driver.migrations()
+
+    async def amigrations(self) -> set[str] | None:
+        return self.migrations()
+
+
+def wrap(raw: object, recognise: Callable[[object], Connection]) -> DjangoConnection | None:
+    """A caller's connection, if it is one of Django's."""
     if isinstance(raw, ConnectionProxy):
         raw = raw._connections[raw._alias]
-    if not isinstance(raw, BaseDatabaseWrapper):
-        return None
-    raw.ensure_connection()
-    raw.validate_thread_sharing()
-    raw.validate_no_broken_transaction()
-    return raw.connection
+    return DjangoConnection(raw, recognise) if isinstance(raw, BaseDatabaseWrapper) else None

@@ -106,6 +106,24 @@ class Blocking(Placed):
         """There is nothing to wait for."""
         return self.run(op)
 
+    def begin(self) -> bool:
+        if self.in_transaction:
+            return False
+        if self.autocommits:  # else the driver does, at the next statement
+            with self._cursor() as execute:
+                execute(BEGIN)
+        return True
+
+    async def abegin(self) -> bool:
+        return self.begin()
+
+    def end(self, *, commit: bool) -> None:
+        with self._cursor() as execute:
+            execute(COMMIT if commit else ROLLBACK)
+
+    async def aend(self, *, commit: bool) -> None:
+        self.end(commit=commit)
+
     def migrations(self) -> set[str] | None:
         with _whole(self.raw), self._cursor() as execute:
             return drive(self._look(), execute)
@@ -136,6 +154,24 @@ class Awaiting(Placed):
                         raise
                 await asyncio.sleep(random.uniform(0, pause))
             return await adrive(self.in_place(op), execute)
+
+    def begin(self) -> bool:
+        raise must_be_awaited("a transaction", self.raw)
+
+    async def abegin(self) -> bool:
+        if self.in_transaction:
+            return False
+        if self.autocommits:
+            async with self._cursor() as execute:
+                await execute(BEGIN)
+        return True
+
+    def end(self, *, commit: bool) -> None:
+        raise must_be_awaited("a transaction", self.raw)
+
+    async def aend(self, *, commit: bool) -> None:
+        async with self._cursor() as execute:
+            await execute(COMMIT if commit else ROLLBACK)
 
     async def amigrations(self) -> set[str] | None:
         async with _awaited_whole(self.raw), self._cursor() as execute:

@@ -15,7 +15,7 @@ from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 
 from ..operation import Execute
 from ..sql import Queries, Row, Statement
-from .postgres import ROLLBACK, Blocking, answer, parameters
+from .postgres import COMMIT, ROLLBACK, Blocking, answer, parameters
 
 CASTERS = (
     extensions.BOOLEAN, extensions.FLOAT, extensions.INTEGER, extensions.LONGINTEGER,
@@ -49,8 +49,9 @@ class Psycopg2Connection(Blocking):
 
 
 def _execute(cursor: Any, statement: Statement) -> list[Row]:
-    if statement is ROLLBACK and not cursor.connection.autocommit:
-        cursor.connection.rollback()  # or it would think that a transaction is still open
+    if statement in (COMMIT, ROLLBACK) and not cursor.connection.autocommit:
+        # Said in SQL, it would think that a transaction is still open.
+        cursor.connection.commit() if statement is COMMIT else cursor.connection.rollback()
         return []
     # Without parameters psycopg2 takes the text as it is, and %% for two signs.
     values = [_written(value) for value in parameters(statement)]

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_s
 from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.util import await_only
 
-from ..errors import UnsupportedConnection
+from ..errors import InvalidState, UnsupportedConnection
 from ..operation import Op
 from .refusal import must_be_awaited
 
@@ -59,6 +59,29 @@ class SqlalchemyConnection:
     async def arun(self, op: Op[T]) -> T:
         """There is nothing to wait for."""
         return self.run(op)
+
+    def begin(self) -> bool:
+        raw = self._raw
+        if raw.in_transaction():
+            return False
+        core = self._core()
+        if not core.in_transaction():
+            core.begin()
+        if core._is_autocommit_isolation():
+            raise InvalidState(
+                "this connection's isolation level is AUTOCOMMIT: it has no transaction to end the "
+                "job in"
+            )
+        return True
+
+    async def abegin(self) -> bool:
+        return self.begin()
+
+    def end(self, *, commit: bool) -> None:
+        self._raw.commit() if commit else self._raw.rollback()
+
+    async def aend(self, *, commit: bool) -> None:
+        self.end(commit=commit)
 
     def migrations(self) -> set[str] | None:
         began = not self._raw.in_transaction()
@@ -109,6 +132,18 @@ class AsyncSqlalchemyConnection:
 
     async def arun(self, op: Op[T]) -> T:
         return await self._raw.run_sync(lambda raw: self._inside(raw).run(op))
+
+    def begin(self) -> bool:
+        raise must_be_awaited("a transaction", self._raw)
+
+    async def abegin(self) -> bool:
+        return await self._raw.run_sync(lambda raw: self._inside(raw).begin())
+
+    def end(self, *, commit: bool) -> None:
+        raise must_be_awaited("a transaction", self._raw)
+
+    async def aend(self, *, commit: bool) -> None:
+        await (self._raw.commit() if commit else self._raw.rollback())
 
     async def amigrations(self) -> set[str] | None:
         return await self._raw.run_sync(lambda raw: self._inside(raw).migrations())

@@ -57,6 +57,26 @@ class Sqlite3Connection:
         """A sync connection belongs to the thread that awaits; there is nothing to wait for."""
         return self.run(op)
 
+    def begin(self) -> bool:
+        """Open a write transaction, unless the caller has one; True when it is ours to end."""
+        if self.raw.in_transaction:
+            return False
+        self._say("BEGIN IMMEDIATE")
+        return True
+
+    async def abegin(self) -> bool:
+        return self.begin()
+
+    def end(self, *, commit: bool) -> None:
+        self._say("COMMIT" if commit else "ROLLBACK")
+
+    async def aend(self, *, commit: bool) -> None:
+        self.end(commit=commit)
+
+    def _say(self, word: str) -> None:
+        with self._plain_text():
+            self._cursor.execute(word)
+
     def migrations(self) -> set[str] | None:
         """The migrations this connection's database has; None when there are no tables."""
         with self._plain_text():

@@ -102,14 +102,14 @@ class PostgresEngine:
 
     # ---- running operations
 
-    def run(self, op: Op[T]) -> T:
+    def run(self, op: Op[T], patience: float | None = None) -> T:
         """Run an operation on a connection of ours, in a transaction of its own.
 
         Deadlocks and serialization failures are run again; so is what lost its connection before
         its commit was sent, as long as lock_timeout.
         """
         op.accept()
-        return self._run(op, self.lock_timeout)
+        return self._run(op, min(self.lock_timeout, patience or self.lock_timeout))
 
     async def arun(self, op: Op[T]) -> T:
         """The same without blocking the event loop: one hop to a thread for the whole operation."""

@@ -69,11 +69,11 @@ class SqliteEngine:
 
     # ---- running operations
 
-    def run(self, op: Op[T]) -> T:
+    def run(self, op: Op[T], patience: float | None = None) -> T:
         """Run an operation on a connection of ours, in a transaction of its own."""
         op.accept()
         if not op.reads:
-            return self._writer.run(op)
+            return self._writer.run(op, patience)
         self.file.check_same()  # before opening, which would make a new file of a deleted one
         try:
             connection = self._begin_reading()

@@ -37,10 +37,11 @@ FULL, NORMAL = 2, 1
 class Ticket:
     """An operation somebody waits for, and its answer."""
 
-    __slots__ = ("done", "error", "leads", "op", "result", "taken")
+    __slots__ = ("done", "error", "leads", "op", "patience", "result", "taken")
 
-    def __init__(self, op: Op[Any]) -> None:
+    def __init__(self, op: Op[Any], patience: float) -> None:
         self.op = op
+        self.patience = patience
         self.done = threading.Event()
         self.taken = False  # a leader runs it; giving up is no longer possible
         self.leads = False  # woken up to take the writer
@@ -76,11 +77,12 @@ class Writer:
         self._level = FULL
         self._stored = False  # the group at hand is committed: never run it again
 
-    def run(self, op: Op[T]) -> T:
+    def run(self, op: Op[T], patience: float | None = None) -> T:
         """Run one operation to its commit; raise WriterBusy when the writer is not free in time."""
         check_owner(self._pid)
-        deadline = time.monotonic() + self._lock_timeout
-        ticket = Ticket(op)
+        patience = min(self._lock_timeout, patience or self._lock_timeout)
+        deadline = time.monotonic() + patience
+        ticket = Ticket(op, patience)
         try:
             with self._mutex:
                 if self._busy:
@@ -129,7 +131,7 @@ class Writer:
             if not ticket.taken and not ticket.leads:
                 self._waiting.remove(ticket)
                 ticket.error = WriterBusy(
-                    f"{ticket.op.name} waited {self._lock_timeout:g} s for the writer of "
+                    f"{ticket.op.name} waited {ticket.patience:g} s for the writer of "
                     f"{self._file.path}: {describe(self._lock.holder())}"
                 )
                 return
@@ -168,7 +170,7 @@ class Writer:
             self._lock.acquire(connection, deadline, own.op.name)
         except Waited as busy:
             own.error = WriterBusy(
-                f"{own.op.name} waited {self._lock_timeout:g} s for the writer of "
+                f"{own.op.name} waited {own.patience:g} s for the writer of "
                 f"{self._file.path}: {busy}"
             )
             return

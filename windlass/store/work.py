@@ -55,6 +55,7 @@ class Turn:
     promoted: int
     next_due: int | None
     now: int
+    unparked: int | None = None  # of those asked for; None when there was no room to ask
 
 
 class Work(Finish):
@@ -87,9 +88,12 @@ class Work(Finish):
 
     def turn(
         self, worker: int, name: str, queues: Sequence[str], room: int,
-        endings: Sequence[Ending] = (),
+        endings: Sequence[Ending] = (), unpark: Sequence[str] = (),
     ) -> Op[Turn]:  # fmt: skip
         """Promote what is due, finish what ended, claim what fits: one transaction.
+
+        Parked jobs of the tasks to unpark come back as many as fit, in the same transaction: else
+        workers that do not know them would set them aside again before they are claimed.
 
         A worker that was swept meanwhile finishes and claims nothing; its renewal tells it.
 
@@ -100,13 +104,16 @@ class Work(Finish):
             now = yield from self.now()
             promoted = yield from self.promote()
             finished = yield from self.finish(endings, name, worker)
+            unparked = None
+            if unpark and room > 0:
+                unparked = yield from self.unpark(unpark, room)
             claimed = yield from self.claim(worker, queues, room, name)
             waited = [job.job_id for job in claimed if job.blockers]
             blockers = yield from self.blockers(waited)
             next_due = None
             if len(claimed) < room:
                 next_due = yield from self.next_due()
-            return Turn(finished, claimed, blockers, promoted, next_due, now)
+            return Turn(finished, claimed, blockers, promoted, next_due, now, unparked)
 
         return compose("turn", steps, durable=bool(endings))
 
