@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.cli import warm
 from tests.kit import HOUR, new
 from windlass import Windlass
 from windlass.model import NewJob
@@ -51,11 +52,7 @@ class Shop:
         self, *words: str, code: int = 0, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run `windlass WORDS` to its end, which must have that exit code."""
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-m", "windlass", *words],
-            cwd=self.folder, env=self.environment(**(env or {})),
-            capture_output=True, text=True, timeout=LIMIT, check=False,
-        )  # fmt: skip
+        done = warm.run(words, self.folder, self.environment(**(env or {})))
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
         return done
 

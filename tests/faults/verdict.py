@@ -66,6 +66,8 @@ def judge(reader: Reader, folder: Path, again: int, *, at_limit: int = 0) -> Ver
             "run twice": diary.twice,
         }
     )
+    if at_limit:
+        verdict.figures["at the crash limit"] = len(unlucky)
     return verdict
 
 
@@ -94,15 +96,20 @@ def _concurrent(diary: Diary) -> Iterator[Finding]:
 
 
 def _wrong_ends(reader: Reader, diary: Diary) -> Iterator[Finding]:
-    text = """SELECT j.id, j.task, j.label, a.outcome, a.error FROM windlass_job AS j
-                JOIN windlass_attempt AS a ON a.job_id = j.id AND a.final = 1"""
-    for job, task, label, outcome, error in ask(reader, text):
+    text = """SELECT j.id, j.task, j.label, a.outcome, a.error, a.blocker
+                FROM windlass_job AS j JOIN windlass_attempt AS a
+                  ON a.job_id = j.id AND a.final = 1 ORDER BY j.id"""
+    unlucky: set[int] = set()  # chains are named by their first job: here blockers have one
+    for job, task, label, outcome, error, blocker in ask(reader, text):
         state = STATES[outcome]
         may = {state} if label == ANYHOW else ENDS.get(task, USUALLY)
         if job in diary.cancelled:
             may = {"cancelled"}
         if outcome == LOST:
+            unlucky.add(job)
             yield Finding("crash limit", f"job {job} ({task}): {error}")
+        elif blocker in unlucky:
+            unlucky.add(job)
         elif state not in may:
             yield Finding("end", f"job {job} ({task}) is {state}: {error}")
 

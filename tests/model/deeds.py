@@ -146,6 +146,7 @@ DEEDS: dict[str, tuple[Any, ...]] = {
     "promote": (2, LIMIT),
     "unpark": (2, st.sampled_from((TASKS, TASKS[:1], TASKS[1:])), LIMIT),
     "sweep": (3, st.none() | st.lists(WORKER, max_size=2), st.lists(WORKER, max_size=1), LIMIT),
+    "crash": (2, st.integers(1, 3)),
     "control": (6, st.sampled_from(("cancel", "fail", "complete")), JOB, BY),
     "go_on": (2, JOB, BY, DRAFT),
     "run_now": (1, JOB),

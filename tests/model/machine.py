@@ -220,6 +220,15 @@ class Machine(RuleBasedStateMachine):
         self.take("expired")
         self.take("sweep", named, tuple(map(self.worker, gone)), limit)
 
+    def crash(self, times: int) -> None:
+        """A job kills one worker after the other."""
+        for _ in range(times):
+            self.register(30 * SECOND)
+            worker = self.worker(0)
+            self.take("turn", worker, QUEUES, 1, ())
+            self.take("sweep", (), (worker,), 100)
+            self.move(11)
+
     # ---- from outside
 
     def control(self, verb: str, job: int, by: str | None) -> None:
