@@ -351,3 +351,15 @@ def met_another(error: BaseException) -> bool:
     return (isinstance(code, str) and code in AGAIN) or (
         isinstance(orig := getattr(error, "orig", None), BaseException) and met_another(orig)
     )
+
+
+def log_failure(attempt: Attempt, ending: Ending) -> None:
+    """One line for whoever watches: what kind of error, not what it says, which may be private."""
+    if ending.outcome not in (Outcome.FAILED, Outcome.TIMEOUT, Outcome.LOST):
+        return
+    kind = (ending.error or "").rstrip().rpartition("\n")[2].partition(":")[0][:80]
+    what = kind if ending.outcome is Outcome.FAILED else str(ending.outcome)
+    if ending.delay is None or attempt.held.used + 1 >= attempt.held.max_attempts:
+        log.warning("%s: %s; the job has failed", attempt, what)
+    else:
+        log.info("%s: %s; again in %.1f s", attempt, what, ending.delay / MICRO)

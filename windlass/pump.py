@@ -13,13 +13,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .attempt import Attempt
+from .attempt import Attempt, log_failure
 from .bell import Bell
 from .errors import StoreError, WindlassError
 from .model import Claimed, Ending, Outcome
+from .pace import Pace, Settings
 from .retry import MICRO
 from .slots import Slots, kind_of
 from .store.work import Turn
@@ -40,19 +40,6 @@ PATIENCE = 2.0  # seconds an attempt has to stop when it was told
 LONGEST_PAUSE = 5.0  # seconds between looks for work when nobody rings
 STEP = 0.004  # seconds that one of many idle workers lets another go first
 LATER = 0.02  # seconds until endings are tried again that touch what somebody holds
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a worker works."""
-
-    name: str
-    queues: tuple[str, ...]
-    concurrency: int
-    lease: float
-    grace: float
-    prefetch: int | None
-    drain: bool = False
 
 
 class Pump:
@@ -89,9 +76,7 @@ class Pump:
         self._trouble = 0
         self._dismissed: dict[Attempt, float] = {}  # told to stop, and until when
         self._peek_at = 0.0
-        self._turn_time = 0.002  # seconds a turn takes, on average
-        self._rate = 0.0  # attempts that end in a second, on average
-        self._turned_at = time.monotonic()
+        self._pace = Pace()
         self.finished = 0
         self.on_ends: Callable[[], None] = lambda: None  # tells those who wait for chains
 
@@ -216,21 +201,18 @@ class Pump:
             if ending is not None:
                 self._endings[attempt.key] = ending
                 self._try_at = 0.0
-                _tell_of_failure(attempt, ending)
+                log_failure(attempt, ending)
 
     # ---- turns
 
     def _room(self) -> int:
-        """How many more attempts may be claimed. While handlers are shorter than a turn, as many
-        are claimed ahead as end during two turns: else the slots would stand idle meanwhile."""
+        """How many more attempts may be claimed; none ahead for processes, which take longer."""
         if self._stopping.is_set():
             return 0
         ahead = self._settings.prefetch
         if ahead is None:
-            during = self._rate * self._turn_time
-            ahead = round(2 * during) if during > self._settings.concurrency / 2 else 0
-            if any(attempt.task.run_in == "process" for attempt in self.held.values()):
-                ahead = 0
+            apart = any(attempt.task.run_in == "process" for attempt in self.held.values())
+            ahead = 0 if apart else self._pace.ahead(self._settings.concurrency)
         return min(self._settings.concurrency + ahead, 2 * MOST) - len(self.held)
 
     def _peek(self, shy: bool = False) -> None:
@@ -256,9 +238,7 @@ class Pump:
     def _turn(self) -> None:
         room = min(max(self._room(), 0), MOST)
         sent = list(self._endings.items())[:MOST]
-        began = time.monotonic()
-        self._rate += (len(sent) / max(began - self._turned_at, 1e-4) - self._rate) * 0.2
-        self._turned_at = began
+        self._pace.begin_turn(len(sent))
         settings = self._settings
         try:
             turn = self._run(
@@ -276,7 +256,7 @@ class Pump:
         except WindlassError:
             self._finish_singly(sent)  # one of them cannot be written as it is
             return
-        self._turn_time += (time.monotonic() - began - self._turn_time) * 0.1
+        self._pace.end_turn()
         self._settle(sent, turn.finished.postponed)
         if turn.finished.accepted:
             self.on_ends()
@@ -433,16 +413,12 @@ class Pump:
             if attempt.withdraw():
                 del self.held[attempt.key]
                 self._endings[attempt.key] = attempt.released()
-        end = time.monotonic() + self._settings.grace
-        while self.held and not self._now.is_set() and time.monotonic() < end:
-            self._patiently(self._tick)
-            self.bell.wait(min(self._pause(), max(end - time.monotonic(), 0)))
+        grace = self._settings.grace
+        patience = max(min(PATIENCE, grace / 2), 0.2)  # who stops us may kill us then
+        self._work_on(grace - patience, until_told=True)
         for attempt in self.held.values():
             self._tell(attempt, Outcome.RELEASED)
-        end = time.monotonic() + (0.2 if self._now.is_set() else PATIENCE)
-        while self.held and time.monotonic() < end:
-            self._patiently(self._tick)
-            self.bell.wait(min(self._pause(), max(end - time.monotonic(), 0)))
+        self._work_on(0.2 if self._now.is_set() else patience)
         for attempt in self.held.values():
             self._slots(kind_of(attempt)).abandon(attempt)
             self._endings[attempt.key] = attempt.released()
@@ -459,19 +435,14 @@ class Pump:
         except WindlassError as error:
             log.warning("could not sign off (%s); the lease will end by itself", error)
 
+    def _work_on(self, seconds: float, until_told: bool = False) -> None:
+        """Go on as long as attempts run, but no longer than that."""
+        end = time.monotonic() + seconds
+        while self.held and time.monotonic() < end and not (until_told and self._now.is_set()):
+            self._patiently(self._tick)
+            self.bell.wait(min(self._pause(), max(end - time.monotonic(), 0)))
+
     def _run(self, op: Op[Any]) -> Any:
         """Without waiting for long: timeouts of handlers and renewals must not wait with it."""
         self._app.prepare()
         return self._app.engine.run(op, BRIEFLY)
-
-
-def _tell_of_failure(attempt: Attempt, ending: Ending) -> None:
-    """One line for whoever watches: what kind of error, not what it says, which may be private."""
-    if ending.outcome not in (Outcome.FAILED, Outcome.TIMEOUT, Outcome.LOST):
-        return
-    kind = (ending.error or "").rstrip().rpartition("\n")[2].partition(":")[0][:80]
-    what = kind if ending.outcome is Outcome.FAILED else str(ending.outcome)
-    if ending.delay is None or attempt.held.used + 1 >= attempt.held.max_attempts:
-        log.warning("%s: %s; the job has failed", attempt, what)
-    else:
-        log.info("%s: %s; again in %.1f s", attempt, what, ending.delay / MICRO)

@@ -15,8 +15,9 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from .errors import InvalidSetting, InvalidState
+from .pace import Settings
 from .process import birth_of
-from .pump import Pump, Settings
+from .pump import Pump
 from .retry import MICRO, Seconds, micros
 from .slots import Slots
 from .slots.loop import LoopSlots

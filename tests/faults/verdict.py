@@ -96,21 +96,22 @@ def _concurrent(diary: Diary) -> Iterator[Finding]:
 
 
 def _wrong_ends(reader: Reader, diary: Diary) -> Iterator[Finding]:
-    text = """SELECT j.id, j.task, j.label, a.outcome, a.error, a.blocker
+    text = """SELECT j.id, j.chain_id, j.task, j.label, a.outcome, a.error, a.blocker
                 FROM windlass_job AS j JOIN windlass_attempt AS a
-                  ON a.job_id = j.id AND a.final = 1 ORDER BY j.id"""
-    unlucky: set[int] = set()  # chains are named by their first job: here blockers have one
-    for job, task, label, outcome, error, blocker in ask(reader, text):
+                  ON a.job_id = j.id AND a.final = 1"""
+    rows = ask(reader, text)
+    behind = [(chain, blocker) for _, chain, *_, blocker in rows if blocker is not None]
+    unlucky = {chain for _, chain, _, _, outcome, *_ in rows if outcome == LOST}
+    while more := {chain for chain, blocker in behind if blocker in unlucky} - unlucky:
+        unlucky |= more
+    for job, chain, task, label, outcome, error, _ in rows:
         state = STATES[outcome]
         may = {state} if label == ANYHOW else ENDS.get(task, USUALLY)
         if job in diary.cancelled:
             may = {"cancelled"}
         if outcome == LOST:
-            unlucky.add(job)
             yield Finding("crash limit", f"job {job} ({task}): {error}")
-        elif blocker in unlucky:
-            unlucky.add(job)
-        elif state not in may:
+        elif state not in may and chain not in unlucky:
             yield Finding("end", f"job {job} ({task}) is {state}: {error}")
 
 

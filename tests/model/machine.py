@@ -118,7 +118,10 @@ class Machine(RuleBasedStateMachine):
         names = [f"j{self.names + n + 1}" for n in range(len(drafts))]
         self.names += len(drafts)
         news = [self.new(draft, names, name) for draft, name in zip(drafts, names, strict=True)]
-        self.take("enqueue", tuple(news))
+        refusing = [new for new in news if new.on_conflict == "raise"]
+        self.take("enqueue", tuple(  # which of several is refused first is nobody's promise
+            replace(new, on_conflict="return") if new in refusing[1:] else new for new in news
+        ))  # fmt: skip
 
     def enqueue_behind(self, draft: Draft, after: list[int]) -> None:
         """Behind chains that will soon end: the oldest that are open."""

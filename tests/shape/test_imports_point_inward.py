@@ -39,6 +39,7 @@ RINGS: dict[str, frozenset[str]] = {
             "face",
             "job",
             "migrate",
+            "pace",
             "postgres",
             "process",
             "pump",

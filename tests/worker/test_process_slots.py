@@ -17,6 +17,7 @@ import pytest
 from tests.database import Database
 from tests.worker.gate import outcomes
 from windlass import ChainCancelled, ChainFailed, State, Windlass
+from windlass.errors import InvalidTask
 from windlass.job import Job
 
 MODULE = "tests.worker.tasks_process"
@@ -377,17 +378,17 @@ def test_a_process_is_replaced_after_so_many_attempts(tasks: Any, sqlite: Any) -
 
 
 def test_an_app_that_is_not_at_module_level_says_so(
-    make_app: Callable[..., Windlass], sqlite: Any, trouble: list[logging.LogRecord]
+    make_app: Callable[..., Windlass], sqlite: Any
 ) -> None:
-    """X1: nothing is guessed; the error says where to put it."""
+    """X1: nothing is guessed; the error says where to put it, before anything begins."""
     hidden = make_app()
 
     @hidden.task(run_in="process", max_attempts=1)
     def local() -> int:
         return 1
 
-    with hidden.worker(), pytest.raises(ChainFailed, match="needs its app at module level"):
-        local.enqueue().result(LIMIT)
+    with pytest.raises(InvalidTask, match="needs its app at module level"):
+        hidden.worker().start()
 
 
 @pytest.mark.parametrize(
