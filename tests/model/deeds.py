@@ -94,6 +94,12 @@ def endings(draw: st.DrawFn) -> Drawn:
 
 
 @st.composite
+def wheres(draw: st.DrawFn) -> dict[str, Any]:
+    told = draw(st.lists(st.sampled_from(list(FILTERS)), unique=True, max_size=3))
+    return {name: draw(FILTERS[name]) for name in told}
+
+
+@st.composite
 def deeds(draw: st.DrawFn) -> tuple[Any, ...]:
     """A deed by name, and what it is told."""
     deed = draw(
@@ -106,27 +112,25 @@ DRAFT = drafts()
 DRAFTS = st.lists(DRAFT, min_size=1, max_size=4)
 END = endings()
 ENDS = st.lists(END, min_size=1, max_size=4)
-JOB = st.sampled_from((0, 1, 2, 3, 4, 5, 6, -1))
+JOB = st.sampled_from((0, 1, 2, 3, 4, 5, 6, -1, -2))
 BEHIND = st.lists(st.integers(0, 3), min_size=1, max_size=2)
 WORKER = st.sampled_from((0, 1, 2, -1))
 LEASE = st.sampled_from((30 * SECOND, SECOND, 5 * MINUTE))
 LIMIT = st.sampled_from((100, 1, 2))
 BY = st.sampled_from((None, "ann"))
 AGE = st.sampled_from((MINUTE, None, 10 * MINUTE, 0, DAY))
-WHERE = st.fixed_dictionaries(
-    {},
-    optional={
-        "state": st.sampled_from(State),
-        "outcome": st.sampled_from(Outcome),
-        "task": st.sampled_from(TASKS),
-        "queue": st.sampled_from(QUEUES),
-        "chain": st.integers(0, 5),
-        "key": st.just("k"),
-        "label": st.integers(0, 5),
-        "since": st.sampled_from((-5, -60)),
-        "until": st.sampled_from((0, -30)),
-    },
-)
+FILTERS: dict[str, st.SearchStrategy[Any]] = {
+    "state": st.sampled_from(State),
+    "outcome": st.sampled_from(Outcome),
+    "task": st.sampled_from(TASKS),
+    "queue": st.sampled_from(QUEUES),
+    "chain": st.integers(0, 5),
+    "key": st.just("k"),
+    "label": st.integers(0, 5),
+    "since": st.sampled_from((-5, -60)),
+    "until": st.sampled_from((0, -30)),
+}
+WHERE = wheres()
 
 DEEDS: dict[str, tuple[Any, ...]] = {
     "nothing": (1,),  # the simplest, so that hypothesis tries long programs without most deeds
@@ -136,31 +140,36 @@ DEEDS: dict[str, tuple[Any, ...]] = {
         6, WORKER, st.sampled_from((QUEUES, QUEUES, QUEUES, QUEUES[:1], QUEUES[1:])),
         st.integers(1, 4), st.sampled_from((True, True, True, False)),
     ),
-    "turn": (8, WORKER, st.integers(0, 3), st.lists(END, max_size=2)),
+    "turn": (8, WORKER, st.integers(0, 3), st.lists(END, max_size=2), st.booleans()),
     "finish": (14, ENDS, st.sampled_from((0, 0, 1))),
     "renew": (2, WORKER, LEASE, st.lists(CLAIM, max_size=4)),
     "park": (2, st.lists(CLAIM, max_size=3)),
     "progress": (2, st.lists(CLAIM, max_size=3)),
     "register": (1, LEASE),
     "unregister": (1, WORKER),
+    "ask": (2, WORKER, CLAIM, st.integers(1, 2)),
     "promote": (2, LIMIT),
     "unpark": (2, st.sampled_from((TASKS, TASKS[:1], TASKS[1:])), LIMIT),
     "sweep": (3, st.none() | st.lists(WORKER, max_size=2), st.lists(WORKER, max_size=1), LIMIT),
     "crash": (2, st.integers(1, 3)),
     "control": (6, st.sampled_from(("cancel", "fail", "complete")), JOB, BY),
-    "go_on": (2, JOB, BY, DRAFT),
+    "go_on": (2, JOB, BY, DRAFTS),
+    "entangle": (1, st.sampled_from(Policy)),
     "run_now": (1, JOB),
     "retry": (4, JOB, st.sampled_from((False, False, True))),
     "pause_or_resume": (1, st.sampled_from(QUEUES)),
     "delete": (3, JOB, st.booleans()),
     "prune": (2, st.builds(Keep, AGE, AGE, AGE), st.sampled_from((100, 1, 3))),
     "bulk": (2, st.sampled_from(("cancel", "retry")), WHERE, st.booleans(), LIMIT, BY),
-    "page": (2, st.sampled_from(("jobs", "chains")), WHERE, LIMIT, st.booleans()),
+    "page": (3, st.sampled_from(("jobs", "chains")), WHERE, LIMIT, st.booleans()),
     "look": (2, st.sampled_from(("job", "chain", "ended", "attempts", "dependents")), JOB),
     "move": (5, st.sampled_from((1, 11, 31, 61, 700, 100_000, -1, -20, -1700))),
     "switch": (1,),
     "transact": (
-        5, st.sampled_from(("commit", "rollback", "savepoint", "rollback_to", "release")),
+        8,
+        st.sampled_from((
+            "commit", "rollback", "savepoint", "rollback_to", "rollback", "release", "commit",
+        )),
     ),
 }  # fmt: skip
 """What a program may do next: how often, and what it is told."""

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, TypeVar
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.kit import MINUTE, SECOND
-from tests.model.deeds import DRAFTS, LEFT_OUT, QUEUES, Draft, Drawn, deeds
+from tests.model.deeds import DRAFTS, LEFT_OUT, QUEUES, TASKS, Draft, Drawn, deeds
 from tests.model.program import End, Held, Keep, New, Where
 from tests.model.tables import Tables
 from tests.model.trace import World
-from windlass.model import ChainState, Live, Outcome, State
+from windlass.model import ChainState, Live, Outcome, Policy, State
 
 T = TypeVar("T")
 
@@ -34,8 +34,9 @@ class Machine(RuleBasedStateMachine):
     def begin_program(self, drafts: list[Draft], left_out: set[str]) -> None:
         self.world.reset()
         self.left_out = left_out
-        self.names = self.workers = 0
+        self.names = 0
         self.ever: dict[str, None] = {}  # names that were stored at some time
+        self.ever_workers: list[str] = []
         self.register(30 * SECOND)
         self.enqueue(drafts)
 
@@ -78,8 +79,16 @@ class Machine(RuleBasedStateMachine):
         return tuple(dict.fromkeys(held for held in found if held is not None))
 
     def worker(self, number: int) -> str:
-        found = pick(list(self.tables.workers), self.tables.former_workers, number)
+        """A worker by number. One that gives its name may be gone by a rollback, too."""
+        gone = [name for name in self.ever_workers if name not in self.tables.workers]
+        found = pick(list(self.tables.workers), gone, number)
         assert found is not None  # the first is known ever after
+        return found
+
+    def stored_worker(self, number: int) -> str:
+        """A worker by number whose id is its own."""
+        found = pick(list(self.tables.workers), self.tables.former_workers, number)
+        assert found is not None
         return found
 
     def new(self, draft: Draft, batch: Sequence[str] = (), name: str | None = None) -> New:
@@ -136,10 +145,15 @@ class Machine(RuleBasedStateMachine):
         """Claim; a worker comes if there is none."""
         if not self.tables.workers:
             self.register(30 * SECOND)
-        self.take("claim", self.worker(worker), queues, room, named)
+        found = self.worker(worker) if named else self.stored_worker(worker)
+        self.take("claim", found, queues, room, named)
 
-    def turn(self, worker: int, room: int, ends: list[Drawn]) -> None:
-        self.take("turn", self.worker(worker), QUEUES, room, self.ends(ends, together=False))
+    def turn(self, worker: int, room: int, ends: list[Drawn], unpark: bool) -> None:
+        """Which of many parked jobs a turn takes back is its choice, so there is room for all."""
+        found = self.ends(ends, together=False)
+        parked = sum(job.state is Live.PARKED for job in self.tables.jobs.values())
+        tasks = TASKS if unpark and parked <= room else ()
+        self.take("turn", self.worker(worker), QUEUES, room, found, tasks)
 
     def finish(self, ends: list[Drawn], twice: int) -> None:
         """Nobody to finish: somebody is claimed."""
@@ -204,11 +218,20 @@ class Machine(RuleBasedStateMachine):
     # ---- upkeep
 
     def register(self, lease: int) -> None:
-        self.workers += 1
-        self.take("register", f"w{self.workers}", lease)
+        name = f"w{len(self.ever_workers) + 1}"
+        self.ever_workers.append(name)
+        self.take("register", name, lease)
 
     def unregister(self, worker: int) -> None:
-        self.take("unregister", self.worker(worker))
+        self.take("unregister", self.stored_worker(worker))
+
+    def ask(self, worker: int, claim: int, most: int) -> None:
+        """What a worker asks without changing anything."""
+        self.take("peek", QUEUES, most)
+        self.take("runs", self.stored_worker(worker))
+        self.take("parked")
+        if held := self.held(claim):
+            self.take("fence", held)
 
     def promote(self, limit: int) -> None:
         if self.tables.next_due() is not None:
@@ -219,16 +242,16 @@ class Machine(RuleBasedStateMachine):
             self.take("unpark", tasks, limit)
 
     def sweep(self, suspects: list[int] | None, gone: list[int], limit: int) -> None:
-        named = None if suspects is None else tuple(map(self.worker, suspects))
+        named = None if suspects is None else tuple(map(self.stored_worker, suspects))
         self.take("expired")
-        self.take("sweep", named, tuple(map(self.worker, gone)), limit)
+        self.take("sweep", named, tuple(map(self.stored_worker, gone)), limit)
 
     def crash(self, times: int) -> None:
         """A job kills one worker after the other."""
         for _ in range(times):
             self.register(30 * SECOND)
-            worker = self.worker(0)
-            self.take("turn", worker, QUEUES, 1, ())
+            worker = self.ever_workers[-1]
+            self.take("turn", worker, QUEUES, 1, (), ())
             self.take("sweep", (), (worker,), 100)
             self.move(11)
 
@@ -241,9 +264,27 @@ class Machine(RuleBasedStateMachine):
         elif name is not None:
             self.take(verb, name, f"{verb} from outside", by)
 
-    def go_on(self, job: int, by: str | None, draft: Draft) -> None:
-        if name := self.job(job):
-            self.take("complete", name, None, self.new(draft), by)
+    def go_on(self, job: int, by: str | None, drafts: list[Draft]) -> None:
+        """Continue a job from outside, and what follows it."""
+        name = self.job(job)
+        for draft in drafts:
+            if name is not None:
+                following = self.new(draft)
+                self.take("complete", name, None, following, by)
+                name = following.name if following.name in self.tables.jobs else None
+
+    def entangle(self, policy: Policy) -> None:
+        """A job that ended waits for a chain that goes on behind it: a circle, were it retried."""
+        held = self.held(0)
+        if held is None:
+            return
+        chain = self.tables.jobs[held.name].chain
+        behind = self.new(Draft(policy=policy))
+        self.take("enqueue", (replace(behind, after=((chain, None),)),))
+        self.take("cancel", behind.name, None, None)
+        following = replace(self.new(Draft(policy=policy)), after=((behind.name, None),))
+        self.take("finish", (End(held, Outcome.CONTINUED, next=following),), held.worker)
+        self.take("retry", behind.name)
 
     def run_now(self, job: int) -> None:
         """One that is scheduled, or any."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -17,6 +18,7 @@ from tests.model.side import Side
 from tests.model.trace import Coverage, World, steady
 
 STEPS = 50
+CHECKS: list[Any] = list(HealthCheck)
 TOGETHER = 11
 """Programs that are drawn in one go. From then on hypothesis would rather change those it has."""
 
@@ -64,7 +66,7 @@ def run(world: World, programs: int, first: int, *, shrink: bool = True) -> Cove
                 print_blob=False,
                 report_multiple_bugs=False,
                 verbosity=Verbosity.normal,
-                suppress_health_check=list(HealthCheck),
+                suppress_health_check=CHECKS,
             ),
         )
         number += 1

@@ -138,14 +138,17 @@ class Side(Eye):
         ]
 
     def turn(
-        self, worker: str, queues: Sequence[str], room: int, ends: Sequence[End]
-    ) -> tuple[object, ...]:
+        self, worker: str, queues: Sequence[str], room: int, ends: Sequence[End],
+        unpark: Sequence[str],
+    ) -> tuple[object, ...]:  # fmt: skip
         endings = [self._ending(end) for end in ends]
-        turn = self.run(self.store.turn(self._workers[worker], worker, queues, room, endings))
+        turn = self.run(
+            self.store.turn(self._workers[worker], worker, queues, room, endings, unpark)
+        )
         assert not turn.finished.postponed, "a turn was put off though nobody holds anything"
         finished, claimed = self._finished([turn.finished]), self._claimed(turn.claimed)
         blockers = {self.names[job]: self.blockers_seen(b) for job, b in turn.blockers.items()}
-        return turn.promoted, finished, claimed, blockers, turn.next_due
+        return turn.promoted, finished, claimed, blockers, turn.next_due, turn.unparked
 
     def finish(self, ends: Sequence[End], worker: str | None) -> tuple[list[str], list[str]]:
         """What is postponed is tried again, as a worker does in its next turn."""
@@ -179,6 +182,20 @@ class Side(Eye):
         assert not renewed.postponed, "a renewal was put off though nobody looks"
         lost = sorted((self.names[id], attempt) for id, attempt in renewed.lost)
         return renewed.registered, lost, renewed.released
+
+    def peek(self, queues: Sequence[str], most: int) -> tuple[int, int | None]:
+        ahead = self.run(self.store.peek(queues, most))
+        return ahead.pending, ahead.next_due
+
+    def runs(self, worker: str) -> list[tuple[str, int]]:
+        found = self.run(self.store.running(self._workers[worker]))
+        return sorted((self.names[id], attempt) for id, attempt in found)
+
+    def fence(self, held: Held) -> bool:
+        return self.run(self.store.fence(self._claims[held.name, held.attempt]))
+
+    def parked(self) -> dict[str, int]:
+        return self.run(self.store.parked())
 
     def progress(self, reports: Sequence[tuple[Held, float, str]]) -> list[bool]:
         return self.run(

@@ -130,7 +130,7 @@ class World:
         return "\n".join(self.trace)
 
 
-def differences(path: str, wanted: object, found: object) -> Iterator[str]:
+def differences(path: str, wanted: Any, found: Any) -> Iterator[str]:
     """Where two values differ, as far down as they are built alike."""
     if wanted == found:
         return
@@ -142,7 +142,7 @@ def differences(path: str, wanted: object, found: object) -> Iterator[str]:
                 has = wanted.get(key, "nothing"), found.get(key, "nothing")
                 yield f"  {path}.{key}: the model has {has[0]}, the engine {has[1]}"
     elif alike(wanted, found):
-        for place, pair in enumerate(zip(wanted, found, strict=True)):  # type: ignore[call-overload]
+        for place, pair in enumerate(zip(wanted, found, strict=True)):
             yield from differences(f"{path}[{place}]", *pair)
     else:
         yield f"  {path}: the model has {wanted!r}, the engine {found!r}"
@@ -174,8 +174,9 @@ def brief(answer: Answer) -> str:
 @contextmanager
 def steady() -> Iterator[None]:
     """Nothing is drawn at random: both engines put what was lost off by the same time."""
-    vars(work)["lost_delay"] = partial(lost_delay, draw=lambda: 0.0)
+    module: Any = work
+    module.lost_delay = partial(lost_delay, draw=lambda: 0.0)
     try:
         yield
     finally:
-        vars(work)["lost_delay"] = lost_delay
+        module.lost_delay = lost_delay

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from tests.model.program import End, Held, Seen
@@ -54,11 +55,13 @@ class Working(Storing):
         return job
 
     def turn(
-        self, worker: str, queues: Sequence[str], room: int, ends: Sequence[End]
-    ) -> tuple[object, ...]:
-        """Promote, finish, claim: one transaction."""
+        self, worker: str, queues: Sequence[str], room: int, ends: Sequence[End],
+        unpark: Sequence[str],
+    ) -> tuple[object, ...]:  # fmt: skip
+        """Promote, finish, unpark and claim: one transaction."""
         promoted = sum(self.promote(1000))
         finished = self.finish(ends, worker)
+        unparked = sum(self.unpark(unpark, 1000)) if unpark and room else None
         claimed = self.claim(worker, queues, room, True)
         blockers = {
             seen["job_id"]: self.tables.blockers_seen(self.tables.jobs[seen["job_id"]])
@@ -66,7 +69,7 @@ class Working(Storing):
             if seen["blockers"] and self.tables.jobs[seen["job_id"]].after
         }
         next_due = self.tables.next_due() if len(claimed) < room else None
-        return promoted, finished, claimed, blockers, next_due
+        return promoted, finished, claimed, blockers, next_due, unparked
 
     def finish(self, ends: Sequence[End], worker: str | None) -> tuple[list[str], list[str]]:
         """Record endings; whoever lost the lease changes nothing and is told (L3)."""
@@ -144,6 +147,26 @@ class Working(Storing):
             self.seen["stray put back"] += 1
         lost = known - {(job.name, job.attempt) for job in running}
         return True, sorted(lost), len(strays)
+
+    def peek(self, queues: Sequence[str], most: int) -> tuple[int, int | None]:
+        """How many wait in queues that are not paused, of each up to so many; what is due next."""
+        tables = self.tables
+        pending = [job.queue for job in tables.jobs.values() if job.state is Live.PENDING]
+        open_queues = [queue for queue in queues if queue not in tables.paused]
+        return sum(min(pending.count(queue), most) for queue in open_queues), tables.next_due()
+
+    def runs(self, worker: str) -> list[tuple[str, int]]:
+        """What runs in a worker's name."""
+        return sorted((job.name, job.attempt) for job in self.tables.running_of(worker))
+
+    def fence(self, held: Held) -> bool:
+        """L3: whether an attempt is still the running one."""
+        return self.running(held) is not None
+
+    def parked(self) -> dict[str, int]:
+        """L7: tasks that no worker knew, with how many jobs are set aside."""
+        parked = [job for job in self.tables.jobs.values() if job.state is Live.PARKED]
+        return dict(Counter(job.new.task for job in parked))
 
     def progress(self, reports: Sequence[tuple[Held, float, str]]) -> list[bool]:
         """O9, fenced (L3)."""
