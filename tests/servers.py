@@ -162,6 +162,7 @@ class Server:
         self._folder = folder  # what the run's processes tell each other
         self._mark = mark(run_folder())
         self._numbers = itertools.count(1)
+        self._kept: tuple[int, psycopg.Connection[Any]] | None = None
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
@@ -216,8 +217,22 @@ class Server:
         return " STRATEGY file_copy"
 
     def _execute(self, text: LiteralString, *names: str) -> None:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(SQL(text).format(*map(Identifier, names)))
+        statement = SQL(text).format(*map(Identifier, names))
+        admin = self._admin()
+        try:
+            admin.execute(statement)
+        except psycopg.OperationalError:
+            if not admin.closed:
+                raise
+            self._admin().execute(statement)  # the server was restarted meanwhile
+
+    def _admin(self) -> psycopg.Connection[Any]:
+        """One connection for all databases that this process makes: opening it costs as much."""
+        kept = self._kept
+        if kept is None or kept[0] != os.getpid() or kept[1].closed:
+            self._kept = kept = (os.getpid(), psycopg.connect(self.url, autocommit=True))
+            atexit.register(kept[1].close)
+        return kept[1]
 
 
 class DurableServer(Server):

@@ -103,7 +103,7 @@ def _sqlite_kinds() -> list[Kind]:
             _sqlite3(isolation_level="IMMEDIATE"),
             played=False,
         ),
-        Kind("sqlite3 autocommit, idle", autocommit, _sqlite3(isolation_level=None)),
+        Kind("sqlite3 autocommit, idle", autocommit, _sqlite3(isolation_level=None), played=False),
         Kind("sqlite3, writing", in_one, _sqlite3(), write),
         Kind("sqlite3 awaited, writing", in_one, _sqlite3(), write, awaits=True),
         # A deferred transaction that has not touched the database yet.
@@ -116,7 +116,7 @@ def _sqlite_kinds() -> list[Kind]:
         ),
         Kind("sqlite3 hostile, idle", by_itself, _hostile_sqlite3),
         Kind("sqlite3 hostile, writing", in_one, _hostile_sqlite3, write, played=False),
-        Kind("aiosqlite, idle", by_itself, _aiosqlite(""), awaits=True),
+        Kind("aiosqlite, idle", by_itself, _aiosqlite(""), awaits=True, played=False),
         Kind("aiosqlite, writing", in_one, _aiosqlite(""), write, awaits=True),
         Kind("aiosqlite autocommit, idle", autocommit, _aiosqlite(None), awaits=True, played=False),
         Kind("aiosqlite hostile, idle", by_itself, _hostile_aiosqlite, awaits=True, played=False),
@@ -221,7 +221,7 @@ def _postgres_kinds() -> list[Kind]:
     found = [
         *OURS,
         Kind("psycopg default, idle", by_itself, _psycopg()),
-        Kind("psycopg autocommit, idle", autocommit, _psycopg(**commits)),
+        Kind("psycopg autocommit, idle", autocommit, _psycopg(**commits), played=False),
         Kind("psycopg, writing", in_one, _psycopg(), own),
         Kind("psycopg awaited, writing", in_one, _psycopg(), own, awaits=True),
         Kind(
@@ -234,7 +234,7 @@ def _postgres_kinds() -> list[Kind]:
         Kind("psycopg hostile, idle", by_itself, _hostile_psycopg),
         Kind("psycopg hostile, writing", in_one, _hostile_psycopg, own, played=False),
         Kind("psycopg async, idle", by_itself, _awaited_psycopg(), awaits=True),
-        Kind("psycopg async, writing", in_one, _awaited_psycopg(), own, awaits=True),
+        Kind("psycopg async, writing", in_one, _awaited_psycopg(), own, awaits=True, played=False),
         Kind(
             "psycopg async autocommit, idle",
             autocommit,
@@ -248,7 +248,7 @@ def _postgres_kinds() -> list[Kind]:
     begin = ("BEGIN", OWN_ROW)
     return [
         *found,
-        Kind("asyncpg, idle", autocommit, _asyncpg, (), AsyncpgCaller, awaits=True),
+        Kind("asyncpg, idle", autocommit, _asyncpg, (), AsyncpgCaller, awaits=True, played=False),
         Kind("asyncpg, writing", in_one, _asyncpg, begin, AsyncpgCaller, awaits=True),
         Kind("asyncpg hostile, idle", autocommit, _rude_asyncpg, (), AsyncpgCaller, awaits=True),
         Kind(
@@ -260,7 +260,7 @@ def _postgres_kinds() -> list[Kind]:
             awaits=True,
             played=False,
         ),
-        Kind("psycopg2, idle", by_itself, _psycopg2(), (), Psycopg2Caller),
+        Kind("psycopg2, idle", by_itself, _psycopg2(), (), Psycopg2Caller, played=False),
         Kind("psycopg2, writing", in_one, _psycopg2(), own, Psycopg2Caller),
         Kind(
             "psycopg2 autocommit, idle",

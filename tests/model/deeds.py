@@ -118,7 +118,7 @@ WORKER = st.sampled_from((0, 1, 2, -1))
 LEASE = st.sampled_from((30 * SECOND, SECOND, 5 * MINUTE))
 LIMIT = st.sampled_from((100, 1, 2))
 BY = st.sampled_from((None, "ann"))
-AGE = st.sampled_from((MINUTE, None, 10 * MINUTE, 0, DAY))
+AGE = st.sampled_from((MINUTE, 0, None, 0, 10 * MINUTE, DAY))
 FILTERS: dict[str, st.SearchStrategy[Any]] = {
     "state": st.sampled_from(State),
     "outcome": st.sampled_from(Outcome),
@@ -143,21 +143,22 @@ DEEDS: dict[str, tuple[Any, ...]] = {
     "turn": (8, WORKER, st.integers(0, 3), st.lists(END, max_size=2), st.booleans()),
     "finish": (14, ENDS, st.sampled_from((0, 0, 1))),
     "renew": (2, WORKER, LEASE, st.lists(CLAIM, max_size=4)),
-    "park": (2, st.lists(CLAIM, max_size=3)),
-    "progress": (2, st.lists(CLAIM, max_size=3)),
+    "park": (2, st.lists(CLAIM, min_size=1, max_size=3)),
+    "progress": (2, st.lists(CLAIM, min_size=1, max_size=3)),
     "register": (1, LEASE),
     "unregister": (1, WORKER),
     "ask": (2, WORKER, CLAIM, st.integers(1, 2)),
     "promote": (2, LIMIT),
-    "unpark": (2, st.sampled_from((TASKS, TASKS[:1], TASKS[1:])), LIMIT),
+    "unpark": (4, st.sampled_from((TASKS, TASKS[:1], TASKS[1:])), LIMIT),
     "sweep": (3, st.none() | st.lists(WORKER, max_size=2), st.lists(WORKER, max_size=1), LIMIT),
     "crash": (2, st.integers(1, 3)),
     "control": (6, st.sampled_from(("cancel", "fail", "complete")), JOB, BY),
     "go_on": (2, JOB, BY, DRAFTS),
+    "topple": (4, BEHIND, st.sampled_from(("fail", "cancel")), DRAFTS, st.booleans()),
     "entangle": (1, st.sampled_from(Policy)),
     "run_now": (1, JOB),
     "retry": (4, JOB, st.sampled_from((False, False, True))),
-    "pause_or_resume": (1, st.sampled_from(QUEUES)),
+    "pause_or_resume": (2, st.sampled_from(QUEUES)),
     "delete": (3, JOB, st.booleans()),
     "prune": (2, st.builds(Keep, AGE, AGE, AGE), st.sampled_from((100, 1, 3))),
     "bulk": (2, st.sampled_from(("cancel", "retry")), WHERE, st.booleans(), LIMIT, BY),

@@ -273,6 +273,16 @@ class Machine(RuleBasedStateMachine):
                 self.take("complete", name, None, following, by)
                 name = following.name if following.name in self.tables.jobs else None
 
+    def topple(self, after: list[int], verb: str, drafts: list[Draft], again: bool) -> None:
+        """A chain fails that others wait for, and is perhaps retried."""
+        for draft in drafts[:2]:
+            self.enqueue_behind(draft, after)
+        chains = [c.name for c in self.tables.chains.values() if c.state is ChainState.OPEN]
+        if name := pick(chains[::-1], (), after[0]):
+            self.take(verb, self.tables.tail(name).name, None if verb == "cancel" else verb, None)
+            if again:
+                self.take("retry", name)
+
     def entangle(self, policy: Policy) -> None:
         """A job that ended waits for a chain that goes on behind it: a circle, were it retried."""
         held = self.held(0)
@@ -354,12 +364,12 @@ class Machine(RuleBasedStateMachine):
         """Begin, or go on to the end."""
         if not self.depth:
             self.take("begin")
-        elif verb == "savepoint" and self.depth < DEEP:
+        elif verb in ("rollback_to", "release") and self.depth == 1:
             self.take("savepoint")
-        elif verb in ("rollback_to", "release") and self.depth > 1:
-            self.take(verb)
+        elif verb == "savepoint" and self.depth == DEEP:
+            self.take("release")
         else:
-            self.take("rollback" if verb == "rollback" else "commit")
+            self.take(verb)
 
 
 OF_CHAINS = dict(zip(State, [*ChainState] * 2, strict=False))

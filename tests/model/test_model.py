@@ -1,43 +1,98 @@
 """The whole store against a small model, the same programs on both engines.
 
-`python -m tests.model --programs N --seed S` runs more; `--mutants` says which bugs it finds.
+`python -m tests.model --programs N --seed S` runs more and says what they did; `--mutants` says
+which planted bugs they find.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
+
 import pytest
 
-from tests import database as databases
 from tests.model import hunt, run
+from tests.model.side import Side
+from windlass.store import Store
 
-PROGRAMS = 44
-# Every kind of operation that a program may contain; each must have been drawn.
+PROGRAMS = 66
+# What programs did, and to which rules of the model they came: else they would say little. What is
+# rare is not asked for, since other constants in our code make hypothesis draw other programs.
 VERBS = {
-    "begin", "cancel", "claim", "commit", "complete", "delete", "enqueue", "expired", "fail",
-    "finish", "park", "pause", "progress", "prune", "register", "renew", "retry", "rollback",
-    "savepoint", "sweep", "time moves back", "time moves on", "turn",
+    "begin", "bulk", "cancel", "chains", "claim", "commit", "complete", "delete", "enqueue",
+    "expired", "fail", "finish", "jobs", "look", "park", "parked", "pause", "peek", "progress",
+    "prune", "register", "renew", "retry", "rollback", "runs", "savepoint", "sweep",
+    "time moves back", "time moves on", "turn", "unregister",
 }  # fmt: skip
-QUICK = ("no fence", "attempt counted at the end", "sweep without state test")
+BRANCHES = {
+    "blocked again", "cancelled refused", "claim of a worker that is gone", "claimed",
+    "completed accepted", "completed refused", "continued accepted", "continued refused",
+    "deleted a chain", "failed by its blocker", "failed from outside while blocked",
+    "failed refused", "key held by a chain", "key taken", "lost accepted", "lost refused",
+    "over: completed", "over: continued", "promoted", "released refused", "reopened blocked",
+    "reopened pending", "stored blocked", "stored pending", "stored scheduled",
+    "timeout accepted", "timeout refused", "unblocked, pending", "unregistered",
+}  # fmt: skip
+# The quickest to be found.
+QUICK = ("attempt counted at the end", "no fence", "sweep without state test")
 
 
 @pytest.mark.timeout(600)
-def test_both_engines_do_what_the_model_does() -> None:
-    """E1, C1–C5, B1–B6, D1–D3, S1–S2, L1–L8, O1–O3, O10, K1–K4, R1, R3–R4."""
+@pytest.mark.parametrize("seed", [1, 1001])
+def test_both_engines_do_what_the_model_does(seed: int) -> None:
+    """E1, E4, E12, C1–C5, B1–B6, B8, D1–D4, S1–S2, L1–L8, O1–O3, O9–O10, K1–K4, R1–R4."""
     with run.opened(run.both()) as world:
-        coverage = run.run(world, PROGRAMS, 1)
+        coverage = run.run(world, PROGRAMS, seed)
     assert coverage.programs >= PROGRAMS
-    assert set(coverage.verbs) >= VERBS
+    assert coverage.verbs.keys() >= VERBS
+    assert coverage.seen.keys() >= BRANCHES
+
+
+def test_every_operation_of_the_store_is_a_verb() -> None:
+    """An operation that is new in the store is missed here until programs have it."""
+    known = {name for name in dir(Side) if not name.startswith("_")}
+    elsewhere = {
+        "addressed",
+        "attempts",
+        "blockers",
+        "chain",
+        "counts",
+        "dependents",
+        "describe",
+        "ended",
+        "next_due",
+        "one",
+        "paused",
+        "running",
+        "same",
+        "workers",
+    }  # fmt: skip - asked under another name, or by each dump
+    assert operations() - known == elsewhere
+
+
+def operations() -> set[str]:
+    """What the store offers: methods that make an operation."""
+    return {
+        name
+        for name, method in inspect.getmembers(Store, inspect.isfunction)
+        if hasattr(method, "__wrapped__") or str(method.__annotations__["return"]).startswith("Op[")
+    }
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("database", [databases.SQLITE, databases.newest()])
+@pytest.mark.parametrize("database", run.both())
 @pytest.mark.parametrize("mutant", QUICK)
-def test_the_model_finds_planted_bugs(mutant: str, database: str) -> None:
-    assert hunt.sent(mutant, database, PROGRAMS, 1).found is not None
+def test_programs_find_planted_bugs(mutant: str, database: str) -> None:
+    found = hunt.sent(mutant, database, PROGRAMS, 1).found
+    assert found is not None
+    assert f"{database} differs from the model" in found
 
 
 @pytest.mark.timeout(300)
-def test_it_says_which_program_and_shrinks_it() -> None:
-    found = hunt.sent("no fence", databases.SQLITE, PROGRAMS, 1, shrink=True)
-    assert found.found is not None
-    assert "differs from the model" in found.found
+def test_a_program_that_finds_one_is_shrunk_to_what_it_takes() -> None:
+    """Claim and release: with the worker and the job, four steps."""
+    found = hunt.sent("attempt lowered on release", run.both()[0], PROGRAMS, 1, shrink=True).found
+    assert found is not None
+    steps = re.findall(r"^ *\d+ (\w+)\(", found, re.MULTILINE)
+    assert len(steps) <= 5, found
+    assert steps[:2] == ["register", "enqueue"]
