@@ -174,7 +174,7 @@ def test_E4_no_statement_is_wide_whatever_the_jobs_are(app: Windlass, store: Sto
     app.run(compose("fail_all", fail_all))
     answers = run(*(new("c", after=[id], key=str(id)) for id in blockers))
     assert [record.state for record, _ in answers] == ["failed"] * many
-    assert [record.id for record, _ in answers] == [record.id for record, _ in sorted(answers)]
+    assert [record.id for record, _ in answers] == sorted(record.id for record, _ in answers)
     assert max(widest) == 1000
 
 

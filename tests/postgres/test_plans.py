@@ -231,6 +231,8 @@ WORKERS: dict[str, Callable[[Store, Numbers], Ops]] = {
     "finish what others wait for": script(finish_what_others_wait_for),
     "promote": script(promote_ten),
     "next due": one(lambda store, n: store.next_due()),
+    "peek": one(lambda store, n: store.peek(QUEUES, 5)),
+    "enqueue many": one(lambda store, n: store.enqueue([new(TASK, queue="queue0")] * 600)),
     "sweep": one(lambda store, n: store.sweep(gone=[1], limit=100)),
     "prune": one(lambda store, n: store.prune(Ages(0, 0, 0), 10)),
 }
