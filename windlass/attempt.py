@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .connections.postgres import sqlstate
 from .current import Blockers, Context, current
 from .errors import InvalidSetting, OutputError, PayloadTooLarge
 from .graph import next_job
@@ -347,8 +348,7 @@ def _own_frames(stack: traceback.StackSummary) -> traceback.StackSummary | None:
 
 def met_another(error: BaseException) -> bool:
     """Whether a transaction of the handler met another one: deadlock, serialization."""
-    code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-    return (isinstance(code, str) and code in AGAIN) or (
+    return sqlstate(error) in AGAIN or (
         isinstance(orig := getattr(error, "orig", None), BaseException) and met_another(orig)
     )
 

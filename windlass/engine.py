@@ -51,6 +51,11 @@ class Engine(Protocol):
 
     def vacuum(self, pages: int) -> int: ...
 
+    def shrink(self) -> None:
+        """What upkeep does after pruning, between turns: so only what is quick, and what the
+        database does not do by itself."""
+        ...
+
     def transaction(self) -> AbstractContextManager[Any]:
         """An open transaction on a connection of ours, for the application to write in."""
         ...

@@ -23,7 +23,7 @@ from .pace import Pace, Settings
 from .retry import MICRO
 from .slots import Slots, kind_of
 from .store.work import Turn
-from .upkeep import BRIEFLY
+from .upkeep import briefly
 
 if TYPE_CHECKING:
     from .app import Windlass
@@ -149,10 +149,11 @@ class Pump:
     def _pause(self) -> float:
         """How long to sleep if nobody rings."""
         now = time.monotonic()
-        if self._ended or (self._hungry and self._room() > 0):
+        room = self._room()
+        if self._ended or (self._hungry and room > 0):
             return 0.0
         times = [self._renew_at, self._upkeep.next_at, self._look_at()]
-        if self._room() > 0:
+        if room > 0:
             times.append(self._peek_at)
         times += self._dismissed.values()
         if self._due is not None:
@@ -211,8 +212,9 @@ class Pump:
             return 0
         ahead = self._settings.prefetch
         if ahead is None:
-            apart = any(attempt.task.run_in == "process" for attempt in self.held.values())
-            ahead = 0 if apart else self._pace.ahead(self._settings.concurrency)
+            ahead = self._pace.ahead(self._settings.concurrency)
+            if ahead and any(attempt.task.run_in == "process" for attempt in self.held.values()):
+                ahead = 0
         return min(self._settings.concurrency + ahead, 2 * MOST) - len(self.held)
 
     def _peek(self, shy: bool = False) -> None:
@@ -443,6 +445,4 @@ class Pump:
             self.bell.wait(min(self._pause(), max(end - time.monotonic(), 0)))
 
     def _run(self, op: Op[Any]) -> Any:
-        """Without waiting for long: timeouts of handlers and renewals must not wait with it."""
-        self._app.prepare()
-        return self._app.engine.run(op, BRIEFLY)
+        return briefly(self._app, op)

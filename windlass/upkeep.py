@@ -99,7 +99,14 @@ class Upkeep:
         for _ in range(BATCHES):
             if self._run(self._app.store.prune(self._app.ages)).done:
                 break
-        self._app.vacuum()
+        self._app.engine.shrink()
 
     def _run(self, op: Op[T]) -> T:
-        return self._app.engine.run(op, BRIEFLY)
+        return briefly(self._app, op)
+
+
+def briefly(app: Windlass, op: Op[T]) -> T:
+    """Run an operation without waiting for long: timeouts of handlers and renewals must not wait
+    with it."""
+    app.prepare()
+    return app.engine.run(op, BRIEFLY)

@@ -55,6 +55,11 @@ def test_a_worker_registers_and_signs_off(app: Windlass) -> None:
         {"prefetch": -1},
         {"queues": []},
         {"queues": "default"},
+        {"prefetch": 1.5},
+        {"queues": [""]},
+        {"queues": [None]},
+        {"name": "\x00"},  # would never register on PostgreSQL
+        {"name": "x" * 201},
     ],
     ids=str,
 )
@@ -227,6 +232,32 @@ def test_coroutines_run_on_the_applications_loop(app: Windlass) -> None:
 
     asyncio.run(application())
     asyncio.run(application())
+
+
+def test_the_exit_code_is_that_of_this_run(app: Windlass) -> None:
+    """W1: a worker that was once stopped at once is not for ever."""
+    worker = app.worker(drain=True)
+    worker.start()
+    worker.stop(now=True)
+    assert worker.run() == STOPPED
+
+
+def test_a_worker_that_ran_on_an_applications_loop_may_run_without_one(app: Windlass) -> None:
+    """W1, W2: the loop of the first run is closed, and must not be used again."""
+
+    @app.task
+    async def where() -> int:
+        return id(asyncio.get_running_loop())
+
+    worker = app.worker()
+
+    async def application() -> None:
+        async with worker:
+            pass
+
+    asyncio.run(application())
+    with worker:
+        assert where.enqueue().result(LIMIT)
 
 
 def test_an_applications_loop_that_stops_hands_coroutines_back(app: Windlass) -> None:

@@ -178,7 +178,7 @@ class Awaiting(Placed):
             return await adrive(self._look(), execute)
 
 
-def sqlstate(error: Exception) -> str | None:
+def sqlstate(error: BaseException) -> str | None:
     """The code of a server's error, as any of the drivers says it."""
     code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     return code if isinstance(code, str) else None

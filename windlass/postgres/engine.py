@@ -324,6 +324,9 @@ class PostgresEngine:
             raise translate(error, "vacuum", self.place) from error
         return 0
 
+    def shrink(self) -> None:
+        """Nothing: autovacuum does it, by the settings of our tables, and nobody waits for it."""
+
 
 def _channel(name: str) -> str:
     """A name for NOTIFY, which takes 63 bytes; room is left for `_ended`."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PACKAGE = "windlass.sqlite"
+SHRINK_PAGES = 1000  # given back at a time
 PATIENCE = 5  # seconds to wait for what takes others only a moment
 
 
@@ -241,6 +242,9 @@ class SqliteEngine:
         finally:
             connection.close()
         return max(freed, 0)
+
+    def shrink(self) -> None:
+        self.vacuum(SHRINK_PAGES)
 
     def _new_writer(self) -> Writer:
         return Writer(
