@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
+from msgspec import Struct
+
 from .errors import ChainCancelled, ChainFailed, WaitTimeout
 from .model import (
     AttemptRecord,
@@ -58,15 +60,15 @@ def _progress(fraction: float | None, text: str | None) -> Progress | None:
     return None if fraction is None and text is None else Progress(fraction, text)
 
 
-class Job(Generic[T_co]):
-    """A stored call, as it stood when it was read."""
+class Job(Struct, Generic[T_co], gc=False, eq=False):
+    """A stored call, as it stood when it was read.
 
-    __slots__ = ("_home", "_record", "created")
+    Like its record it is hidden from the garbage collector: a batch may give 100,000 of them.
+    """
 
-    def __init__(self, home: Home, record: JobRecord, created: bool = False) -> None:
-        self._home = home
-        self._record = record
-        self.created = created
+    _home: Home
+    _record: JobRecord
+    created: bool = False
 
     def result(self, timeout: float | None = None, *, on: object = None) -> T_co:
         """Wait for the chain and return its output; raise ChainFailed or WaitTimeout."""

@@ -118,6 +118,12 @@ app.close()
 """
 
 
+def rows_of(listed: Sequence[Any]) -> int:
+    """How many rows a list makes; one that is made of runs has them in its runs."""
+    runs = [item["arguments"] for item in listed if isinstance(item, dict)]
+    return sum(map(len, runs)) if runs and isinstance(runs[0], list) else len(listed)
+
+
 def watched(op: Op[Any], widest: list[int]) -> Op[Any]:
     """The same operation, noting how many rows each of its statements is given."""
 
@@ -126,7 +132,7 @@ def watched(op: Op[Any], widest: list[int]) -> Op[Any]:
         statement = next(inner)
         while True:
             lists = [json.loads(str(p)) for p in statement.params if str(p).startswith("[")]
-            widest.append(max(map(len, [*lists, statement.rows or ()])))
+            widest.append(max(map(rows_of, [*lists, statement.rows or ()])))
             answer = yield statement
             try:
                 statement = inner.send(answer)
@@ -153,6 +159,44 @@ def test_E4_a_hundred_thousand_jobs_in_one_call(database: Database) -> None:
     assert found["in order"]
     assert found["last"] == '{"a":99999,"b":99999}'
     assert str(found["pending"]).rstrip("+") in ("100000", "100001")
+
+
+def test_E4_a_mixed_batch_keeps_its_order_and_each_job_what_it_was_given(
+    play: Play, store: Store
+) -> None:
+    """Runs of alike jobs, single ones between them, more than one statement takes."""
+    given = [
+        new(
+            "a" if n % 7 else "b",
+            queue=f"q{n // 400 % 3}",
+            label=f"l{n}" if n % 50 == 0 else None,
+            priority=n // 300 % 2,
+            delay=1_000_000 if n % 90 == 0 else None,
+            arguments=f'{{"n":{n}}}',
+        )
+        for n in range(2300)
+    ]
+
+    def steps() -> Steps[list[JobRecord]]:
+        answers = yield from store.enqueue(given)
+        return (yield from store.records([record.id for record, _ in answers]))
+
+    stored = play(steps)
+    assert [record.id for record in stored] == sorted(record.id for record in stored)
+    for job, record in zip(given, stored, strict=True):
+        assert (record.task, record.queue, record.label, record.priority, record.arguments) == (
+            job.task, job.queue, job.label, job.priority, job.arguments,
+        )  # fmt: skip
+        assert record.state == ("scheduled" if job.delay else "pending")
+        assert record.run_at - record.created_at == (job.delay or 0)
+
+
+def test_E4_large_arguments_travel_in_several_statements(app: Windlass, store: Store) -> None:
+    large = [new(arguments=f'{{"text":"{"é" * 900_000}{n}"}}') for n in range(6)]
+    answers = app.run(store.enqueue(large))
+    ids = [record.id for record, _ in answers]
+    stored = app.run(compose("read", lambda: store.records(ids), reads=True))
+    assert [record.arguments for record in stored] == [job.arguments for job in large]
 
 
 def test_E4_no_statement_is_wide_whatever_the_jobs_are(app: Windlass, store: Store) -> None:

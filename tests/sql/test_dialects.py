@@ -14,7 +14,7 @@ PACKAGES = ("windlass.sqlite", "windlass.postgres")
 ONLY_IN = {
     "windlass.sqlite": ["find_pending", "claim_jobs", "take_writer", "newest_migration"],
     "windlass.postgres": [
-        "claim_pending", "settle_jobs", "enqueue_plain", "start_jobs",
+        "claim_pending", "settle_jobs", "enqueue_plain",
         "hold_running", "still_running", "find_awaited",
         "hold_chains", "share_chains", "hold_doomed", "hold_keys", "hold_blocked",
         "hold_jobs", "chains_of_jobs", "hold_workers", "is_registered", "notify", "notify_alone",

@@ -878,15 +878,18 @@ WITH held AS MATERIALIZED (
 SELECT job_id FROM gone;
 
 -- name: enqueue_plain
--- New chains without keys or blockers, from ids to rows in one.
+-- New chains without keys or blockers, from ids to rows in one. Jobs that follow one another and differ in
+-- their arguments only are one run. The ids are given out in the order of the jobs.
 WITH c AS MATERIALIZED (
     SELECT coalesce(:now::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), r AS MATERIALIZED (
-    SELECT r.*, c.now, nextval('{job_ids}') AS id,
-           greatest(c.now, coalesce(r.at, c.now + coalesce(r.delay, 0))) AS run_at
-      FROM c CROSS JOIN json_to_recordset(:records::text::json)
-        AS r(n integer, task text, label text, queue text, priority integer, max_attempts integer,
-             timeout bigint, policy smallint, arguments text, trace text, at bigint, delay bigint)
+    SELECT nextval('{job_ids}') AS id, c.now, r.task, r.label, r.queue, r.priority, r.max_attempts, r.timeout,
+           r.policy, a.arguments, r.trace, greatest(c.now, coalesce(r.at, c.now + coalesce(r.delay, 0))) AS run_at
+      FROM c
+     CROSS JOIN json_to_recordset(:runs::text::json)
+        AS r(task text, label text, queue text, priority integer, max_attempts integer, timeout bigint,
+             policy smallint, trace text, at bigint, delay bigint, arguments json)
+     CROSS JOIN LATERAL json_array_elements_text(r.arguments) AS a(arguments)
 ), chains AS (
     INSERT INTO {chain} (id, task, created_at, trace) SELECT id, task, now, trace FROM r
 ), jobs AS (
@@ -899,19 +902,7 @@ WITH c AS MATERIALIZED (
     INSERT INTO {live} (state, queue, priority, job_id, run_at)
     SELECT CASE WHEN run_at > now THEN 1 ELSE 0 END, queue, priority, id, run_at FROM r
 )
-SELECT n, id, now, run_at FROM r;
-
--- name: start_jobs
--- New chains of jobs that were stored a moment ago and may start at once: all is in the jobs' own rows.
-WITH r AS MATERIALIZED (
-    SELECT id, task, queue, priority, trace, created_at
-      FROM {job}
-     WHERE id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:ids::text::json)))
-), chains AS (
-    INSERT INTO {chain} (id, task, created_at, trace) SELECT id, task, created_at, trace FROM r
-)
-INSERT INTO {live} (state, queue, priority, job_id, run_at)
-SELECT 0, queue, priority, id, created_at FROM r;
+SELECT min(now), json_agg(id ORDER BY id)::text FROM r;
 
 -- ---------------------------------------------------------------- only here: rows that an operation holds
 

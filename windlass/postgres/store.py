@@ -8,9 +8,11 @@ that was committed while it took the chain's lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 from ..model import (
     CHAIN_CODE,
@@ -26,38 +28,37 @@ from ..model import (
 from ..operation import Op, Steps, compose
 from ..sql import Row
 from ..store.base import as_json, chunks, int_of
-from ..store.enqueue import CHAIN, JOB, PENDING, SCHEDULED, due_at
+from ..store.enqueue import PENDING, SCHEDULED, due_at
 from ..store.finish import Verdict
 from .reserve import Reserve
-
-T = TypeVar("T")
 
 SETTLE = (
     "job_id", "attempt", "chain_id", "chain_state", "outcome", "worker", "slot", "queue", "task",
     "started_at", "now", "output", "error",
 )  # fmt: skip
-COPY_PLAIN = 500  # jobs from which COPY is worth its round trips
+SHAPE = (
+    "task", "label", "queue", "priority", "max_attempts", "timeout", "policy", "trace", "at",
+    "delay",
+)  # fmt: skip
+PART = 4 * 1024 * 1024  # characters of arguments in one statement, which may take six bytes each
 
-CHAIN_OF = attrgetter(*CHAIN)
-JOB_OF = attrgetter(*JOB)
-LIVE_OF = attrgetter("live_state", "queue", "priority", "id", "attempt", "open_blockers", "run_at")
+shape_of = attrgetter(*SHAPE)
 
 
-class _ReadOff(Sequence[T]):
-    """Rows or answers, each read off the record of a new job when it is needed."""
+class _Answers(Sequence[Enqueued]):
+    """What enqueue says of new jobs, made of their records when it is asked for."""
 
-    def __init__(self, records: Sequence[JobRecord], read: Callable[[JobRecord], T]) -> None:
+    def __init__(self, records: Sequence[JobRecord]) -> None:
         self._records = records
-        self._read = read
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def __iter__(self) -> Iterator[T]:
-        return map(self._read, self._records)
+    def __iter__(self) -> Iterator[Enqueued]:
+        return map(_stored, self._records)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._read(self._records[index])
+        return _stored(self._records[index])
 
 
 class PostgresStore(Reserve):
@@ -66,47 +67,26 @@ class PostgresStore(Reserve):
     def enqueue(self, jobs: Sequence[NewJob]) -> Op[Sequence[Enqueued]]:
         if not jobs or any(j.key is not None or j.blockers for j in jobs):
             return super().enqueue(jobs)
-        if len(jobs) < COPY_PLAIN:
-            return compose("enqueue", lambda: self._enqueue_plain(jobs), single=True)
-        return compose("enqueue", lambda: self._copy_plain(jobs))
+        parts = list(_parts(jobs))
+        return compose("enqueue", lambda: self._enqueue_plain(parts), single=len(parts) == 1)
 
-    def _enqueue_plain(self, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
-        given = None if self._own_clock else self.clock()
-        records = [
-            {
-                "n": n, "task": j.task, "label": j.label, "queue": j.queue, "priority": j.priority,
-                "max_attempts": j.max_attempts, "timeout": j.timeout, "policy": int(j.policy),
-                "arguments": j.arguments, "trace": j.trace, "at": j.at, "delay": j.delay,
-            }
-            for n, j in enumerate(jobs)
-        ]  # fmt: skip
-        rows = yield self.sql.enqueue_plain(now=given, records=as_json(records))
-        answers = [
-            Enqueued(_new_record(id, jobs[n], now, run_at), True)
-            for n, id, now, run_at in sorted([int_of(value) for value in row] for row in rows)
-        ]
-        yield from self.wake(job.queue for job in jobs)
-        return answers
-
-    def _copy_plain(self, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
-        """Many at once. All that is made for each job is its record: the rows are read off it.
-
-        Only the jobs themselves are sent; the database makes the other rows from them, unless
-        there are times that the jobs' rows do not say.
-        """
-        now, ids = yield from self.begin(len(jobs))
-        records = [
-            _new_record(id, job, now, due_at(job, now)) for id, job in zip(ids, jobs, strict=True)
-        ]
-        for part in chunks(records):
-            if any(record.run_at != now for record in part):
-                rows = (_ReadOff(part, read) for read in (CHAIN_OF, JOB_OF, LIVE_OF))
-                yield from self.write_new(*rows)
-            else:
-                yield self.sql.insert_jobs.many(JOB, _ReadOff(part, JOB_OF))
-                yield self.sql.start_jobs(ids=as_json([record.id for record in part]))
-        yield from self.wake({job.queue for job in jobs})
-        return _ReadOff(records, _stored)
+    def _enqueue_plain(self, parts: Sequence[Sequence[NewJob]]) -> Steps[Sequence[Enqueued]]:
+        now = None if self._own_clock else self.clock()
+        queues: set[str] = set()
+        records: list[JobRecord] = []
+        for part in parts:
+            runs: list[dict[str, Any]] = []
+            for shape, alike in groupby(part, shape_of):
+                arguments = [job.arguments for job in alike]
+                runs.append(dict(zip(SHAPE, shape, strict=True), arguments=arguments))
+            rows = yield self.sql.enqueue_plain(now=now, runs=as_json(runs))
+            ((stored_at, ids),) = rows
+            now = int_of(stored_at)
+            for id, job in zip(json.loads(str(ids)), part, strict=True):
+                records.append(_new_record(id, job, now, due_at(job, now)))
+            queues.update(run["queue"] for run in runs)
+        yield from self.wake(queues)
+        return _Answers(records)
 
     def take_pending(
         self, worker: int, queues: Sequence[str], room: int, name: str | None, now: int
@@ -143,6 +123,15 @@ class PostgresStore(Reserve):
         )
         gone = {int_of(id) for (id,) in rows}
         return [plain[chain] for chain in held if plain[chain].ending.held.job_id in gone]
+
+
+def _parts(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """As many jobs at a time as one statement may have, fewer when their arguments are large."""
+    for part in chunks(jobs):
+        size = sum(len(job.arguments) for job in part)
+        step = max(1, len(part) * PART // max(size, PART))
+        for start in range(0, len(part), step):
+            yield part[start : start + step]
 
 
 def _stored(record: JobRecord) -> Enqueued:
