@@ -37,6 +37,11 @@ class Pace:
     def end_turn(self) -> None:
         self._turn += (time.monotonic() - self._at - self._turn) * 0.1
 
+    @property
+    def courtesy(self) -> float:
+        """Seconds that one of many idle workers lets another go first: as long as a claim takes."""
+        return max(2 * self._turn, 0.004)
+
     def ahead(self, concurrency: int) -> int:
         during = self._rate * self._turn
         return round(2 * during) if during > concurrency / 2 else 0

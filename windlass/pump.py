@@ -38,7 +38,6 @@ SOON = 0.2  # the same when somebody rang
 REPORT = 0.3  # seconds between two writings of progress
 PATIENCE = 2.0  # seconds an attempt has to stop when it was told
 LONGEST_PAUSE = 5.0  # seconds between looks for work when nobody rings
-STEP = 0.004  # seconds that one of many idle workers lets another go first
 LATER = 0.02  # seconds until endings are tried again that touch what somebody holds
 
 
@@ -230,7 +229,7 @@ class Pump:
         ahead = self._run(self._app.store.peek(self._settings.queues, peers))
         self._note_due(ahead.next_due, ahead.now)
         if shy and 0 < ahead.pending <= rank:
-            self._peek_at = now + STEP * (rank // ahead.pending)
+            self._peek_at = now + self._pace.courtesy * (rank // ahead.pending)
         elif ahead.pending:
             self._hungry = True
 

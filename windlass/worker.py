@@ -97,7 +97,8 @@ class Worker:
         self.app = app
         self.settings = Settings(
             name=name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
-            queues=tuple(queues or sorted({task.queue for task in tasks}) or ["default"]),
+            queues=tuple(dict.fromkeys(queues or sorted(task.queue for task in tasks)))
+            or ("default",),
             concurrency=concurrency,
             lease=micros(lease) / MICRO,
             grace=micros(grace) / MICRO,

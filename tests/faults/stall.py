@@ -2,8 +2,10 @@
 
     python -m tests.faults.stall --engine sqlite
 
-Stopped and continued, nothing of what it did is accepted. A handler that blocks its thread, its
-event loop, or holds the GIL in a process slot costs no other job its lease. Exit code 1 otherwise.
+Stopped and continued, nothing of what it did is accepted; nor when one of its threads holds the
+GIL for so long, and no job of another worker loses its lease by that. A handler that blocks its
+thread, its event loop, or holds the GIL in a process slot costs no other job its lease. Exit code 1
+otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -33,19 +35,29 @@ LOST = 7
 ENDED = "SELECT job_id, number, outcome FROM windlass_attempt ORDER BY job_id, number"
 
 
-def stop_and_continue(place: Place, jobs: int = 4) -> Verdict:
-    """SIGSTOP a worker whose handlers run, let another take over, SIGCONT: all is refused."""
+def stop_and_continue(place: Place, how: str, jobs: int = 4) -> Verdict:
+    """A worker stands still while its handlers run, another takes over what it has and works on
+    jobs of its own; then it goes on, and all of its work is refused.
+
+    It is `stopped` by SIGSTOP, or by a handler in a thread that holds the `gil`.
+    """
+    pause = LEASES * LEASE
     with at(place) as start:
         stored: list[Job[Any]] = [tasks.slow_at_first.enqueue(1.0) for _ in range(jobs - 1)]
         stored.append(tasks.books.enqueue(1.0))
-        diary.write_new(job.id for job in stored)
-        stalled = start("stalled", f"--lease={LEASE}", f"--concurrency={jobs}")
+        stalled = start("stalled", f"--lease={LEASE}", f"--concurrency={jobs + 1}")
         wait("all of its handlers run", lambda: running(place) == jobs)
-        stalled.signal(signal.SIGSTOP)
+        if how == "gil":
+            stored.append(tasks.holds_gil_at_first.enqueue(1.5 * pause))
+            wait("it holds the GIL", lambda: running(place) == len(stored))
+        else:
+            stalled.signal(signal.SIGSTOP)
         began = time.monotonic()
-        other = start("other", f"--lease={LEASE}")
-        wait("all of it is taken over", lambda: len(rows(place, ENDED)) >= jobs)
-        time.sleep(max(LEASES * LEASE - (time.monotonic() - began), 0))
+        others = [tasks.plain.enqueue(pause) for _ in range(4)]
+        diary.write_new(job.id for job in [*stored, *others])
+        other = start("other", f"--lease={LEASE}", "--concurrency=12")
+        wait("all of it is taken over", lambda: len(rows(place, ENDED)) >= len(stored))
+        time.sleep(max(pause - (time.monotonic() - began), 0))
         stalled.signal(signal.SIGCONT)
         away = time.monotonic() - began
         first = {(job.id, 1) for job in stored}
@@ -53,15 +65,20 @@ def stop_and_continue(place: Place, jobs: int = 4) -> Verdict:
         wait("nothing is left to do", lambda: not open_jobs(place))
         codes = [stalled.stop(), other.stop()]
     with closing(open_reader(place.url)) as reader:
-        verdict = judge(reader, place.folder, jobs)
-    accepted = [row for row in rows(place, ENDED) if row[1] == 1 and row[2] != LOST]
+        verdict = judge(reader, place.folder, len(stored))
+    its_own = {job.id for job in stored}
+    first_ends = [row for row in rows(place, ENDED) if row[1] == 1]
+    accepted = [row for row in first_ends if row[0] in its_own and row[2] != LOST]
+    lost = [row for row in first_ends if row[0] not in its_own and row[2] == LOST]
     verdict.findings += [
         Finding("stale", f"attempt {number} of job {job} of the stalled worker was accepted")
         for job, number, _ in accepted
     ]
+    verdict.findings += _lost_leases(lost)
     verdict.findings += [Finding("exit", f"exit code {code}") for code in codes if code]
     verdict.figures["seconds stopped"] = round(away)
     verdict.figures["of its attempts accepted"] = len(accepted)
+    verdict.figures["leases others lost"] = len(lost)
     return verdict
 
 
@@ -86,10 +103,14 @@ def block(place: Place, kind: str) -> Verdict:
     with closing(open_reader(place.url)) as reader:
         verdict = judge(reader, place.folder, 0)
     lost = [row for row in rows(place, ENDED) if row[2] == LOST]
-    verdict.findings += [Finding("lease", f"job {job} lost its lease") for job, *_ in lost]
+    verdict.findings += _lost_leases(lost)
     verdict.findings += [Finding("exit", f"exit code {code}") for code in codes if code]
     verdict.figures["leases lost"] = len(lost)
     return verdict
+
+
+def _lost_leases(ends: Sequence[tuple[Any, ...]]) -> list[Finding]:
+    return [Finding("lease", f"job {job} lost its lease") for job, *_ in ends]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,12 +118,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", choices=("sqlite", "postgres"), default="sqlite")
     chosen = parser.parse_args(arguments)
     findings = 0
-    for name in ("stopped", "thread", "loop", "gil"):
+    scenes: list[tuple[Callable[[Place, str], Verdict], str]] = [
+        (stop_and_continue, "stopped"), (stop_and_continue, "gil"),
+        (block, "thread"), (block, "loop"), (block, "gil"),
+    ]  # fmt: skip
+    for scene, name in scenes:
         with tempfile.TemporaryDirectory(prefix="stall-") as folder:
             with places(chosen.engine, Path(folder)) as place:
-                verdict = stop_and_continue(place) if name == "stopped" else block(place, name)
+                verdict = scene(place, name)
                 run(heal, place)
-        print(f"{chosen.engine}, {name}: {verdict.line()}", flush=True)
+        print(f"{chosen.engine}, {scene.__name__}, {name}: {verdict.line()}", flush=True)
         for finding in verdict.findings[:10]:
             print(f"  {finding.kind}: {finding.text}")
         findings += len(verdict.findings)

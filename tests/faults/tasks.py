@@ -181,10 +181,22 @@ async def blocks_loop(pause: float) -> str:
     return mark(pause)
 
 
+def hold_gil(seconds: float) -> None:
+    """Called through PyDLL, a function of C keeps the GIL."""
+    ctypes.PyDLL(None).usleep(round(seconds * 1e6))
+
+
 @app.task(run_in="process")
 def holds_gil_apart(pause: float) -> str:
-    """Called through PyDLL, a function of C keeps the GIL."""
-    ctypes.PyDLL(None).usleep(round(pause * 1e6))
+    hold_gil(pause)
+    return stamp()
+
+
+@app.task
+def holds_gil_at_first(pause: float, ctx: Context = INJECTED) -> str:
+    """Its first attempt stops all threads of its worker."""
+    if ctx.attempt == 1:
+        hold_gil(pause)
     return stamp()
 
 

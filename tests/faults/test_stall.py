@@ -9,8 +9,10 @@ from tests.faults.stall import block, stop_and_continue
 
 
 @pytest.mark.timeout(300)
-def test_L2_L3_of_a_worker_that_was_stopped_nothing_is_accepted(place: Place) -> None:
-    verdict = stop_and_continue(place)
+@pytest.mark.parametrize("how", ["stopped", "gil"])
+def test_L2_L3_of_a_worker_that_stood_still_nothing_is_accepted(place: Place, how: str) -> None:
+    """Stopped from outside, or by one of its threads; jobs of another worker keep their leases."""
+    verdict = stop_and_continue(place, how)
     assert verdict.findings == []
     assert verdict.figures["of its attempts accepted"] == 0
 

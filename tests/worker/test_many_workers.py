@@ -1,0 +1,86 @@
+"""Several workers on one database: who wakes for a job, and who loses a lease after a stall."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from tests.database import Database
+from tests.worker.gate import LIMIT, Gate, outcomes, until
+from tests.worker.test_trouble import away
+from windlass import Windlass
+from windlass.worker import Worker
+
+IDLE = 10
+ONE_BY_ONE = 20
+
+
+def counted(app: Windlass, turns: list[str]) -> None:
+    """Note each turn that a worker of this app takes."""
+    turn = app.store.turn
+
+    def take(*args: Any, **settings: Any) -> Any:
+        turns.append("turn")
+        return turn(*args, **settings)
+
+    app.store.turn = take  # type: ignore[method-assign]
+
+
+def know_each_other(workers: list[Worker]) -> bool:
+    upkeeps = [worker.pump._upkeep for worker in workers]
+    ranks = sorted(upkeep.rank for upkeep in upkeeps)
+    return ranks == list(range(len(workers))) and all(u.peers == len(workers) for u in upkeeps)
+
+
+def test_W6_one_job_wakes_about_one_of_many_idle_workers(make_app: Callable[..., Windlass]) -> None:
+    """It takes a turn to claim it and one to end it; if all woke, it would be about eleven."""
+    turns: list[str] = []
+
+    def work(number: int) -> int:
+        return number
+
+    with ExitStack() as stack:
+        workers = []
+        tasks = []
+        for _ in range(IDLE):
+            app = make_app()
+            tasks.append(app.task(work))
+            counted(app, turns)
+            workers.append(stack.enter_context(app.worker()))
+        until(lambda: know_each_other(workers))
+        turns.clear()
+        for number in range(ONE_BY_ONE):
+            assert tasks[0].enqueue(number).result(LIMIT) == number
+        assert len(turns) >= 2 * ONE_BY_ONE - 1  # the last ending may not be written yet
+        assert len(turns) <= 4 * ONE_BY_ONE
+
+
+def test_L9_a_stall_of_the_database_below_two_leases_costs_nobody_a_lease(
+    make_app: Callable[..., Windlass], database: Database, trouble: list[logging.LogRecord]
+) -> None:
+    """A foreign write transaction, or a server out of reach. Both workers are late with their
+    renewals when it ends, and neither takes from the other."""
+    lease = 1.5
+    gate = Gate()
+    apps = [make_app(lock_timeout=0.2) for _ in range(2)]
+    jobs = []
+
+    def work() -> str:
+        gate.enter()
+        return "once"
+
+    with ExitStack() as stack:
+        for number, app in enumerate(apps):
+            task = app.task(queue=f"queue{number}")(work)
+            stack.enter_context(app.worker(lease=lease))
+            jobs.append(task.enqueue())
+            gate.wait_inside()
+        with away(database):
+            time.sleep(1.8 * lease)
+        time.sleep(1.3 * lease)  # each looks a few times whether the other is gone
+        gate.open()
+        assert [job.result(LIMIT) for job in jobs] == ["once", "once"]
+        assert [outcomes(apps[0], job.id) for job in jobs] == [["completed"], ["completed"]]
