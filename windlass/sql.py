@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from importlib.resources import files
 from itertools import count
 
@@ -126,7 +127,7 @@ class Queries:
     """An engine's statements by name: `queries.claim_jobs(...)` is a Statement."""
 
     def __init__(self, package: str, prefix: str, schema: str = "") -> None:
-        self._queries = {query.name: query for query in read_queries(package, prefix, schema)}
+        self._queries = dict(_read_once(package, prefix, schema))
 
     def __getattr__(self, name: str) -> Query:
         try:
@@ -136,6 +137,12 @@ class Queries:
 
     def __iter__(self) -> Iterator[Query]:
         return iter(self._queries.values())
+
+
+@lru_cache(16)
+def _read_once(package: str, prefix: str, schema: str) -> dict[str, Query]:
+    """Reading them takes longer than anything else that opening an app does."""
+    return {query.name: query for query in read_queries(package, prefix, schema)}
 
 
 def read_queries(package: str, prefix: str, schema: str = "") -> Iterator[Query]:
