@@ -18,8 +18,8 @@ ARGS   ?=
 SOURCES := $(strip $(foreach folder,windlass tests bench examples,\
 	$(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder))))
 
-# Races need at least two workers to happen; more than four only contend for the disk.
-WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(4, max(2, os.cpu_count() or 2)))')
+# One more than there are cores, since many tests wait: for a lease, a timeout, another process.
+WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(5, (os.cpu_count() or 2) + 1))')
 
 # pyright comes whole in its wheel; without these it would look for a newer release first.
 export PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT := 1
@@ -32,7 +32,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 all: format test
 
 test: check
-	$(BIN)/python -m pytest -n $(WORKERS) -q -ra $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --maxschedchunk=2 -q -ra $(ARGS)
 	@echo "format, lint, types and tests: all passed"
 
 check: $(STAMP)

@@ -41,6 +41,7 @@ shared_buffers = '64MB'
 max_wal_size = '128MB'
 synchronous_commit = on
 autovacuum = on
+jit = off
 log_line_prefix = '%m [%p] %d '
 """
 # Nothing here is to outlive the machine; a crash of the server alone loses nothing by this.

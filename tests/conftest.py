@@ -53,6 +53,18 @@ def app(make_app: Callable[..., Windlass], clock: Clock) -> Windlass:
     return app
 
 
+# Folders whose tests take seconds. They begin first, so that none is alone at the end.
+LONG = ("faults", "model", "demo", "races", "postgres", "cli", "worker", "mutants", "wakes")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        folder = item.path.parent.name
+        return LONG.index(folder) if folder in LONG else len(LONG)
+
+    items.sort(key=place)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("WINDLASS_URL", None)
     config.pluginmanager.register(servers)

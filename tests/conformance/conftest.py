@@ -2,7 +2,8 @@
 
 A case that takes `play` hands it a script, itself an operation, which runs blocking or awaiting, on
 our connection or on a caller's; one `play` is one transaction, committed at its end. A case that
-takes `caller` decides about the transaction itself. Any other runs once for each database.
+takes `caller` decides about the transaction itself. Any other runs once for each database, a
+`heavy` one on SQLite and the newest server.
 """
 
 from __future__ import annotations
@@ -116,7 +117,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     elif "postgres" in metafunc.fixturenames:
         metafunc.parametrize("database", databases.names()[1:], indirect=True)
     elif "database" in metafunc.fixturenames:
-        metafunc.parametrize("database", databases.names(), indirect=True)
+        heavy = metafunc.definition.get_closest_marker("heavy")
+        names = [databases.SQLITE, databases.newest()] if heavy else databases.names()
+        metafunc.parametrize("database", names, indirect=True)
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def _sqlite_kinds() -> list[Kind]:
     write = ("BEGIN IMMEDIATE", OWN_ROW)
     found = [
         *OURS,
-        Kind("sqlite3 default, idle", by_itself, _sqlite3()),
+        Kind("sqlite3 default, idle", by_itself, _sqlite3(), played=False),
         Kind(
             "sqlite3 IMMEDIATE, idle",
             by_itself,
@@ -220,7 +220,7 @@ def _postgres_kinds() -> list[Kind]:
     own = (OWN_ROW,)
     found = [
         *OURS,
-        Kind("psycopg default, idle", by_itself, _psycopg()),
+        Kind("psycopg default, idle", by_itself, _psycopg(), played=False),
         Kind("psycopg autocommit, idle", autocommit, _psycopg(**commits), played=False),
         Kind("psycopg, writing", in_one, _psycopg(), own),
         Kind("psycopg awaited, writing", in_one, _psycopg(), own, awaits=True),
@@ -280,7 +280,7 @@ def _postgres_kinds() -> list[Kind]:
 
 
 # On all servers but the newest: that the SQL is right there, not every way of calling it.
-FEW = ("ours, blocking", "psycopg, writing", "psycopg async, idle")
+FEW = ("ours, blocking", "psycopg, writing")
 
 
 def kinds(name: str) -> list[Kind]:
@@ -288,7 +288,9 @@ def kinds(name: str) -> list[Kind]:
     if name == databases.SQLITE:
         return _sqlite_kinds()
     found = _postgres_kinds()
-    return found if name == databases.newest() else [kind for kind in found if kind.name in FEW]
+    if name == databases.newest():
+        return found
+    return [replace(kind, played=kind.ours) for kind in found if kind.name in FEW]
 
 
 def cells() -> list[tuple[str, Kind]]:

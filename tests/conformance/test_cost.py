@@ -25,6 +25,8 @@ def by_index(database: Database, connection: Any) -> None:
         connection.commit()
 
 
+pytestmark = pytest.mark.heavy
+
 # ---- B7: many
 
 

@@ -344,7 +344,8 @@ def random_act(store: Store, chance: random.Random, clock: Clock) -> Steps[str]:
     return act
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(8))
 def test_R2_counts_equal_a_recount_after_a_random_history(
     app: Windlass, store: Store, clock: Clock, database: Database, seed: int
 ) -> None:

@@ -389,6 +389,7 @@ def test_R2_folding_old_roll_ups_changes_no_count(
     assert play(prune) == {}
 
 
+@pytest.mark.heavy
 def test_R5_the_tables_of_a_queue_at_a_steady_rate_stop_growing(
     app: Windlass, store: Store, clock: Clock, database: Database
 ) -> None:

@@ -56,7 +56,8 @@ def stop_and_continue(place: Place, how: str, jobs: int = 4) -> Verdict:
         others = [tasks.plain.enqueue(pause) for _ in range(4)]
         diary.write_new(job.id for job in [*stored, *others])
         other = start("other", f"--lease={LEASE}", "--concurrency=12")
-        wait("all of it is taken over", lambda: len(rows(place, ENDED)) >= len(stored))
+        its_own = {job.id for job in stored}
+        wait("all of it is taken over", lambda: its_own <= {row[0] for row in rows(place, ENDED)})
         time.sleep(max(pause - (time.monotonic() - began), 0))
         stalled.signal(signal.SIGCONT)
         away = time.monotonic() - began
@@ -66,7 +67,6 @@ def stop_and_continue(place: Place, how: str, jobs: int = 4) -> Verdict:
         codes = [stalled.stop(), other.stop()]
     with closing(open_reader(place.url)) as reader:
         verdict = judge(reader, place.folder, len(stored))
-    its_own = {job.id for job in stored}
     first_ends = [row for row in rows(place, ENDED) if row[1] == 1]
     accepted = [row for row in first_ends if row[0] in its_own and row[2] != LOST]
     lost = [row for row in first_ends if row[0] not in its_own and row[2] == LOST]

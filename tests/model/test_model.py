@@ -38,11 +38,10 @@ QUICK = ("attempt counted at the end", "no fence", "sweep without state test")
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", [1, 1001])
-def test_both_engines_do_what_the_model_does(seed: int) -> None:
+def test_both_engines_do_what_the_model_does() -> None:
     """E1, E4, E12, C1–C5, B1–B6, B8, D1–D4, S1–S2, L1–L8, O1–O3, O9–O10, K1–K4, R1–R4."""
     with run.opened(run.both()) as world:
-        coverage = run.run(world, PROGRAMS, seed)
+        coverage = run.run(world, PROGRAMS, 1)
     assert coverage.programs >= PROGRAMS
     assert coverage.verbs.keys() >= VERBS
     assert coverage.seen.keys() >= BRANCHES

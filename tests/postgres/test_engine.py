@@ -12,6 +12,7 @@ import pytest
 
 from tests import servers
 from tests.kit import claim, completed, new
+from tests.postgres.conftest import on_newest
 from tests.races.together import in_threads
 from tests.sqlite.crew import until
 from windlass import Windlass
@@ -54,6 +55,7 @@ def test_P1_a_connection_killed_between_operations_is_not_noticed(
         operation(app)
 
 
+@on_newest
 def test_P1_connections_killed_all_the_time_lose_nothing_that_was_promised(
     app: Windlass, task: Task[[int], int], connect: Connect
 ) -> None:
@@ -86,6 +88,7 @@ def test_P1_connections_killed_all_the_time_lose_nothing_that_was_promised(
     assert app.counts()["default"][State.PENDING] == 100
 
 
+@on_newest
 def test_P1_a_server_that_restarts_between_operations_is_not_noticed(make_app: Make) -> None:
     with servers.durable_server(servers.startable()[-1]) as server:
         app = make_app(server.url)
@@ -99,6 +102,7 @@ def test_P1_a_server_that_restarts_between_operations_is_not_noticed(make_app: M
         app.close()
 
 
+@on_newest
 def test_P1_an_operation_waits_for_a_server_that_is_starting(make_app: Make) -> None:
     with servers.durable_server(servers.startable()[-1]) as server:
         app = make_app(server.url, lock_timeout=30)

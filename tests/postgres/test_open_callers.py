@@ -13,9 +13,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests import servers
 from tests.database import Database
 from tests.kit import SECOND, Clock, completed, continued, failed, new, register, states
+from tests.postgres.conftest import on_newest
 from tests.postgres.open_callers import BEHIND, CANCELLED, KEYED, measure
 from windlass import Windlass
 from windlass.model import Claimed, Ending, State
@@ -114,6 +114,7 @@ DEEDS = [
 ]
 
 
+@on_newest
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "rolls back"])
 @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.name)
 def test_P9_a_caller_with_its_hands_on_a_running_job_delays_only_the_end_of_that_chain(
@@ -186,7 +187,7 @@ def test_P9_what_a_caller_has_cancelled_but_not_committed_is_passed_over_by_clai
     assert late.job_id == records[1].id
 
 
-@pytest.mark.parametrize("server", servers.servers()[-1:], indirect=True)
+@on_newest
 def test_P9_workers_go_on_beside_three_open_callers_until_they_commit(database: Database) -> None:
     """With real leases and workers at once; `python -m tests.postgres.open_callers` has figures."""
     _, during, after = measure(database.url, lease=1.5, quiet=0)
