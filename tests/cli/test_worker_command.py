@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
-from tests.cli.shop import APP, LIMIT, ROOT, Shop
+from tests.cli.shop import APP, LIMIT, ROOT, Shop, until
 
 SCRIPT = """
 import os
@@ -134,6 +135,35 @@ def test_reload_needs_watchfiles(shop: Shop) -> None:
     (shop.folder / "watchfiles.py").write_text("raise ImportError('not installed')")
     line = shop.refused("worker", APP, "--reload", code=2)
     assert "pip install 'windlass[reload]'" in line
+
+
+GREETER = """
+import os
+from windlass import Windlass
+
+app = Windlass(os.environ["SHOP_URL"])
+
+@app.task
+def greet() -> str:
+    return {!r}
+"""
+
+
+def test_reload_runs_the_code_as_it_is_now(shop: Shop) -> None:
+    module = shop.folder / "greeter.py"
+    module.write_text(GREETER.format("as it was"))
+    worker = shop.start("worker", "greeter:app", "--reload")
+
+    def greeting() -> Any:
+        id = shop.put("greet")
+        until(lambda: shop.state(id) == "completed", "a greeting")
+        return shop.app.job(id).output
+
+    assert greeting() == "as it was"
+    module.write_text(GREETER.format("as it is"))
+    until(lambda: greeting() == "as it is", "the new greeting")
+    worker.signal()
+    assert worker.ends() == 0
 
 
 def test_tasks_of_the_script_that_is_run(shop: Shop) -> None:

@@ -93,9 +93,10 @@ SELECT chain_id, job_id, position, name, trace
 -- name: find_upstream
 -- These chains, and all that they wait for in turn. Follows the last job of each chain while it is
 -- blocked, or, when a chain is opened again (:reopened), while it may be blocked again; rides job_chain,
--- the key of live and blocker_job.
+-- the key of live and blocker_job. (Of an array the planner expects ten values, of a function a hundred, and
+-- for so many it would have the statement compiled.)
 WITH RECURSIVE up(chain_id) AS (
-    SELECT value::bigint FROM json_array_elements_text(:chains::text::json)
+    SELECT unnest(ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
     UNION
     SELECT b.chain_id
       FROM up
