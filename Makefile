@@ -18,8 +18,8 @@ ARGS   ?=
 SOURCES := $(strip $(foreach folder,windlass tests bench examples,\
 	$(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder))))
 
-# One more than there are cores, since many tests wait: for a lease, a timeout, another process.
-WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(5, (os.cpu_count() or 2) + 1))')
+# Two for each core, since many tests wait: for a lease, a timeout, another process.
+WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(8, 2 * (os.cpu_count() or 1)))')
 
 # pyright comes whole in its wheel; without these it would look for a newer release first.
 export PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT := 1

@@ -252,6 +252,11 @@ class Attempt:
         """Hand it back: the worker stops."""
         return self._ending(Outcome.RELEASED, started=self._begun is not None)
 
+    def never_begun(self) -> Ending:
+        """Its process died before the handler was called: no fault of this job."""
+        self._begun = None
+        return self.released()
+
     def crashed(self, reason: str) -> Ending:
         """The process it ran in is gone."""
         return self._ending(Outcome.LOST, error=reason, delay=lost_delay(self.held.lost + 1))

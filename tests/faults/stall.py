@@ -11,6 +11,7 @@ otherwise.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import signal
 import sys
 import tempfile
@@ -42,13 +43,14 @@ def stop_and_continue(place: Place, how: str, jobs: int = 4) -> Verdict:
     It is `stopped` by SIGSTOP, or by a handler in a thread that holds the `gil`.
     """
     pause = LEASES * LEASE
-    with at(place) as start:
+    with at(place) as start, open(place.folder / "gil", "w") as gil:
+        fcntl.flock(gil, fcntl.LOCK_EX)
         stored: list[Job[Any]] = [tasks.slow_at_first.enqueue(1.0) for _ in range(jobs - 1)]
         stored.append(tasks.books.enqueue(1.0))
         stalled = start("stalled", f"--lease={LEASE}", f"--concurrency={jobs + 1}")
         wait("all of its handlers run", lambda: running(place) == jobs)
         if how == "gil":
-            stored.append(tasks.holds_gil_at_first.enqueue(1.5 * pause))
+            stored.append(tasks.holds_gil_at_first.enqueue(gil.name))
             wait("it holds the GIL", lambda: running(place) == len(stored))
         else:
             stalled.signal(signal.SIGSTOP)
@@ -60,6 +62,7 @@ def stop_and_continue(place: Place, how: str, jobs: int = 4) -> Verdict:
         wait("all of it is taken over", lambda: its_own <= {row[0] for row in rows(place, ENDED)})
         time.sleep(max(pause - (time.monotonic() - began), 0))
         stalled.signal(signal.SIGCONT)
+        fcntl.flock(gil, fcntl.LOCK_UN)
         away = time.monotonic() - began
         first = {(job.id, 1) for job in stored}
         wait("its handlers end", lambda: first <= diary.Diary.read(place.folder).ends.keys())

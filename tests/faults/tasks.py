@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import fcntl
 import os
 import re
 import sys
@@ -181,22 +182,19 @@ async def blocks_loop(pause: float) -> str:
     return mark(pause)
 
 
-def hold_gil(seconds: float) -> None:
-    """Called through PyDLL, a function of C keeps the GIL."""
-    ctypes.PyDLL(None).usleep(round(seconds * 1e6))
-
-
 @app.task(run_in="process")
 def holds_gil_apart(pause: float) -> str:
-    hold_gil(pause)
+    """Called through PyDLL, a function of C keeps the GIL."""
+    ctypes.PyDLL(None).usleep(round(pause * 1e6))
     return stamp()
 
 
 @app.task
-def holds_gil_at_first(pause: float, ctx: Context = INJECTED) -> str:
-    """Its first attempt stops all threads of its worker."""
+def holds_gil_at_first(path: str, ctx: Context = INJECTED) -> str:
+    """Its first attempt stops all threads of its worker until somebody lets go of the file."""
     if ctx.attempt == 1:
-        hold_gil(pause)
+        with open(path) as file:
+            ctypes.PyDLL(None).flock(file.fileno(), fcntl.LOCK_EX)
     return stamp()
 
 

@@ -15,7 +15,7 @@ from tests.model import hunt, run
 from tests.model.side import Side
 from windlass.store import Store
 
-PROGRAMS = 55
+PROGRAMS = 36
 # What programs did, and to which rules of the model they came: else they would say little. What is
 # rare is not asked for, since other constants in our code make hypothesis draw other programs.
 VERBS = {

@@ -19,6 +19,7 @@ from tests.worker.gate import outcomes
 from windlass import ChainCancelled, ChainFailed, State, Windlass
 from windlass.errors import InvalidTask
 from windlass.job import Job
+from windlass.slots.process import Seat
 
 MODULE = "tests.worker.tasks_process"
 LIMIT = 60.0  # seconds after which something that should have happened has not
@@ -364,6 +365,20 @@ def test_a_process_that_died_while_it_was_free_costs_no_attempt(tasks: Any, sqli
         job = tasks.own_process.enqueue()
         assert job.result(LIMIT) != pid
         assert outcomes(tasks.app, job.id) == ["completed"]
+
+
+def test_a_process_that_dies_before_it_calls_the_handler_costs_no_attempt(
+    tasks: Any, sqlite: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O11: it died while it was free, and that was not noticed when the attempt was given to it."""
+    monkeypatch.setattr(Seat, "is_alive", lambda seat: True)
+    with tasks.app.worker(concurrency=1):
+        pid = tasks.own_process.enqueue().result(LIMIT)
+        os.kill(pid, signal.SIGKILL)
+        job = tasks.own_process.enqueue()
+        assert job.result(LIMIT) != pid
+        assert outcomes(tasks.app, job.id) == ["completed"]
+        assert job.refresh().attempt == 2  # the number was given out, and is not given out again
 
 
 def test_a_process_is_replaced_after_so_many_attempts(tasks: Any, sqlite: Any) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..attempt import Attempt, describe
 from ..model import Ending, storable
-from .frame import Broken, Ended, Exit, Load, Order, Ready, Report, Run, Stop, Wire
+from .frame import Begun, Broken, Ended, Exit, Load, Order, Ready, Report, Run, Stop, Wire
 from .place import load
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ class Child:
         attempt = Remote(self._app, task, order, self._report)
         with self._mutex:
             self._current = attempt
+        self._wire.send(Begun())
         self._line.put(attempt)
 
     def _stop(self, order: Stop) -> None:

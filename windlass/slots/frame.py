@@ -1,7 +1,7 @@
 """What a worker and its processes say to each other: frames over a socket. Data only, no pickle.
 
 worker → process    Load, then any number of Run, each perhaps with a Stop behind it; Exit
-process → worker    Ready or Broken; for each Run any number of Report, then one Ended or Broken
+process → worker    Ready or Broken; for each Run Broken, or Begun, any number of Report and Ended
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ class Broken(Struct, tag=True):
     error: str
 
 
+class Begun(Struct, tag=True):
+    """The handler is about to be called: from now on the attempt counts."""
+
+
 class Report(Struct, tag=True):
     """How far the handler is."""
 
@@ -91,7 +95,7 @@ class Ended(Struct, tag=True):
 
 
 Order = Load | Run | Stop | Exit
-Answer = Ready | Broken | Report | Ended
+Answer = Ready | Broken | Begun | Report | Ended
 
 
 class Wire(Generic[T]):

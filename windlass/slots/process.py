@@ -25,7 +25,7 @@ from ..attempt import Attempt
 from ..errors import InvalidTask
 from ..model import Ending, Outcome
 from . import Done
-from .frame import Answer, Broken, Ended, Exit, Load, Ready, Report, Run, Stop, Wire
+from .frame import Answer, Begun, Broken, Ended, Exit, Load, Ready, Report, Run, Stop, Wire
 from .place import place_of, search_path
 
 if TYPE_CHECKING:
@@ -245,8 +245,11 @@ class Seat:
             process.wire.send(Run(attempt.held, list(attempt.blockers), attempt.started_at))
         except OSError:
             pass  # it has just died, as will be seen
-        while isinstance(answer := process.wire.receive(), Report):
-            attempt.report = answer.fraction, answer.text
+        begun = False
+        while isinstance(answer := process.wire.receive(), Begun | Report):
+            begun = True
+            if isinstance(answer, Report):
+                attempt.report = answer.fraction, answer.text
         if isinstance(answer, Ended):
             killed = self._free()
             self._slots.ended(attempt, _ending(attempt, answer))
@@ -258,7 +261,7 @@ class Seat:
         why = self._end(process)
         if not self._free():
             log.warning("%s: %s", attempt, why)
-            self._slots.ended(attempt, attempt.crashed(why))
+            self._slots.ended(attempt, attempt.crashed(why) if begun else attempt.never_begun())
         elif attempt.stopped_for is Outcome.TIMEOUT:
             self._slots.ended(attempt, attempt.timed_out())
         elif attempt.stopped_for is Outcome.RELEASED:
