@@ -38,8 +38,8 @@ test: check
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy $(SOURCES)
-	$(BIN)/pyright $(SOURCES)
+	@echo "$(BIN)/mypy and $(BIN)/pyright $(SOURCES)"
+	@$(BIN)/mypy $(SOURCES) & mypy=$$!; $(BIN)/pyright $(SOURCES); pyright=$$?; wait $$mypy && exit $$pyright
 
 format: $(STAMP)
 	$(BIN)/ruff check --select I --fix-only .
