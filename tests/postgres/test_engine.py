@@ -144,7 +144,8 @@ def test_Q5_a_fork_opens_connections_of_its_own(
     """And its end leaves those of the parent alone."""
     task.enqueue(1)
     eye = connect(autocommit=True)
-    text = "SELECT pid FROM pg_stat_activity WHERE application_name = 'windlass' ORDER BY 1"
+    text = """SELECT pid FROM pg_stat_activity
+               WHERE application_name = 'windlass' AND datname = current_database() ORDER BY 1"""
     before = eye.execute(text).fetchall()
 
     def child() -> str:
