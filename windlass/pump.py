@@ -415,11 +415,12 @@ class Pump:
                 del self.held[attempt.key]
                 self._endings[attempt.key] = attempt.released()
         grace = self._settings.grace
-        patience = max(min(PATIENCE, grace / 2), 0.2)  # who stops us may kill us then
+        # Whoever stops us may kill us when the grace is over: what is left must be written by then.
+        patience = max(min(PATIENCE, grace / 2), 0.2)
         self._work_on(grace - patience, until_told=True)
         for attempt in self.held.values():
             self._tell(attempt, Outcome.RELEASED)
-        self._work_on(0.2 if self._now.is_set() else patience)
+        self._work_on(0.2 if self._now.is_set() else patience - min(0.5, grace / 8))
         for attempt in self.held.values():
             self._slots(kind_of(attempt)).abandon(attempt)
             self._endings[attempt.key] = attempt.released()
