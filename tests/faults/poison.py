@@ -182,7 +182,7 @@ def poison_a_thread(place: Place, innocent: int) -> Verdict:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--engine", choices=("sqlite", "postgres"), default="sqlite")
-    parser.add_argument("--jobs", type=int, default=4000, help="innocent ones beside the poison")
+    parser.add_argument("--jobs", type=int, default=10_000, help="innocent ones beside the poison")
     chosen = parser.parse_args(arguments)
     findings = 0
     for name in ("process slots", "a thread slot"):
