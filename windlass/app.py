@@ -30,6 +30,7 @@ from .sql import check_prefix
 from .store.retention import Ages
 from .task import Call, Task, Tasks, check_name
 from .waiting import Waiting
+from .wakes.near import Near
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -97,6 +98,8 @@ class Windlass(Face):
             raise InvalidSetting("payload_limit is a number of bytes from 1")
         if connections < 1:
             raise InvalidSetting("connections is a number from 1")
+        if listen is not None and not isinstance(listen, str):
+            raise InvalidSetting("listen= is an address, postgresql://…; notify=False turns it off")
         self._open = partial(
             open_engine, prefix=check_prefix(prefix), schema=check_prefix(schema, "schema"),
             lock_timeout=patience, durable=durable, notify=notify, connections=connections,
@@ -104,6 +107,7 @@ class Windlass(Face):
         )  # fmt: skip
         self.engine = self._open(self.url)
         self.waiting = Waiting(self.engine)
+        self.near = Near()
         self._wake = wake
         self._channel = f"windlass.{schema}.{prefix}{PurePath(urlsplit(self.url).path).name}"
         self._teller = self.new_wake()
@@ -187,8 +191,11 @@ class Windlass(Face):
         """
         jobs = self._new_jobs(calls, on)
         answers = self.run(self.store.enqueue(jobs), on)
-        if self._teller is not None and on is None:
-            self._teller.tell({job.queue for job in jobs})
+        if on is None:
+            queues = {job.queue for job in jobs}
+            self.near.tell(queues)
+            if self._teller is not None:
+                self._teller.tell(queues)
         return self._handles(answers, calls)
 
     async def aenqueue_many(
@@ -196,8 +203,11 @@ class Windlass(Face):
     ) -> list[Job[Any]]:
         jobs = self._new_jobs(calls, on)
         answers = await self.arun(self.store.enqueue(jobs), on)
-        if self._teller is not None and on is None:
-            await asyncio.to_thread(self._teller.tell, {job.queue for job in jobs})
+        if on is None:
+            queues = {job.queue for job in jobs}
+            self.near.tell(queues)
+            if self._teller is not None:
+                await asyncio.to_thread(self._teller.tell, queues)
         return self._handles(answers, calls)
 
     def _new_jobs(self, calls: Sequence[Call[Any]], on: object) -> list[NewJob]:

@@ -207,6 +207,7 @@ class Worker:
             self._broken = True
             log.exception("worker %s ended by an error", self.name)
         finally:
+            self.app.near.remove(self.pump.wake)
             for wake in self._wakes:
                 wake.stop()
             self._wakes.clear()
@@ -234,7 +235,10 @@ class Worker:
         return number
 
     def _begin_wakes(self) -> None:
-        for wake in (*self.app.engine.wakes(), self.app.new_wake()):
+        own = self.app.engine.wakes()
+        if not own:
+            self.app.near.add(self.pump.wake)
+        for wake in (*own, self.app.new_wake()):
             if wake is not None:
                 wake.start(self.pump.wake)
                 self._wakes.append(wake)
