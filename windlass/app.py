@@ -191,11 +191,10 @@ class Windlass(Face):
         """
         jobs = self._new_jobs(calls, on)
         answers = self.run(self.store.enqueue(jobs), on)
-        if on is None:
-            queues = {job.queue for job in jobs}
-            self.near.tell(queues)
-            if self._teller is not None:
-                self._teller.tell(queues)
+        if on is None and self.near:
+            self.near.tell({job.queue for job in jobs})
+        if on is None and self._teller is not None:
+            self._teller.tell({job.queue for job in jobs})
         return self._handles(answers, calls)
 
     async def aenqueue_many(
@@ -203,11 +202,10 @@ class Windlass(Face):
     ) -> list[Job[Any]]:
         jobs = self._new_jobs(calls, on)
         answers = await self.arun(self.store.enqueue(jobs), on)
-        if on is None:
-            queues = {job.queue for job in jobs}
-            self.near.tell(queues)
-            if self._teller is not None:
-                await asyncio.to_thread(self._teller.tell, queues)
+        if on is None and self.near:
+            self.near.tell({job.queue for job in jobs})
+        if on is None and self._teller is not None:
+            await asyncio.to_thread(self._teller.tell, {job.queue for job in jobs})
         return self._handles(answers, calls)
 
     def _new_jobs(self, calls: Sequence[Call[Any]], on: object) -> list[NewJob]:

@@ -24,6 +24,7 @@ from .slots.loop import LoopSlots
 from .slots.thread import ThreadSlots
 from .task import check_name
 from .upkeep import Upkeep
+from .wakes.near import Near
 
 if TYPE_CHECKING:
     from .app import Windlass
@@ -207,7 +208,6 @@ class Worker:
             self._broken = True
             log.exception("worker %s ended by an error", self.name)
         finally:
-            self.app.near.remove(self.pump.wake)
             for wake in self._wakes:
                 wake.stop()
             self._wakes.clear()
@@ -235,9 +235,7 @@ class Worker:
         return number
 
     def _begin_wakes(self) -> None:
-        own = self.app.engine.wakes()
-        if not own:
-            self.app.near.add(self.pump.wake)
+        own = self.app.engine.wakes() or [Near(self.app.near)]
         for wake in (*own, self.app.new_wake()):
             if wake is not None:
                 wake.start(self.pump.wake)

@@ -8,18 +8,25 @@ from . import Ring
 
 
 class Near:
-    """One for each app. It costs no thread and no connection: whoever enqueues rings."""
+    """A wake without thread or connection: whoever enqueues rings. The app has one to tell with,
+    each of its workers one to hear with, made from that."""
 
-    def __init__(self) -> None:
-        self._rings: list[Ring] = []
+    def __init__(self, told: Near | None = None) -> None:
+        self._rings: list[Ring] = [] if told is None else told._rings
+        self._ring: Ring | None = None
 
-    def add(self, ring: Ring) -> None:
+    def start(self, ring: Ring) -> None:
+        self._ring = ring
         self._rings.append(ring)
 
-    def remove(self, ring: Ring) -> None:
-        if ring in self._rings:
-            self._rings.remove(ring)
+    def stop(self) -> None:
+        if self._ring is not None and self._ring in self._rings:
+            self._rings.remove(self._ring)
 
     def tell(self, queues: Collection[str]) -> None:
         for ring in list(self._rings):
             ring(queues)
+
+    def __bool__(self) -> bool:
+        """Whether anybody hears."""
+        return bool(self._rings)
