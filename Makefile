@@ -15,7 +15,7 @@ DEMO   := $(if $(wildcard $(STAMP)),$(VENV),.venv-demo)
 ARGS   ?=
 
 # Folders that hold Python today: mypy takes a missing or empty one for a mistake.
-SOURCES := $(strip $(foreach folder,windlass tests bench examples,\
+SOURCES := $(strip $(foreach folder,towline tests bench examples,\
 	$(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder))))
 
 # Two for each core, since many tests wait: for a lease, a timeout, another process.
@@ -46,7 +46,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 demo: $(DEMO)/.installed
-	@$(DEMO)/bin/python -m windlass.demo $(ARGS)
+	@$(DEMO)/bin/python -m towline.demo $(ARGS)
 
 bench: $(STAMP)
 	@if [ -f bench/__main__.py ]; then \
@@ -63,7 +63,7 @@ bench: $(STAMP)
 
 # An environment with the package in it, and the extras that its target asks for.
 %/.installed: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit("Windlass needs Python 3.11 or newer; try make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import sys; sys.exit("Towline needs Python 3.11 or newer; try make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 	@test -x $*/bin/python || $(PYTHON) -m venv $*
 	$*/bin/python -m pip install --quiet --disable-pip-version-check -e '.$(EXTRAS)'
 	@touch $@

@@ -29,12 +29,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from windlass import Windlass
-from windlass.sql import Queries, Row
-from windlass.sqlite.engine import PACKAGE
-from windlass.task import Call, Task
+from towline import Towline
+from towline.sql import Queries, Row
+from towline.sqlite.engine import PACKAGE
+from towline.task import Call, Task
 
-SQL = Queries(PACKAGE, "windlass_")
+SQL = Queries(PACKAGE, "towline_")
 TEXT = "a" * 239  # 250 bytes of arguments
 THREADS = 8
 INSERTS = (SQL.insert_chains.qmark, SQL.insert_jobs.qmark, SQL.insert_live.qmark)
@@ -67,8 +67,8 @@ def share(bare: Timer, ours: Timer) -> str:
     )
 
 
-def open_app(path: Path, *, durable: bool) -> tuple[Windlass, Task[[str], None]]:
-    app = Windlass(f"sqlite:///{path}", durable=durable)
+def open_app(path: Path, *, durable: bool) -> tuple[Towline, Task[[str], None]]:
+    app = Towline(f"sqlite:///{path}", durable=durable)
 
     @app.task
     def work(text: str) -> None:
@@ -202,7 +202,7 @@ def main() -> None:
     print("µs per job, wall best / median (CPU best). A share is the part of the bare rate.\n")
 
     def fresh(measure: Callable[[Path], str]) -> None:
-        with tempfile.TemporaryDirectory(prefix="windlass-") as name:
+        with tempfile.TemporaryDirectory(prefix="towline-") as name:
             print(measure(Path(name)), flush=True)
 
     print("Bulk, target a share of 0.5 or more\n")

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from msgspec.structs import replace
 
 from bench.seed import OUTPUT, Numbers, new_job, queue_names, register, seed
-from windlass import Windlass
-from windlass.model import Claimed, Ending, NewJob, Outcome
+from towline import Towline
+from towline.model import Claimed, Ending, NewJob, Outcome
 
 HEADER = 32
 FRAME_HEADER = 24
@@ -42,7 +42,7 @@ class Meter:
         self.path = path
         self.log = path.with_name(path.name + "-wal")
         seed(path, Numbers(pending=backlog))
-        self.app = Windlass(f"sqlite:///{path}", durable=False)
+        self.app = Towline(f"sqlite:///{path}", durable=False)
         self.app.migrate()
         self.worker = register(self.app)
         self.held: list[Claimed] = []
@@ -79,7 +79,7 @@ class Meter:
             return {}
         finally:
             connection.close()
-        return {page: name.removeprefix("windlass_") for page, name in rows}
+        return {page: name.removeprefix("towline_") for page, name in rows}
 
     def enqueue(self, jobs: int, keyed: int) -> int:
         for number in range(jobs):
@@ -117,7 +117,7 @@ def main() -> None:
         most = ", ".join(f"{name} {share:.2f}" for name, share in list(names.items())[:7])
         print(f"| {what} | **{pages:.2f}** | {study} | {most} |", flush=True)
 
-    with tempfile.TemporaryDirectory(prefix="windlass-") as name:
+    with tempfile.TemporaryDirectory(prefix="towline-") as name:
         meter = Meter(Path(name) / "pages.db", BACKLOG)
         for keyed, what in ((0, "single enqueue"), (10, "single enqueue, one in ten with a key")):
             show(what, STUDY["enqueue"], meter.frames(lambda k=keyed: meter.enqueue(singles, k)))  # type: ignore[misc]

@@ -27,18 +27,18 @@ import psycopg
 from bench._server import add_option, quiet_server, run_sql, version
 from bench.bulk_enqueue import TEXT, THREADS, Timer, alone_and_together, share
 from tests.servers import Server
-from windlass import Windlass
-from windlass.postgres.engine import PACKAGE
-from windlass.sql import Queries, Row
-from windlass.task import Call, Task
+from towline import Towline
+from towline.postgres.engine import PACKAGE
+from towline.sql import Queries, Row
+from towline.task import Call, Task
 
-SQL = Queries(PACKAGE, "windlass_", "public")
+SQL = Queries(PACKAGE, "towline_", "public")
 INSERTS = (SQL.insert_chains, SQL.insert_jobs, SQL.insert_live)
 ARGUMENTS = f'{{"text":"{TEXT}"}}'
 
 
-def open_app(url: str) -> tuple[Windlass, Task[[str], None]]:
-    app = Windlass(url)
+def open_app(url: str) -> tuple[Towline, Task[[str], None]]:
+    app = Towline(url)
 
     @app.task
     def work(text: str) -> None:

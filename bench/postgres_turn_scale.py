@@ -31,12 +31,12 @@ from bench._server import add_option, cpu_of, quiet_server, run_sql, version
 from bench.seed import Numbers, seed_postgres
 from bench.turn_scale import SIZES, SMALL, TARGET, Cost, Lane, compare
 from tests.servers import Server
-from windlass import Windlass
-from windlass.connections.postgres import parameters
-from windlass.connections.psycopg import execute
-from windlass.operation import drive
-from windlass.postgres.transaction import SETTINGS
-from windlass.sql import Row, Statement
+from towline import Towline
+from towline.connections.postgres import parameters
+from towline.connections.psycopg import execute
+from towline.operation import drive
+from towline.postgres.transaction import SETTINGS
+from towline.sql import Row, Statement
 
 PART = 50_000  # jobs per refill
 SHOWN = ("find_due", "hold_chains_now", "find_awaited", "settle_jobs", "claim_pending")
@@ -45,11 +45,11 @@ SHOWN = ("find_due", "hold_chains_now", "find_awaited", "settle_jobs", "claim_pe
 class PostgresLane(Lane):
     def __init__(self, url: str, queues: int) -> None:
         self.url = url
-        super().__init__(Windlass(url, connections=1, notify=False), queues)
+        super().__init__(Towline(url, connections=1, notify=False), queues)
         with psycopg.connect(url) as connection:
             ((self.pid,),) = connection.execute(
                 "SELECT pid FROM pg_stat_activity "
-                "WHERE datname = current_database() AND application_name = 'windlass'"
+                "WHERE datname = current_database() AND application_name = 'towline'"
             )
 
     def cpu(self) -> float:

@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from bench._server import add_option, quiet_server, run_sql, version
 from bench.seed import OUTPUT, Numbers, new_job, queue_names, register, seed_postgres
-from windlass import Windlass
-from windlass.model import Claimed, Ending, Outcome
+from towline import Towline
+from towline.model import Claimed, Ending, Outcome
 
 BACKLOG = 20_000
 # An earlier study of the layout measured these on a prototype without a chain row and roll-up; the
@@ -39,7 +39,7 @@ class Meter:
         seed_postgres(url, Numbers(pending=BACKLOG))
         run_sql(url, b"VACUUM (ANALYZE)", b"CHECKPOINT")
         self.raw = psycopg.connect(url, autocommit=True)
-        self.app = Windlass(url, notify=False)
+        self.app = Towline(url, notify=False)
         self.worker = register(self.app)
         self.held: list[Claimed] = []
 

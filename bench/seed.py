@@ -25,11 +25,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from windlass import Windlass
-from windlass.model import NewJob
-from windlass.sql import fill as fill_names
+from towline import Towline
+from towline.model import NewJob
+from towline.sql import fill as fill_names
 
-PREFIX = "windlass_"
+PREFIX = "towline_"
 TASK = "work"
 STRANGER = "stranger"  # a task that no worker knows: what the parked jobs are of
 PRIORITIES = 3
@@ -84,7 +84,7 @@ def new_job(number: int, queues: int = 1) -> NewJob:
     return NewJob(TASK, ARGUMENTS, queue=f"queue{number % queues}", priority=number % PRIORITIES)
 
 
-def register(app: Windlass) -> int:
+def register(app: Towline) -> int:
     """Enter the worker "bench", whose turns are measured."""
     return app.run(
         app.store.register(
@@ -95,7 +95,7 @@ def register(app: Windlass) -> int:
 
 def seed(path: Path, numbers: Numbers, *, arguments: str = ARGUMENTS) -> None:
     """Create the database at a path that has none, and fill it."""
-    app = Windlass(f"sqlite:///{path}")
+    app = Towline(f"sqlite:///{path}")
     app.migrate()
     app.close()
     connection = sqlite3.connect(path, isolation_level=None)
@@ -118,7 +118,7 @@ def seed_postgres(url: str, numbers: Numbers, *, arguments: str = ARGUMENTS) -> 
     """Create the tables in a database that has none, and fill them; nothing is analyzed."""
     import psycopg  # only where it is used: SQLite needs no driver
 
-    app = Windlass(url)
+    app = Towline(url)
     app.migrate()
     app.close()
     last = 0

@@ -29,16 +29,16 @@ from typing import Any
 import psycopg
 
 from bench._server import quiet_server
-from windlass import Windlass
-from windlass.sqlite.inotify import Inotify
+from towline import Towline
+from towline.sqlite.inotify import Inotify
 
-VARIABLE = "WINDLASS_BENCH_URL"
+VARIABLE = "TOWLINE_BENCH_URL"
 PAUSE = (0.03, 0.08)  # seconds of silence before each job
 BURST = 0.1  # seconds that the bare loop looks after a write: a sync may lie before its commit
 CHANNEL = "bare"
 TABLE = "CREATE TABLE IF NOT EXISTS bare (id integer PRIMARY KEY, started bigint)"
 
-app = Windlass(os.environ.get(VARIABLE, "sqlite:///bench.db"))
+app = Towline(os.environ.get(VARIABLE, "sqlite:///bench.db"))
 
 
 @app.task
@@ -120,7 +120,7 @@ def bare_job(engine: str, connection: Any) -> Callable[[], int]:
     return run
 
 
-def windlass_job() -> int:
+def towline_job() -> int:
     return started.enqueue().result(timeout=60)
 
 
@@ -180,7 +180,7 @@ def report(engine: str, number: int, idle: float, server: str) -> None:
         app.use(url)
         app.migrate()
         with process("worker", url) as worker, process(f"bare-{engine}", bare):
-            ways = {"windlass": windlass_job, "bare loop": bare_job(engine, connection)}
+            ways = {"towline": towline_job, "bare loop": bare_job(engine, connection)}
             taken = measure(number, ways)
             print(f"{engine}: enqueue to start in another process, {number} of each, ms")
             for name, times in taken.items():

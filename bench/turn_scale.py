@@ -32,11 +32,11 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.seed import OUTPUT, Numbers, new_job, queue_names, register, seed
-from windlass import Windlass
-from windlass.connections.sqlite3 import execute
-from windlass.model import Claimed, Ending, Outcome
-from windlass.operation import Op, drive
-from windlass.store.work import Turn
+from towline import Towline
+from towline.connections.sqlite3 import execute
+from towline.model import Claimed, Ending, Outcome
+from towline.operation import Op, drive
+from towline.store.work import Turn
 
 TARGET = 1.3
 SMALL = 1_000
@@ -55,7 +55,7 @@ class Cost:
 class Lane(ABC):
     """One database under test: its claimed jobs, and as many new ones as were finished."""
 
-    def __init__(self, app: Windlass, queues: int) -> None:
+    def __init__(self, app: Towline, queues: int) -> None:
         self.app = app
         self.queues = queues
         self.names = queue_names(queues)
@@ -102,7 +102,7 @@ class Lane(ABC):
 class SqliteLane(Lane):
     def __init__(self, path: Path, queues: int, *, durable: bool) -> None:
         self.path = path
-        super().__init__(Windlass(f"sqlite:///{path}", durable=durable), queues)
+        super().__init__(Towline(f"sqlite:///{path}", durable=durable), queues)
 
     def steps(self, size: int) -> float:
         """Steps of the virtual machine per job of one turn, which is rolled back: nobody saw it."""
@@ -205,7 +205,7 @@ def main() -> None:
     print("|" + "---|" * 10)
     if options.keep is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="windlass-") as place:
+    with tempfile.TemporaryDirectory(prefix="towline-") as place:
         for queues in (1, 5):
             paths = [filled(Path(place), options.keep, number, queues) for number in (SMALL, each)]
             for statistics in ("none", "ANALYZE"):

@@ -30,9 +30,9 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 from bench._server import add_option, quiet_server, version
-from windlass import Windlass
-from windlass.sqlite.inotify import Inotify
-from windlass.task import Task
+from towline import Towline
+from towline.sqlite.inotify import Inotify
+from towline.task import Task
 
 ROOT = Path(__file__).resolve().parents[1]
 STEP, BURST = 0.0001, 0.1  # seconds: the bare loop looks so often for so long after a write
@@ -48,7 +48,7 @@ def say_when(*_: object) -> None:
 
 
 def wait_with_ours(url: str) -> None:
-    for wake in Windlass(url).engine.wakes():
+    for wake in Towline(url).engine.wakes():
         wake.start(say_when)
 
 
@@ -82,7 +82,7 @@ def bare_sqlite(url: str) -> None:
 
 def bare_postgres(url: str) -> None:
     connection = psycopg.connect(url, autocommit=True)
-    connection.execute(SQL("LISTEN {}").format(Identifier("public.windlass_wake")))
+    connection.execute(SQL("LISTEN {}").format(Identifier("public.towline_wake")))
     say_when()
     for _ in connection.notifies():
         say_when()
@@ -148,7 +148,7 @@ def idle(other: Waiting, seconds: float) -> float:
 
 
 def compare(title: str, url: str, number: int, silence: float, *, durable: bool) -> None:
-    app = Windlass(url, durable=durable)
+    app = Towline(url, durable=durable)
 
     @app.task
     def work(number: int) -> None:
@@ -196,7 +196,7 @@ def main() -> None:
 
 
 def in_folder(work: Callable[[str], None]) -> None:
-    folder = tempfile.mkdtemp(prefix="windlass-wake-")
+    folder = tempfile.mkdtemp(prefix="towline-wake-")
     try:
         work(f"sqlite:///{folder}/app.db")
     finally:

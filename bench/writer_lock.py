@@ -7,7 +7,7 @@ two sizes, have little to do with each other.
 
     python bench/writer_lock.py              # all, about three minutes
     python bench/writer_lock.py --quick      # one cell of each kind, half a minute
-    python bench/writer_lock.py --only baton --only windlass
+    python bench/writer_lock.py --only baton --only towline
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import ClassVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from windlass.sqlite.lock import WriterLock
+from towline.sqlite.lock import WriterLock
 
 RETRY = 0.0005
 ROWS = 10_000
@@ -194,8 +194,8 @@ class Ticket(LockFile):
         self.let_go(self.number)
 
 
-class Windlass(Mode):
-    """windlass.sqlite.lock: quick baton; rest only while writers outside Windlass are about."""
+class Towline(Mode):
+    """towline.sqlite.lock: quick baton; rest only while writers outside Towline are about."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -221,7 +221,7 @@ MODES: dict[str, type[Mode]] = {
     "ticket": Ticket,
     "quick baton, gap 0.5x": HalfGap,
     "quick baton, gap 1x": FullGap,
-    "windlass": Windlass,
+    "towline": Towline,
 }
 
 

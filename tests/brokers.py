@@ -1,6 +1,6 @@
 """Redis and NATS servers for tests, from wheels of the dev extra: one for each test that asks.
 
-One that is missing fails its tests, unless `WINDLASS_SKIP=redis,nats` names it; the summary says so
+One that is missing fails its tests, unless `TOWLINE_SKIP=redis,nats` names it; the summary says so
 then. A server keeps its port when it is stopped and started again, and keeps nothing else.
 """
 
@@ -104,7 +104,7 @@ def program(name: str) -> Path:
             return path
     raise MissingServer(
         f"{name}-server is missing. `make` installs it with the dev extra; "
-        f"WINDLASS_SKIP={name} runs the tests without it."
+        f"TOWLINE_SKIP={name} runs the tests without it."
     )
 
 
@@ -113,5 +113,5 @@ def program(name: str) -> Path:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if names := skipped():
-        terminalreporter.section("left out by WINDLASS_SKIP")
+        terminalreporter.section("left out by TOWLINE_SKIP")
         terminalreporter.line(", ".join(names))

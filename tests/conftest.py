@@ -11,7 +11,7 @@ import pytest
 
 from tests import brokers, servers
 from tests.kit import Clock
-from windlass import Windlass
+from towline import Towline
 
 
 @pytest.fixture
@@ -31,12 +31,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def make_app(url: str) -> Iterator[Callable[..., Windlass]]:
+def make_app(url: str) -> Iterator[Callable[..., Towline]]:
     """Open further apps on the same file; all are closed at the end."""
-    apps: list[Windlass] = []
+    apps: list[Towline] = []
 
-    def make(url_: str = url, **settings: Any) -> Windlass:
-        app = Windlass(url_, **settings)
+    def make(url_: str = url, **settings: Any) -> Towline:
+        app = Towline(url_, **settings)
         apps.append(app)
         return app
 
@@ -46,7 +46,7 @@ def make_app(url: str) -> Iterator[Callable[..., Windlass]]:
 
 
 @pytest.fixture
-def app(make_app: Callable[..., Windlass], clock: Clock) -> Windlass:
+def app(make_app: Callable[..., Towline], clock: Clock) -> Towline:
     """An app with tables, on the clock that the test moves."""
     app = make_app(clock=clock)
     app.migrate()
@@ -66,6 +66,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    os.environ.pop("WINDLASS_URL", None)
+    os.environ.pop("TOWLINE_URL", None)
     config.pluginmanager.register(servers)
     config.pluginmanager.register(brokers)

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import psycopg
 
 from tests import servers
-from windlass import Windlass
-from windlass.sql import TABLES
+from towline import Towline
+from towline.sql import TABLES
 
 SQLITE = "sqlite"
 
@@ -94,7 +94,7 @@ def opened(name: str, folder: Path) -> Iterator[Database]:
         yield SqliteDatabase(folder / "app.db")
         return
     server = servers.server(name)
-    url = server.create(server.template("windlass", _furnish_postgres))
+    url = server.create(server.template("towline", _furnish_postgres))
     database = PostgresDatabase(name, url)
     try:
         yield database
@@ -194,14 +194,14 @@ class PostgresDatabase:
 
     def free_ids(self) -> None:
         self.rows(
-            "SELECT setval('windlass_job_ids', coalesce(max(id), 0) + 1, false) FROM windlass_job"
+            "SELECT setval('towline_job_ids', coalesce(max(id), 0) + 1, false) FROM towline_job"
         )
 
     def size(self) -> int:
         return int(self.rows(SIZE)[0][0])
 
     def tidy(self) -> None:
-        self.rows("VACUUM ANALYZE " + ", ".join(f"windlass_{table}" for table in TABLES))
+        self.rows("VACUUM ANALYZE " + ", ".join(f"towline_{table}" for table in TABLES))
 
     def close(self) -> None:
         if "_eye" in vars(self):
@@ -212,7 +212,7 @@ class PostgresDatabase:
 def _furnished_file() -> bytes:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "app.db"
-        app = Windlass(f"sqlite:///{path}")
+        app = Towline(f"sqlite:///{path}")
         app.migrate()
         app.close()
         with closing(sqlite3.connect(path)) as connection:
@@ -221,7 +221,7 @@ def _furnished_file() -> bytes:
 
 
 def _furnish_postgres(url: str) -> None:
-    app = Windlass(url)
+    app = Towline(url)
     app.migrate()
     app.close()
     with psycopg.connect(url) as connection:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.model import Claimed, Ending, JobRecord, NewBlocker, NewJob, Outcome, State
-from windlass.operation import Op, Steps
-from windlass.store import Store
-from windlass.store.work import Turn
+from towline.model import Claimed, Ending, JobRecord, NewBlocker, NewJob, Outcome, State
+from towline.operation import Op, Steps
+from towline.store import Store
+from towline.store.work import Turn
 
 if TYPE_CHECKING:
     from tests.database import Database

@@ -1,8 +1,8 @@
 """The PostgreSQL servers that tests run on, and a database for each test.
 
 PostgreSQL 16 and 18 come with a wheel of the dev extra; the one installed on the machine joins if
-there is one; `WINDLASS_TEST_PG=url` names another to use instead of all these. A server that is
-missing fails its tests, unless `WINDLASS_SKIP=postgres16,postgres-installed` names it; the summary
+there is one; `TOWLINE_TEST_PG=url` names another to use instead of all these. A server that is
+missing fails its tests, unless `TOWLINE_SKIP=postgres16,postgres-installed` names it; the summary
 says so then.
 
 A run (all of its xdist workers) shares one cluster per server, started by the first that asks.
@@ -70,13 +70,13 @@ def startable() -> list[str]:
 
 
 def skipped() -> list[str]:
-    """The servers left out because WINDLASS_SKIP names them."""
+    """The servers left out because TOWLINE_SKIP names them."""
     return [name for name in known() if is_skipped(name)]
 
 
 def is_skipped(name: str) -> bool:
     """Spaces and dashes do not matter, nor which version is installed."""
-    listed = {plain(word) for word in os.environ.get("WINDLASS_SKIP", "").split(",")}
+    listed = {plain(word) for word in os.environ.get("TOWLINE_SKIP", "").split(",")}
     return bool(listed & {plain(name), plain(re.sub(r"\d+ installed", "installed", name))})
 
 
@@ -85,7 +85,7 @@ def plain(name: str) -> str:
 
 
 def given() -> str | None:
-    return os.environ.get("WINDLASS_TEST_PG")
+    return os.environ.get("TOWLINE_TEST_PG")
 
 
 @cache
@@ -94,7 +94,7 @@ def name_given(url: str) -> str:
         with psycopg.connect(url) as connection:
             return f"postgres {connection.info.server_version // 10_000} given"
     except psycopg.OperationalError as error:
-        raise MissingServer(f"the server that WINDLASS_TEST_PG names: {error}") from None
+        raise MissingServer(f"the server that TOWLINE_TEST_PG names: {error}") from None
 
 
 @cache
@@ -144,7 +144,7 @@ def programs_of(name: str) -> Path:
     if programs is None:
         raise MissingServer(
             f"{name} is missing. `make` installs it with the dev extra (the wheel {WHEEL}); "
-            f"WINDLASS_SKIP={name.replace(' ', '')} runs the tests without it."
+            f"TOWLINE_SKIP={name.replace(' ', '')} runs the tests without it."
         )
     return programs
 
@@ -203,7 +203,7 @@ class Server:
             self.drop(url)
 
     def url_of(self, database: str) -> str:
-        """Through the socket, or as WINDLASS_TEST_PG says."""
+        """Through the socket, or as TOWLINE_TEST_PG says."""
         return urlsplit(self.url)._replace(path=f"/{database}").geturl()
 
     def over_tcp(self, url: str, port: int | None = None) -> str:
@@ -328,11 +328,11 @@ def open_run() -> Path:
     """Begin a run that ends with this process."""
     # A socket's path has room for about a hundred characters.
     place = tempfile.gettempdir()
-    run = Path(tempfile.mkdtemp(prefix="windlass-", dir=place if len(place) < 50 else "/tmp"))
+    run = Path(tempfile.mkdtemp(prefix="towline-", dir=place if len(place) < 50 else "/tmp"))
     run.chmod(0o711)  # servers started by root run as somebody else
     memory = Path("/dev/shm")
     if memory.is_dir() and shutil.disk_usage(memory).free > ROOM:
-        aside = Path(tempfile.mkdtemp(prefix="windlass-", dir=memory))
+        aside = Path(tempfile.mkdtemp(prefix="towline-", dir=memory))
         aside.chmod(0o711)
         (run / MEMORY).symlink_to(aside)
     else:
@@ -381,16 +381,16 @@ def locked(path: Path) -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """An xdist worker joins the run of its controller."""
-    if folder := getattr(config, "workerinput", {}).get("windlass_run"):
+    if folder := getattr(config, "workerinput", {}).get("towline_run"):
         join_run(Path(folder))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    node.workerinput["windlass_run"] = str(run_folder())
+    node.workerinput["towline_run"] = str(run_folder())
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if names := skipped():
-        terminalreporter.section("left out by WINDLASS_SKIP")
+        terminalreporter.section("left out by TOWLINE_SKIP")
         terminalreporter.line(", ".join(names))

@@ -4,9 +4,9 @@ import os
 import signal
 from pathlib import Path
 
-from windlass import INJECTED, Context, Next, Windlass
+from towline import INJECTED, Context, Next, Towline
 
-app = Windlass(os.environ["SHOP_URL"])
+app = Towline(os.environ["SHOP_URL"])
 nothing = 5
 
 

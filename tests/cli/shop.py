@@ -15,8 +15,8 @@ from typing import Any
 
 from tests.cli import warm
 from tests.kit import HOUR, new
-from windlass import Windlass
-from windlass.model import NewJob
+from towline import Towline
+from towline.model import NewJob
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -39,19 +39,19 @@ class Shop:
     def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
         self.url = url
-        self.app = Windlass(url)
+        self.app = Towline(url)
         self.started: list[Running] = []
         shutil.copyfile(HERE / "application.py", folder / "shop.py")
 
     def environment(self, **more: str) -> dict[str, str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("WINDLASS")}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("TOWLINE")}
         kept.pop("COLUMNS", None)
         return {**kept, "SHOP_URL": self.url, "PYTHONPATH": str(ROOT), **more}
 
     def run(
         self, *words: str, code: int = 0, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run `windlass WORDS` to its end, which must have that exit code."""
+        """Run `towline WORDS` to its end, which must have that exit code."""
         done = warm.run(words, self.folder, self.environment(**(env or {})))
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
         return done
@@ -66,12 +66,12 @@ class Shop:
         """What it says when it does not work: one line on stderr, nothing else."""
         done = self.run(*words, code=code, env=env)
         assert done.stdout == ""
-        assert done.stderr.startswith("windlass: ")
+        assert done.stderr.startswith("towline: ")
         assert done.stderr.count("\n") == 1, done.stderr
         return done.stderr.strip()
 
     def start(self, *words: str) -> Running:
-        running = Running(self, [sys.executable, "-W", "error", "-m", "windlass", *words])
+        running = Running(self, [sys.executable, "-W", "error", "-m", "towline", *words])
         self.started.append(running)
         return running
 

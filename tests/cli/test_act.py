@@ -67,8 +67,8 @@ def test_one_that_cannot_be_does_not_keep_the_others(any_shop: Shop) -> None:
     assert [job["id"] for job in found["jobs"]] == [one]
     assert [error["id"] for error in found["errors"]] == [999, 998]
     assert done.stderr.splitlines() == [
-        "windlass: there is no job 999",
-        "windlass: there is no job 998",
+        "towline: there is no job 999",
+        "towline: there is no job 998",
     ]
     assert "pending" in any_shop.refused("retry", APP, str(one), code=1)
     assert any_shop.state(two) == "failed"
@@ -120,7 +120,7 @@ def test_pause_and_resume(any_shop: Shop) -> None:
     assert any_shop.data("pause", APP, "mail:eu") == {"queue": "mail:eu", "paused": True}
     assert any_shop.app.paused() == ["mail", "mail:eu"]
     assert any_shop.data("resume", APP, "mail") == {"queue": "mail", "paused": False}
-    done = any_shop.run("resume", "mail:eu", env={"WINDLASS_APP": APP})
+    done = any_shop.run("resume", "mail:eu", env={"TOWLINE_APP": APP})
     assert done.stdout == "queue mail:eu is not paused\n"
     assert any_shop.app.paused() == []
 

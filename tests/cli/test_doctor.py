@@ -1,4 +1,4 @@
-"""`windlass doctor`: says what is wrong and what to do; exit code 1 when there is a problem."""
+"""`towline doctor`: says what is wrong and what to do; exit code 1 when there is a problem."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shop import APP, Shop
-from windlass import Windlass
+from towline import Towline
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_looking_creates_nothing(empty: Shop) -> None:
     """A path that was mistyped must not become a database; exit code 4."""
     for words in (("jobs",), ("stats",), ("job", "1"), ("pause", "mail"), ("prune",)):
         line = empty.refused(words[0], APP, *words[1:], code=4)
-        assert "windlass migrate" in line
+        assert "towline migrate" in line
     assert not Path(f"{empty.folder}/new.db").exists()
 
 
@@ -42,7 +42,7 @@ def test_sql_can_be_run_by_other_tools(empty: Shop) -> None:
     text = empty.text("sql", "--url", empty.url)
     with closing(sqlite3.connect(empty.folder / "new.db")) as connection:
         connection.executescript(text)
-    app = Windlass(empty.url, migrate=False)
+    app = Towline(empty.url, migrate=False)
     assert app.counts() == {}
     app.close()
     found = empty.data("sql", APP)

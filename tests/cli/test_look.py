@@ -202,7 +202,7 @@ def test_colours_are_for_terminals(shop: Shop) -> None:
     env = {**shop.environment(), "TERM": "xterm-256color"}
     env.pop("NO_COLOR", None)
     subprocess.run(
-        [sys.executable, "-m", "windlass", "jobs", APP],
+        [sys.executable, "-m", "towline", "jobs", APP],
         cwd=shop.folder, env=env, stdout=secondary, check=True,
     )  # fmt: skip
     os.close(secondary)

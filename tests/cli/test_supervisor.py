@@ -1,4 +1,4 @@
-"""`windlass worker --processes N`: children that die are replaced, and all stop together."""
+"""`towline worker --processes N`: children that die are replaced, and all stop together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORKER = ("worker", APP, "--processes", "2", "--concurrency", "4")
 RELOADING = """
 import sys, time, logging
 from pathlib import Path
-from windlass.supervisor import Supervisor
+from towline.supervisor import Supervisor
 
 logging.basicConfig(level="INFO")
 
@@ -27,7 +27,7 @@ def watch(changed):
         changed()
 
 def command(number, line):
-    return [sys.executable, "-m", "windlass", "worker", "shop:app", f"--line={line}"]
+    return [sys.executable, "-m", "towline", "worker", "shop:app", f"--line={line}"]
 
 raise SystemExit(Supervisor(command, 1, 5.0, watch).run())
 """
@@ -199,7 +199,7 @@ def test_it_imports_nothing_of_the_application(shop: Shop) -> None:
     """What the application's code does to its process cannot reach the supervisor."""
     code = (
         "import sys; sys.argv[1:] = ['worker', 'shop:app', '--processes', '2', '--drain']\n"
-        "from windlass.cli import main\n"
+        "from towline.cli import main\n"
         "try: main()\n"
         "except SystemExit as end: assert end.code == 0, end.code\n"
         "assert 'shop' not in sys.modules\n"

@@ -7,8 +7,8 @@ import tomllib
 from pathlib import Path
 
 from tests.cli.shop import APP, ROOT, Shop
-from windlass.cli.commands import SECTIONS, group
-from windlass.cli.exits import MEANING
+from towline.cli.commands import SECTIONS, group
+from towline.cli.exits import MEANING
 
 COMMANDS = [command.name or "" for commands in SECTIONS.values() for command in commands]
 
@@ -20,16 +20,16 @@ def test_the_ways_to_name_the_app(shop: Shop) -> None:
         ((APP,), {}),
         (("--app", APP), {}),
         (("--url", shop.url), {}),
-        ((), {"WINDLASS_APP": APP}),
-        ((), {"WINDLASS_URL": shop.url}),
+        ((), {"TOWLINE_APP": APP}),
+        ((), {"TOWLINE_URL": shop.url}),
     ):
         assert "add" in shop.run("jobs", *words, env=env).stdout
 
 
 def test_a_database_of_the_usual_name_is_found(shop: Shop) -> None:
-    """As Windlass() without a URL."""
+    """As Towline() without a URL."""
     assert "MODULE:APP" in shop.refused("stats", code=2)
-    shop.run("migrate", "--url", "sqlite:///windlass.db")
+    shop.run("migrate", "--url", "sqlite:///towline.db")
     assert "no jobs yet" in shop.text("stats")
 
 
@@ -47,7 +47,7 @@ def test_an_app_that_cannot_be_found(shop: Shop) -> None:
     (shop.folder / "broken.py").write_text("x = 1\nimport not_installed_anywhere\n")
     (shop.folder / "wrong.py").write_text("this is no Python\n")
     for name, words in {
-        "shop:nothing": ("is a int, no Windlass app", "shop:app"),
+        "shop:nothing": ("is a int, no Towline app", "shop:app"),
         "shop:other": ("is not there", "shop:app"),
         "shops:app": ("no module shops",),
         "shop.py:app": ("leave .py away",),
@@ -81,8 +81,8 @@ def test_wrong_usage(shop: Shop) -> None:
 
 def test_an_unknown_id(any_shop: Shop) -> None:
     """Exit code 1"""
-    assert any_shop.refused("job", APP, "99", code=1) == "windlass: there is no job 99"
-    assert any_shop.refused("chain", APP, "99", code=1) == "windlass: there is no chain 99"
+    assert any_shop.refused("job", APP, "99", code=1) == "towline: there is no job 99"
+    assert any_shop.refused("chain", APP, "99", code=1) == "towline: there is no chain 99"
     for command in ("run", "retry", "cancel"):
         assert "no job 99" in any_shop.run(command, APP, "99", code=1).stderr
 
@@ -96,7 +96,7 @@ def test_a_database_that_cannot_be_used(shop: Shop) -> None:
         shop.refused("jobs", "--url", f"postgresql://x@127.0.0.1:{port}/x", code=4)
     shop.refused("jobs", "--url", f"sqlite:///{shop.folder}/text.db", code=4)
     line = shop.refused("jobs", "--url", shop.url, "--prefix", "other_", code=4)
-    assert "windlass migrate" in line
+    assert "towline migrate" in line
 
 
 def test_help(shop: Shop) -> None:
@@ -108,13 +108,13 @@ def test_help(shop: Shop) -> None:
         assert f"\n  {name} " in text
     assert "--grace" in shop.text("worker", "-h")
     assert "[MODULE:APP] ID" in shop.text("job", "--help")
-    assert shop.text("--version").startswith("windlass ")
+    assert shop.text("--version").startswith("towline ")
 
 
 def test_every_command_is_documented() -> None:
     """In docs/command-line.md, with every option and every exit code."""
     page = (ROOT / "docs" / "command-line.md").read_text("utf-8")
-    missing = [f"windlass {name}" for name in COMMANDS if f"windlass {name}" not in page]
+    missing = [f"towline {name}" for name in COMMANDS if f"towline {name}" not in page]
     for name, command in group.commands.items():
         for parameter in command.params:
             for option in parameter.opts:
@@ -126,7 +126,7 @@ def test_every_command_is_documented() -> None:
 
 
 def test_the_script_is_the_module() -> None:
-    """`windlass` and `python -m windlass` are the same."""
+    """`towline` and `python -m towline` are the same."""
     project = tomllib.loads(Path(ROOT / "pyproject.toml").read_text("utf-8"))
-    assert project["project"]["scripts"] == {"windlass": "windlass.cli:main"}
-    assert "from .cli import main" in (ROOT / "windlass" / "__main__.py").read_text()
+    assert project["project"]["scripts"] == {"towline": "towline.cli:main"}
+    assert "from .cli import main" in (ROOT / "towline" / "__main__.py").read_text()

@@ -1,4 +1,4 @@
-"""`windlass worker`: how it starts, stops and logs, in real processes."""
+"""`towline worker`: how it starts, stops and logs, in real processes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.cli.shop import APP, LIMIT, ROOT, Shop, until
 
 SCRIPT = """
 import os
-from windlass import Windlass
+from towline import Towline
 
-app = Windlass(os.environ["SHOP_URL"])
+app = Towline(os.environ["SHOP_URL"])
 
 
 @app.task
@@ -128,20 +128,20 @@ def test_a_worker_needs_the_tasks(shop: Shop) -> None:
     assert "MODULE:APP" in shop.refused("worker", "shop", code=2)
     assert "not both" in shop.refused("worker", APP, "--app", APP, code=2)
     shop.run("worker", "--drain", "--app", APP)
-    shop.run("worker", "--drain", env={"WINDLASS_APP": APP})
+    shop.run("worker", "--drain", env={"TOWLINE_APP": APP})
 
 
 def test_reload_needs_watchfiles(shop: Shop) -> None:
     (shop.folder / "watchfiles.py").write_text("raise ImportError('not installed')")
     line = shop.refused("worker", APP, "--reload", code=2)
-    assert "pip install 'windlass[reload]'" in line
+    assert "pip install 'towline[reload]'" in line
 
 
 GREETER = """
 import os
-from windlass import Windlass
+from towline import Towline
 
-app = Windlass(os.environ["SHOP_URL"])
+app = Towline(os.environ["SHOP_URL"])
 
 @app.task
 def greet() -> str:

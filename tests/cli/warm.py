@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("windlass.app", "windlass.cli.commands", "windlass.postgres.engine", "rich.table")
+HEAVY = ("towline.app", "towline.cli.commands", "towline.postgres.engine", "rich.table")
 
 
 @functools.cache
@@ -35,7 +35,7 @@ def _server() -> subprocess.Popen[str]:
 def run(
     words: Sequence[str], folder: Path, env: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run `windlass WORDS` in a folder and an environment to its end."""
+    """Run `towline WORDS` in a folder and an environment to its end."""
     server = _server()
     assert server.stdin is not None
     assert server.stdout is not None
@@ -67,8 +67,8 @@ def _become(ask: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(ask["env"])
     sys.path[0] = ask["folder"]
-    sys.argv = ["windlass", *ask["words"]]
-    from windlass.cli import main
+    sys.argv = ["towline", *ask["words"]]
+    from towline.cli import main
 
     code: Any = 1
     try:

@@ -14,9 +14,9 @@ from tests.conformance import hostile
 from tests.conformance.place import Place
 from tests.database import Database
 from tests.kit import new
-from windlass import Windlass
-from windlass.model import JobRecord, NewJob
-from windlass.operation import Op
+from towline import Towline
+from towline.model import JobRecord, NewJob
+from towline.operation import Op
 
 if TYPE_CHECKING:
     from tests.conformance.kinds import Kind
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class Caller(ABC):
     """Whoever holds the connection and decides about its transaction."""
 
-    def __init__(self, kind: Kind, app: Windlass, database: Database) -> None:
+    def __init__(self, kind: Kind, app: Towline, database: Database) -> None:
         self.kind = kind
         self.app = app
         self.database = database
@@ -81,7 +81,7 @@ class Caller(ABC):
         if self._runner:
             self._runner.close()
 
-    def run(self, op: Op[T], app: Windlass | None = None) -> T:
+    def run(self, op: Op[T], app: Towline | None = None) -> T:
         """Run an operation on this connection, blocking or awaiting as it must be."""
         app = app or self.app
         if self._runner:

@@ -20,9 +20,9 @@ from tests.conformance.caller import Caller, PsycopgCaller
 from tests.conformance.kinds import Kind, cells
 from tests.database import Database
 from tests.kit import Clock
-from windlass import Windlass
-from windlass.operation import Op, Steps, compose
-from windlass.store import Store
+from towline import Towline
+from towline.operation import Op, Steps, compose
+from towline.store import Store
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Undo(Exception):
 class Play:
     """Run a script in one transaction of the kind under test, and commit."""
 
-    def __init__(self, kind: Kind, app: Windlass, database: Database) -> None:
+    def __init__(self, kind: Kind, app: Towline, database: Database) -> None:
         self.kind = kind
         self._app = app
         self._database = database
@@ -135,13 +135,13 @@ def url(database: Database) -> str:
 
 
 @pytest.fixture
-def app(make_app: Callable[..., Windlass], clock: Clock) -> Windlass:
+def app(make_app: Callable[..., Towline], clock: Clock) -> Towline:
     """An app on the clock that the test moves; the tables are there."""
     return make_app(clock=clock)
 
 
 @pytest.fixture
-def play(kind: Kind, app: Windlass, database: Database) -> Iterator[Play]:
+def play(kind: Kind, app: Towline, database: Database) -> Iterator[Play]:
     """Run scripts on every kind of connection."""
     play = Play(kind, app, database)
     yield play
@@ -149,7 +149,7 @@ def play(kind: Kind, app: Windlass, database: Database) -> Iterator[Play]:
 
 
 @pytest.fixture
-def caller(kind: Kind, app: Windlass, database: Database) -> Iterator[Caller]:
+def caller(kind: Kind, app: Towline, database: Database) -> Iterator[Caller]:
     """A caller of every kind."""
     caller = kind.caller(kind, app, database)
     yield caller
@@ -175,5 +175,5 @@ def postgres(database: Database) -> Database:
 
 
 @pytest.fixture
-def store(app: Windlass) -> Store:
+def store(app: Towline) -> Store:
     return app.store

@@ -25,10 +25,10 @@ from tests.kit import (
     put,
     states,
 )
-from windlass import Blockers, Failure, Windlass
-from windlass.errors import BlockerError
-from windlass.graph import new_jobs
-from windlass.model import (
+from towline import Blockers, Failure, Towline
+from towline.errors import BlockerError
+from towline.graph import new_jobs
+from towline.model import (
     ChainState,
     Claimed,
     Ending,
@@ -38,9 +38,9 @@ from windlass.model import (
     Policy,
     State,
 )
-from windlass.operation import Steps
-from windlass.store import Store
-from windlass.store.listing import ChainFilter, JobFilter
+from towline.operation import Steps
+from towline.store import Store
+from towline.store.listing import ChainFilter, JobFilter
 
 
 def stored(store: Store) -> Steps[tuple[int, int, int, int]]:
@@ -293,7 +293,7 @@ def test_B5_a_continuation_may_wait_for_a_chain_that_has_waited_for_it(
 # ---- B8: a whole graph
 
 
-def test_B8_a_graph_is_one_batch(play: Play, store: Store, app: Windlass) -> None:
+def test_B8_a_graph_is_one_batch(play: Play, store: Store, app: Towline) -> None:
     @app.task
     def step(name: str) -> str:
         return name
@@ -329,7 +329,7 @@ def test_B8_a_graph_is_one_batch(play: Play, store: Store, app: Windlass) -> Non
 
 
 def test_B8_a_graph_handed_in_on_a_connection_comes_and_goes_with_its_transaction(
-    app: Windlass, database: Database
+    app: Towline, database: Database
 ) -> None:
     @app.task
     def step(name: str) -> str:
@@ -354,7 +354,7 @@ def test_B8_a_graph_handed_in_on_a_connection_comes_and_goes_with_its_transactio
     assert len(app.jobs()) == 6
 
 
-def test_B8_calls_that_wait_for_each_other_are_refused(app: Windlass) -> None:
+def test_B8_calls_that_wait_for_each_other_are_refused(app: Towline) -> None:
     @app.task
     def step(name: str) -> str:
         return name
@@ -373,7 +373,7 @@ def test_B8_calls_that_wait_for_each_other_are_refused(app: Windlass) -> None:
 
 
 def test_B9_outputs_come_by_position_and_by_name_converted_to_what_is_asked(
-    play: Play, store: Store, app: Windlass
+    play: Play, store: Store, app: Towline
 ) -> None:
     @app.task
     def when() -> date:
@@ -410,7 +410,7 @@ def test_B9_outputs_come_by_position_and_by_name_converted_to_what_is_asked(
         seen[3]
 
 
-def test_B9_a_failed_blocker_arrives_as_a_failure(play: Play, store: Store, app: Windlass) -> None:
+def test_B9_a_failed_blocker_arrives_as_a_failure(play: Play, store: Store, app: Towline) -> None:
     def script() -> Steps[tuple[Blockers, list[int]]]:
         ids = yield from put(store, new(), new(), new())
         _, unwanted, good = ids
@@ -434,7 +434,7 @@ def test_B9_a_failed_blocker_arrives_as_a_failure(play: Play, store: Store, app:
 
 
 def test_B9_a_chain_that_continued_gives_the_output_of_its_last_job(
-    play: Play, store: Store, app: Windlass
+    play: Play, store: Store, app: Towline
 ) -> None:
     @app.task
     def words() -> int:

@@ -19,10 +19,10 @@ from tests.kit import (
     put,
     states,
 )
-from windlass.errors import InvalidState
-from windlass.model import ChainState, NewBlocker, Outcome, Policy, State
-from windlass.operation import Steps
-from windlass.store import Store
+from towline.errors import InvalidState
+from towline.model import ChainState, NewBlocker, Outcome, Policy, State
+from towline.operation import Steps
+from towline.store import Store
 
 BAD_ENDS = ("failed", "cancelled")
 

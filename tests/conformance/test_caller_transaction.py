@@ -20,14 +20,14 @@ from tests.conformance.caller import Caller
 from tests.conformance.place import Place
 from tests.database import Database
 from tests.kit import Clock, claim, failed, new, register
-from windlass import Job, NotFound, State, Windlass
-from windlass.errors import BlockerError, SchemaMissing
-from windlass.operation import Op, Steps, compose
-from windlass.sql import Query
-from windlass.store import Store
+from towline import Job, NotFound, State, Towline
+from towline.errors import BlockerError, SchemaMissing
+from towline.operation import Op, Steps, compose
+from towline.sql import Query
+from towline.store import Store
 
 
-def stored(app: Windlass) -> list[int]:
+def stored(app: Towline) -> list[int]:
     """The jobs that everybody else sees."""
     return [job.id for job in app.jobs(newest=False)]
 
@@ -35,7 +35,7 @@ def stored(app: Windlass) -> list[int]:
 # ---- E1: with the caller's commit, or not at all
 
 
-def test_E1_a_job_is_seen_exactly_when_the_caller_commits(app: Windlass, caller: Caller) -> None:
+def test_E1_a_job_is_seen_exactly_when_the_caller_commits(app: Towline, caller: Caller) -> None:
     caller.begin()
     (record,) = caller.enqueue()
     assert stored(app) == []
@@ -45,7 +45,7 @@ def test_E1_a_job_is_seen_exactly_when_the_caller_commits(app: Windlass, caller:
     assert app.job(record.id).state is State.PENDING
 
 
-def test_E1_a_rollback_leaves_no_job(app: Windlass, caller: Caller, database: Database) -> None:
+def test_E1_a_rollback_leaves_no_job(app: Towline, caller: Caller, database: Database) -> None:
     caller.begin()
     caller.sql("INSERT INTO mine DEFAULT VALUES")
     caller.enqueue(new(key="k"), new())
@@ -57,16 +57,16 @@ def test_E1_a_rollback_leaves_no_job(app: Windlass, caller: Caller, database: Da
 
 
 def test_E1_a_savepoint_takes_its_jobs_along(
-    app: Windlass, caller: Caller, database: Database
+    app: Towline, caller: Caller, database: Database
 ) -> None:
     """Rolled back, while the outer transaction commits. The name is one we use ourselves."""
     caller.begin()
     (kept,) = caller.enqueue()
-    caller.sql("SAVEPOINT windlass")
+    caller.sql("SAVEPOINT towline")
     caller.sql("INSERT INTO mine DEFAULT VALUES")
     (gone,) = caller.enqueue()
-    caller.sql("ROLLBACK TO windlass")
-    caller.sql("RELEASE windlass")
+    caller.sql("ROLLBACK TO towline")
+    caller.sql("RELEASE towline")
     (after,) = caller.enqueue(new("b"))
     caller.commit()
     assert stored(app) == [kept.id, after.id]
@@ -78,7 +78,7 @@ def test_E1_a_savepoint_takes_its_jobs_along(
 # ---- E2, E11: the table of DESIGN, cell by cell
 
 
-def test_E11_an_operation_leaves_the_connection_as_tabled(app: Windlass, caller: Caller) -> None:
+def test_E11_an_operation_leaves_the_connection_as_tabled(app: Towline, caller: Caller) -> None:
     began = caller.kind.in_transaction
     commits = caller.kind.place is Place.AUTOCOMMIT
     assert caller.in_transaction is began
@@ -130,7 +130,7 @@ REFUSED = (
 
 
 def test_E11_a_failed_operation_leaves_nothing_partial(
-    app: Windlass, caller: Caller, database: Database
+    app: Towline, caller: Caller, database: Database
 ) -> None:
     broken: list[tuple[Callable[[Store], Op[Any]], Any]] = [
         (interrupted, ZeroDivisionError), (unknown_blocker, BlockerError), (refused, REFUSED),
@@ -147,7 +147,7 @@ def test_E11_a_failed_operation_leaves_nothing_partial(
 
 
 def test_E11_a_failed_operation_keeps_what_the_caller_did_before(
-    app: Windlass, caller: Caller, database: Database
+    app: Towline, caller: Caller, database: Database
 ) -> None:
     caller.begin()
     caller.sql("INSERT INTO mine (id) VALUES (77)")
@@ -162,7 +162,7 @@ def test_E11_a_failed_operation_keeps_what_the_caller_did_before(
 
 
 def test_E3_an_error_of_the_driver_reaches_the_caller_and_undoes_only_our_part(
-    app: Windlass, caller: Caller, database: Database
+    app: Towline, caller: Caller, database: Database
 ) -> None:
     caller.begin()
     caller.sql("INSERT INTO mine (id) VALUES (77)")
@@ -179,7 +179,7 @@ def test_E3_an_error_of_the_driver_reaches_the_caller_and_undoes_only_our_part(
     assert not {(5,)} & set(database.rows("SELECT id FROM mine"))
 
 
-def test_E2_nothing_of_the_callers_settings_changes(app: Windlass, caller: Caller) -> None:
+def test_E2_nothing_of_the_callers_settings_changes(app: Towline, caller: Caller) -> None:
     before = caller.settings()
     caller.run(app.store.counts())
     assert caller.settings() == before
@@ -195,7 +195,7 @@ def test_E2_nothing_of_the_callers_settings_changes(app: Windlass, caller: Calle
 
 
 def test_E2_nothing_set_in_the_database_for_the_session_changes(
-    app: Windlass, caller: Caller
+    app: Towline, caller: Caller
 ) -> None:
     """Not for the rest of the caller's transaction, nor after it."""
     caller.begin()
@@ -214,7 +214,7 @@ def test_E2_nothing_set_in_the_database_for_the_session_changes(
     assert caller.session() == before
 
 
-def test_E2_a_cursor_the_caller_is_reading_goes_on(app: Windlass, caller: Caller) -> None:
+def test_E2_a_cursor_the_caller_is_reading_goes_on(app: Towline, caller: Caller) -> None:
     cursor = caller.sql("SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3")
     seen = [caller.next(cursor)]
     caller.enqueue()
@@ -228,7 +228,7 @@ def test_E2_a_cursor_the_caller_is_reading_goes_on(app: Windlass, caller: Caller
 
 
 def test_E11_tasks_that_share_a_connection_do_not_mix(
-    app: Windlass, awaiting_caller: Caller
+    app: Towline, awaiting_caller: Caller
 ) -> None:
     """Operations of several asyncio tasks on one connection: each whole, one after another."""
 
@@ -252,7 +252,7 @@ def test_E11_tasks_that_share_a_connection_do_not_mix(
 
 
 def test_E12_the_handle_of_a_job_rolled_back_never_shows_another(
-    app: Windlass, caller: Caller, clock: Clock, database: Database
+    app: Towline, caller: Caller, clock: Clock, database: Database
 ) -> None:
     caller.begin()
     (record,) = caller.enqueue()
@@ -274,7 +274,7 @@ def test_E12_the_handle_of_a_job_rolled_back_never_shows_another(
 
 
 def test_E12_the_handle_of_a_job_rolled_back_is_no_blocker(
-    app: Windlass, caller: Caller, clock: Clock, database: Database
+    app: Towline, caller: Caller, clock: Clock, database: Database
 ) -> None:
     @app.task
     def waiting() -> None: ...
@@ -300,7 +300,7 @@ def takes_on() -> set[str]:
     """Every method of the app that takes a connection, by its blocking name."""
     return {
         name
-        for name, method in inspect.getmembers(Windlass, inspect.isfunction)
+        for name, method in inspect.getmembers(Towline, inspect.isfunction)
         if not name.startswith("_")
         and not inspect.iscoroutinefunction(method)
         and "on" in inspect.signature(method).parameters
@@ -308,7 +308,7 @@ def takes_on() -> set[str]:
     }
 
 
-def standing(app: Windlass) -> tuple[Any, ...]:
+def standing(app: Towline) -> tuple[Any, ...]:
     """All that others see."""
     return (
         [job.record for job in app.jobs()],
@@ -319,7 +319,7 @@ def standing(app: Windlass) -> tuple[Any, ...]:
 
 
 def test_E13_every_operation_belongs_to_the_callers_transaction(
-    app: Windlass, store: Store, caller: Caller, clock: Clock
+    app: Towline, store: Store, caller: Caller, clock: Clock
 ) -> None:
     @app.task
     def a() -> None: ...
@@ -379,7 +379,7 @@ def test_E13_every_operation_belongs_to_the_callers_transaction(
 
 
 def test_E14_the_first_use_may_be_inside_the_callers_transaction(
-    caller: Caller, make_app: Callable[..., Windlass]
+    caller: Caller, make_app: Callable[..., Towline]
 ) -> None:
     caller.begin()
     caller.sql("INSERT INTO mine DEFAULT VALUES")  # nobody else can write now
@@ -392,7 +392,7 @@ def test_E14_the_first_use_may_be_inside_the_callers_transaction(
 
 
 def test_E14_without_tables_the_callers_transaction_goes_on(
-    caller: Caller, make_app: Callable[..., Windlass], database: Database
+    caller: Caller, make_app: Callable[..., Towline], database: Database
 ) -> None:
     """Looking for tables that are not there must not be an error of the caller's transaction."""
     fresh = make_app(prefix="other_")

@@ -19,12 +19,12 @@ from tests.kit import (
     put,
     states,
 )
-from windlass import Windlass
-from windlass.graph import next_job
-from windlass.model import ChainState, Claimed, Ending, NewJob, Outcome, State
-from windlass.operation import Steps
-from windlass.store import Store
-from windlass.store.listing import JobFilter
+from towline import Towline
+from towline.graph import next_job
+from towline.model import ChainState, Claimed, Ending, NewJob, Outcome, State
+from towline.operation import Steps
+from towline.store import Store
+from towline.store.listing import JobFilter
 
 TRACE = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 OTHER_TRACE = "00-fedcba9876543210fedcba9876543210-fedcba9876543210-01"
@@ -273,7 +273,7 @@ def test_C4_a_continuation_may_say_otherwise(play: Play, store: Store, clock: Cl
 
 
 def test_C4_a_continuation_made_by_then_inherits_what_neither_call_nor_task_says(
-    play: Play, store: Store, app: Windlass
+    play: Play, store: Store, app: Towline
 ) -> None:
     @app.task
     def plain() -> None: ...

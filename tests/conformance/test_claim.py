@@ -18,10 +18,10 @@ from tests.kit import (
     rows,
     states,
 )
-from windlass import Windlass
-from windlass.model import Ending, Outcome, State
-from windlass.operation import Steps
-from windlass.store import Store
+from towline import Towline
+from towline.model import Ending, Outcome, State
+from towline.operation import Steps
+from towline.store import Store
 
 QUEUES = ("default", "mail", "slow")
 
@@ -132,7 +132,7 @@ def test_L1_each_claim_gives_out_the_next_attempt_number_whatever_came_between(
 
 
 def test_L8_a_paused_queue_gives_nothing_until_it_is_resumed(
-    play: Play, store: Store, make_app: Callable[..., Windlass], clock: Clock
+    play: Play, store: Store, make_app: Callable[..., Towline], clock: Clock
 ) -> None:
     def pause() -> Steps[None]:
         yield from store.enqueue([
@@ -170,7 +170,7 @@ def test_L8_a_paused_queue_gives_nothing_until_it_is_resumed(
 
 
 def test_L7_a_parked_job_is_pending_with_a_reason_and_waits_for_a_worker_that_knows_it(
-    play: Play, store: Store, app: Windlass, database: Database
+    play: Play, store: Store, app: Towline, database: Database
 ) -> None:
     def park() -> Steps[None]:
         yield from store.enqueue([new("known"), new("x"), new("y"), new("x"), new("x")])
@@ -184,7 +184,7 @@ def test_L7_a_parked_job_is_pending_with_a_reason_and_waits_for_a_worker_that_kn
     job = app.job(2)
     assert (job.state, job.reason) == (State.PENDING, "no running worker knows task x")
     assert (job.record.used, job.record.lost, app.attempts(2)) == (0, 0, [])
-    view = "SELECT state, reason, attempt FROM windlass_jobs WHERE id IN (1, 2) ORDER BY id"
+    view = "SELECT state, reason, attempt FROM towline_jobs WHERE id IN (1, 2) ORDER BY id"
     assert rows(database, view) == [
         ("running", None, 1),
         ("pending", "no running worker knows task x", 1),

@@ -22,12 +22,12 @@ from tests.kit import (
     rows,
     states,
 )
-from windlass import Windlass
-from windlass.errors import DuplicateKey, InvalidState, NotFound
-from windlass.model import AttemptRecord, ChainState, Claimed, Ending, Outcome, Policy, State
-from windlass.operation import Op, Steps
-from windlass.store import Store
-from windlass.store.listing import JobFilter
+from towline import Towline
+from towline.errors import DuplicateKey, InvalidState, NotFound
+from towline.model import AttemptRecord, ChainState, Claimed, Ending, Outcome, Policy, State
+from towline.operation import Op, Steps
+from towline.store import Store
+from towline.store.listing import JobFilter
 
 
 def one_of_each(store: Store) -> Steps[list[Claimed]]:
@@ -362,7 +362,7 @@ def test_K3_continuing_from_outside_keeps_blocking_until_the_last_job_ends(
 
 
 def test_K3_an_end_from_outside_commits_or_rolls_back_with_the_callers_own_write(
-    play: Play, store: Store, app: Windlass, database: Database
+    play: Play, store: Store, app: Towline, database: Database
 ) -> None:
     def prepare() -> Steps[list[Claimed]]:
         yield from store.enqueue([new(), new("behind", after=[1]), new(), new()])
@@ -389,14 +389,14 @@ def test_K3_an_end_from_outside_commits_or_rolls_back_with_the_callers_own_write
         return (yield from store.finish([completed(job) for job in held])).refused
 
     assert play(late) == [1]
-    view = "SELECT number, outcome, ended_by FROM windlass_attempts WHERE job_id = 1 ORDER BY 1"
+    view = "SELECT number, outcome, ended_by FROM towline_attempts WHERE job_id = 1 ORDER BY 1"
     assert rows(database, view) == [(1, "lost", None), (2, "continued", "ann")]
 
 
 class Faces:
     """Bulk control through either face: the same calls, blocking or awaited."""
 
-    def __init__(self, app: Windlass, face: str) -> None:
+    def __init__(self, app: Towline, face: str) -> None:
         self.app = app
         self.awaits = face == "awaiting"
 
@@ -415,14 +415,14 @@ class Faces:
 
 
 @pytest.fixture(params=["blocking", "awaiting"])
-def faces(request: pytest.FixtureRequest, app: Windlass, monkeypatch: pytest.MonkeyPatch) -> Faces:
+def faces(request: pytest.FixtureRequest, app: Towline, monkeypatch: pytest.MonkeyPatch) -> Faces:
     """With pages of three, so that a handful of jobs takes several."""
-    monkeypatch.setattr("windlass.face.BULK_PAGE", 3)
+    monkeypatch.setattr("towline.face.BULK_PAGE", 3)
     return Faces(app, request.param)
 
 
 def test_K4_bulk_control_says_how_many_it_would_touch_and_how_many_it_did(
-    faces: Faces, app: Windlass
+    faces: Faces, app: Towline
 ) -> None:
     app.run(app.store.enqueue([new("a"), new("b"), new("a"), new("a", queue="q"), new("a")]))
     app.complete(1)
@@ -445,7 +445,7 @@ def test_K4_bulk_control_says_how_many_it_would_touch_and_how_many_it_did(
 
 
 def test_K4_bulk_control_passes_over_what_its_own_work_has_ended_or_revived(
-    faces: Faces, app: Windlass
+    faces: Faces, app: Towline
 ) -> None:
     """Cancelling a chain's last job fails an older job behind it; retrying it revives that one."""
     store = app.store

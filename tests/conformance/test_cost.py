@@ -12,10 +12,10 @@ import pytest
 
 from tests.database import Database
 from tests.kit import HOUR, Clock, beat, claim, completed, continued, end, new, register, states
-from windlass import Windlass
-from windlass.model import Claimed
-from windlass.operation import Steps, compose
-from windlass.postgres.transaction import SETTINGS
+from towline import Towline
+from towline.model import Claimed
+from towline.operation import Steps, compose
+from towline.postgres.transaction import SETTINGS
 
 
 def by_index(database: Database, connection: Any) -> None:
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.heavy
 
 @pytest.mark.parametrize("how", ["completed", "failed"])
 def test_B7_a_thousand_jobs_behind_one_chain_cost_ten_times_a_hundred(
-    app: Windlass, database: Database, how: str
+    app: Towline, database: Database, how: str
 ) -> None:
     """Freeing them, or failing and reviving them."""
     store = app.store
@@ -65,7 +65,7 @@ def test_B7_a_thousand_jobs_behind_one_chain_cost_ten_times_a_hundred(
 
 
 def test_B7_a_thousand_blockers_of_one_job_cost_ten_times_a_hundred(
-    app: Windlass, database: Database
+    app: Towline, database: Database
 ) -> None:
     store = app.store
 
@@ -104,7 +104,7 @@ def test_B7_a_thousand_blockers_of_one_job_cost_ten_times_a_hundred(
 
 
 def test_B7_storing_a_job_behind_a_failed_chain_does_not_look_at_those_before_it(
-    app: Windlass, database: Database
+    app: Towline, database: Database
 ) -> None:
     store = app.store
     with closing(database.connect()) as connection:
@@ -122,7 +122,7 @@ def test_B7_storing_a_job_behind_a_failed_chain_does_not_look_at_those_before_it
     assert many < few * 2
 
 
-def _states(app: Windlass, connection: Any, ids: list[int]) -> set[str]:
+def _states(app: Towline, connection: Any, ids: list[int]) -> set[str]:
     return set(app.run(compose("states", lambda: states(app.store, *ids)), on=connection))
 
 
@@ -130,7 +130,7 @@ def _states(app: Windlass, connection: Any, ids: list[int]) -> set[str]:
 
 
 def test_C3_the_last_of_many_steps_costs_what_the_first_did(
-    app: Windlass, database: Database
+    app: Towline, database: Database
 ) -> None:
     """Ten thousand on SQLite; where each statement travels, as many as there is time for."""
     store = app.store
@@ -172,7 +172,7 @@ def test_C3_the_last_of_many_steps_costs_what_the_first_did(
 
 
 def test_S4_future_jobs_of_higher_priority_do_not_slow_the_claim_of_ready_ones(
-    app: Windlass, database: Database, clock: Clock
+    app: Towline, database: Database, clock: Clock
 ) -> None:
     """Also after the application has run ANALYZE."""
     store = app.store
@@ -203,7 +203,7 @@ def test_S4_future_jobs_of_higher_priority_do_not_slow_the_claim_of_ready_ones(
         full = cost()
         connection.execute("ANALYZE")
         analysed = cost()
-        ((number,),) = connection.execute("SELECT count(*) FROM windlass_live").fetchall()
+        ((number,),) = connection.execute("SELECT count(*) FROM towline_live").fetchall()
     assert number == 5001
     assert empty > 10
     assert full <= empty * database.slack

@@ -13,11 +13,11 @@ import pytest
 from tests.conformance.conftest import Play
 from tests.database import Database
 from tests.kit import Clock, claim, completed, continued, failed, new, register
-from windlass import State, Windlass
-from windlass.errors import BlockerError, DuplicateKey
-from windlass.model import Enqueued, JobRecord, NewBlocker, NewJob
-from windlass.operation import Op, Steps, compose
-from windlass.store import Store
+from towline import State, Towline
+from towline.errors import BlockerError, DuplicateKey
+from towline.model import Enqueued, JobRecord, NewBlocker, NewJob
+from towline.operation import Op, Steps, compose
+from towline.store import Store
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
@@ -60,7 +60,7 @@ def test_E4_an_answer_is_what_a_reader_then_sees(play: Play, store: Store, clock
     assert [record for record, _ in answers] == seen
 
 
-def test_E4_nothing_asked_nothing_stored(play: Play, app: Windlass, store: Store) -> None:
+def test_E4_nothing_asked_nothing_stored(play: Play, app: Towline, store: Store) -> None:
     assert play(lambda: iter(store.enqueue([]))) == []
     assert len(app.jobs()) == 0
 
@@ -75,7 +75,7 @@ IMPOSSIBLE: dict[str, tuple[NewJob, type[Exception]]] = {
 }
 
 
-def test_E4_one_impossible_job_and_none_is_stored(play: Play, app: Windlass, store: Store) -> None:
+def test_E4_one_impossible_job_and_none_is_stored(play: Play, app: Towline, store: Store) -> None:
     for wrong, (last, error) in IMPOSSIBLE.items():
         batch = [new(key="k"), new(), last]
         with pytest.raises(error):
@@ -88,10 +88,10 @@ def test_E4_one_impossible_job_and_none_is_stored(play: Play, app: Windlass, sto
 
 HUNDRED_THOUSAND = """
 import json, resource, sys
-from windlass import Windlass
+from towline import Towline
 from tests.conformance.test_enqueue import watched
 
-app = Windlass(sys.argv[1])
+app = Towline(sys.argv[1])
 widest = []
 
 @app.task
@@ -194,7 +194,7 @@ def test_E4_a_mixed_batch_keeps_its_order_and_each_job_what_it_was_given(
 
 
 @pytest.mark.heavy
-def test_E4_large_arguments_travel_in_several_statements(app: Windlass, store: Store) -> None:
+def test_E4_large_arguments_travel_in_several_statements(app: Towline, store: Store) -> None:
     large = [new(arguments=f'{{"text":"{"é" * 900_000}{n}"}}') for n in range(6)]
     answers = app.run(store.enqueue(large))
     ids = [record.id for record, _ in answers]
@@ -203,7 +203,7 @@ def test_E4_large_arguments_travel_in_several_statements(app: Windlass, store: S
 
 
 @pytest.mark.heavy
-def test_E4_no_statement_is_wide_whatever_the_jobs_are(app: Windlass, store: Store) -> None:
+def test_E4_no_statement_is_wide_whatever_the_jobs_are(app: Towline, store: Store) -> None:
     """Keyed, blocked, behind chains that have failed: 2,500 of each."""
     many = 2500
     widest: list[int] = []
@@ -286,14 +286,14 @@ def test_E10_a_duplicate_in_one_batch_shows_the_job_stored_with_it(
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_E9_after_an_unknown_outcome_the_same_key_gives_the_one_chain(
-    app: Windlass, store: Store, database: Database, moment: str
+    app: Towline, store: Store, database: Database, moment: str
 ) -> None:
     """The process dies right before or right after the commit; nobody knows which."""
     script = (
         "import os, sys\n"
         "from tests.database import connect\n"
-        "from windlass import Windlass\n"
-        "app = Windlass(sys.argv[1])\n"
+        "from towline import Towline\n"
+        "app = Towline(sys.argv[1])\n"
         "@app.task\n"
         "def a() -> None: ...\n"
         "connection = connect(sys.argv[1])\n"

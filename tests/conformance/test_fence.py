@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from tests.conformance.conftest import Play
 from tests.kit import SECOND, Clock, claim, completed, continued, failed, new, put, register, states
-from windlass.model import Claimed, Ending, Outcome, State
-from windlass.operation import Steps
-from windlass.store import Store
-from windlass.store.listing import JobFilter
+from towline.model import Claimed, Ending, Outcome, State
+from towline.operation import Steps
+from towline.store import Store
+from towline.store.listing import JobFilter
 
 LATE: dict[str, Callable[[Claimed], Ending]] = {
     "completed": completed,

@@ -21,13 +21,13 @@ from tests.kit import (
     put,
     states,
 )
-from windlass import Windlass
-from windlass.errors import DuplicateKey
-from windlass.graph import new_jobs
-from windlass.model import Ending, Enqueued, NewBlocker, NewJob, Outcome, State
-from windlass.operation import Steps
-from windlass.store import Store
-from windlass.store.listing import JobFilter
+from towline import Towline
+from towline.errors import DuplicateKey
+from towline.graph import new_jobs
+from towline.model import Ending, Enqueued, NewBlocker, NewJob, Outcome, State
+from towline.operation import Steps
+from towline.store import Store
+from towline.store.listing import JobFilter
 
 
 def keyed(arguments: str = "{}", *, task: str = "t", key: str = "k", **fields: Any) -> NewJob:
@@ -401,7 +401,7 @@ def test_D4_raise_inside_a_batch_refuses_all_of_it(play: Play, store: Store) -> 
     assert [(created, arguments) for _, created, arguments in seen(answers)] == [(True, "[3]")]
 
 
-def test_D4_a_duplicate_can_be_waited_for(play: Play, store: Store, app: Windlass) -> None:
+def test_D4_a_duplicate_can_be_waited_for(play: Play, store: Store, app: Towline) -> None:
     @app.task
     def step(name: str) -> None: ...
 

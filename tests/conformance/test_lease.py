@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.conformance.conftest import Play
 from tests.kit import DAY, SECOND, Clock, claim, completed, continued, failed, new, register
-from windlass.model import Claimed, Ending, Finished, JobRecord, Outcome, State
-from windlass.operation import Steps
-from windlass.store import Store
-from windlass.store.listing import ChainFilter, JobFilter
+from towline.model import Claimed, Ending, Finished, JobRecord, Outcome, State
+from towline.operation import Steps
+from towline.store import Store
+from towline.store.listing import ChainFilter, JobFilter
 
 # Every way an attempt can end, as a worker that has lost it would say so.
 ENDINGS: dict[str, Callable[[Claimed], Ending]] = {

@@ -13,14 +13,14 @@ import pytest
 from tests.conformance.conftest import Play
 from tests.database import Database
 from tests.kit import HOUR, Clock, claim, completed, continued, failed, new, register, rows
-from windlass import Windlass
-from windlass.errors import InvalidSetting, StillNeeded
-from windlass.job import AtLeast
-from windlass.model import ChainState, Ending, Outcome, Policy, State
-from windlass.operation import Steps, compose
-from windlass.store import Store
-from windlass.store.listing import ChainFilter, JobFilter
-from windlass.store.retention import Ages
+from towline import Towline
+from towline.errors import InvalidSetting, StillNeeded
+from towline.job import AtLeast
+from towline.model import ChainState, Ending, Outcome, Policy, State
+from towline.operation import Steps, compose
+from towline.store import Store
+from towline.store.listing import ChainFilter, JobFilter
+from towline.store.retention import Ages
 
 Filter = JobFilter | ChainFilter
 
@@ -215,7 +215,7 @@ def test_R1_cursors_lose_and_repeat_nothing_when_rows_are_added_between_pages(
 def test_R1_a_page_that_examined_enough_comes_back_short_with_a_cursor(
     play: Play, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.store.listing.EXAMINED", 20)
+    monkeypatch.setattr("towline.store.listing.EXAMINED", 20)
 
     def pages(filter: JobFilter) -> Steps[list[list[int]]]:
         found: list[list[int]] = []
@@ -242,7 +242,7 @@ def test_R1_a_page_that_examined_enough_comes_back_short_with_a_cursor(
     play(script)
 
 
-def test_R1_the_public_pages_say_the_same_in_words(app: Windlass, clock: Clock) -> None:
+def test_R1_the_public_pages_say_the_same_in_words(app: Towline, clock: Clock) -> None:
     app.run(app.store.enqueue([new("a", label="l"), new("b"), new("a"), new("a")]))
     app.cancel(3)
     page = app.jobs(task="a", limit=2)
@@ -268,7 +268,7 @@ def recount(database: Database) -> dict[str, dict[State, int]]:
     """Jobs by queue and state, from the rows themselves."""
     found: dict[str, dict[State, int]] = {}
     for queue, state, number in rows(
-        database, "SELECT queue, state, count(*) FROM windlass_jobs GROUP BY 1, 2"
+        database, "SELECT queue, state, count(*) FROM towline_jobs GROUP BY 1, 2"
     ):
         found.setdefault(queue, {})[State(state)] = number
     return found
@@ -347,7 +347,7 @@ def random_act(store: Store, chance: random.Random, clock: Clock) -> Steps[str]:
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(8))
 def test_R2_counts_equal_a_recount_after_a_random_history(
-    app: Windlass, store: Store, clock: Clock, database: Database, seed: int
+    app: Towline, store: Store, clock: Clock, database: Database, seed: int
 ) -> None:
     chance = random.Random(seed)
     for _ in range(60):
@@ -378,9 +378,9 @@ def test_R2_counts_are_the_same_on_every_kind_after_every_kind_of_end(
 
 
 def test_R2_open_jobs_beyond_the_limit_are_at_least_that_many(
-    play: Play, store: Store, app: Windlass, monkeypatch: pytest.MonkeyPatch
+    play: Play, store: Store, app: Towline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.store.listing.COUNTED", 3)
+    monkeypatch.setattr("towline.store.listing.COUNTED", 3)
 
     def fill() -> Steps[None]:
         yield from store.enqueue([new(queue="three") for _ in range(3)])
@@ -404,7 +404,7 @@ def test_R2_open_jobs_beyond_the_limit_are_at_least_that_many(
 
 
 def test_R7_a_job_carries_its_label_and_its_task_its_docstring(
-    app: Windlass, database: Database
+    app: Towline, database: Database
 ) -> None:
     @app.task
     def tidy(room: int) -> int:
@@ -421,7 +421,7 @@ def test_R7_a_job_carries_its_label_and_its_task_its_docstring(
     unlabelled = tidy.enqueue(2)
     assert (job.label, app.job(job.id).label) == ("Ann's room: 1 % <é>",) * 2
     assert (unlabelled.label, app.chain(job.chain_id).label) == (None, job.label)
-    assert rows(database, "SELECT label FROM windlass_jobs ORDER BY id") == [
+    assert rows(database, "SELECT label FROM towline_jobs ORDER BY id") == [
         (job.label,), (None,),
     ]  # fmt: skip
     assert app.registry[job.task].signature.doc == "Tidy a room.\n\nTwice a week."

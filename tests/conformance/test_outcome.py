@@ -17,10 +17,10 @@ from tests.kit import (
     rows,
     states,
 )
-from windlass import Windlass
-from windlass.model import AttemptRecord, ChainState, Claimed, Ending, Outcome, State
-from windlass.operation import Steps
-from windlass.store import Store
+from towline import Towline
+from towline.model import AttemptRecord, ChainState, Claimed, Ending, Outcome, State
+from towline.operation import Steps
+from towline.store import Store
 
 
 def shape(attempt: AttemptRecord) -> tuple[int, Outcome | None, str | None, bool]:
@@ -29,7 +29,7 @@ def shape(attempt: AttemptRecord) -> tuple[int, Outcome | None, str | None, bool
 
 
 def test_O1_completion_continuation_freed_jobs_and_own_writes_are_one_commit(
-    play: Play, store: Store, app: Windlass, database: Database
+    play: Play, store: Store, app: Towline, database: Database
 ) -> None:
     """Rolled back: nothing of it happened, and the same attempt may still end. Then committed."""
 
@@ -195,13 +195,13 @@ def test_O10_each_started_attempt_is_one_row_and_the_running_one_is_seen(
         (3, Outcome.FAILED, "w1", began + 3 * SECOND, began + 4 * SECOND, "boom", None),
         (4, None, "w1", began + 4 * SECOND, None, None, 0.25),
     ]
-    view = "SELECT number, outcome, worker, error, progress_text FROM windlass_attempts ORDER BY 1"
+    view = "SELECT number, outcome, worker, error, progress_text FROM towline_attempts ORDER BY 1"
     assert rows(database, view) == [
         (2, "released", "w1", None, None),
         (3, "failed", "w1", "boom", None),
         (4, "running", "w1", None, "a quarter"),
     ]
-    view = "SELECT state, attempt, worker, progress, error FROM windlass_jobs"
+    view = "SELECT state, attempt, worker, progress, error FROM towline_jobs"
     assert rows(database, view) == [("running", 4, "w1", 0.25, "boom")]
 
 
@@ -224,9 +224,7 @@ def test_O10_an_end_without_a_run_takes_the_next_number_and_has_no_start(
         assert [(a.started_at, a.worker) for a in (ends[0][1], ends[1][0])] == [(None, None)] * 2
 
     play(script)
-    view = (
-        "SELECT count(*) FROM windlass_attempts WHERE started_at IS NULL AND ended_at IS NOT NULL"
-    )
+    view = "SELECT count(*) FROM towline_attempts WHERE started_at IS NULL AND ended_at IS NOT NULL"
     assert rows(database, view) == [(3,)]
 
 
@@ -268,7 +266,7 @@ def test_O9_progress_is_seen_while_the_job_runs_and_kept_with_its_attempt(
         assert (yield from store.progress([(one, 0.5, "half")])) == [True]
 
     play(report)
-    view = "SELECT progress, progress_text FROM windlass_jobs ORDER BY id"
+    view = "SELECT progress, progress_text FROM towline_jobs ORDER BY id"
     assert rows(database, view) == [(0.5, "half"), (None, "zwei é")]
 
     def end() -> Steps[None]:

@@ -12,24 +12,24 @@ from tests.conformance.caller import Caller
 from tests.conformance.conftest import Play
 from tests.kit import claim, completed, failed, new, register
 from tests.payloads import LIMIT, LINES, REFUSED, REFUSED_NAMES, VALUES, WORDS, same
-from windlass import Blockers, InvalidArguments, State, Task, Windlass, WindlassError
-from windlass.errors import (
+from towline import Blockers, InvalidArguments, State, Task, Towline, TowlineError
+from towline.errors import (
     InvalidSetting,
     OutputError,
     PayloadTooLarge,
     UnsupportedConnection,
 )
-from windlass.graph import new_jobs
-from windlass.model import Claimed
-from windlass.operation import Steps, compose
-from windlass.store import Store
+from towline.graph import new_jobs
+from towline.model import Claimed
+from towline.operation import Steps, compose
+from towline.store import Store
 
 Carry = Task[..., Any]
 
 MANY = 600  # so many that PostgreSQL is sent them another way
 
 
-def carrier(app: Windlass, name: str, annotation: Any) -> Carry:
+def carrier(app: Towline, name: str, annotation: Any) -> Carry:
     """A task that takes and gives one value of a type."""
 
     def carry(value: Any = None) -> Any:
@@ -39,11 +39,11 @@ def carrier(app: Windlass, name: str, annotation: Any) -> Carry:
     return app.task(name=name)(carry)
 
 
-def carriers(app: Windlass, values: Sequence[tuple[Any, Any]]) -> list[Carry]:
+def carriers(app: Towline, values: Sequence[tuple[Any, Any]]) -> list[Carry]:
     return [carrier(app, f"carry {n}", annotation) for n, (annotation, _) in enumerate(values)]
 
 
-def perform(app: Windlass, held: Claimed) -> tuple[Any, str]:
+def perform(app: Towline, held: Claimed) -> tuple[Any, str]:
     """Do what a worker does: the argument as the function gets it, and its result as text."""
     signature = app.registry[held.task].signature
     _, kwargs = signature.decode(held.arguments)
@@ -60,7 +60,7 @@ def changed(values: Sequence[tuple[Any, Any]], back: Sequence[Any]) -> list[tupl
 
 
 def test_E5_E6_every_value_comes_back_as_argument_and_as_output(
-    play: Play, app: Windlass, store: Store
+    play: Play, app: Towline, store: Store
 ) -> None:
     """To the function, to who reads the output, and to a job that waited for it."""
     tasks = carriers(app, VALUES)
@@ -92,7 +92,7 @@ def test_E5_E6_every_value_comes_back_as_argument_and_as_output(
     assert changed(VALUES, list(blockers)) == []
 
 
-def test_E5_a_bulk_keeps_every_text(play: Play, app: Windlass, store: Store) -> None:
+def test_E5_a_bulk_keeps_every_text(play: Play, app: Towline, store: Store) -> None:
     """Where rows go in bulk they are written in yet another form."""
     plain = carrier(app, "plain", Any)
     words = [*WORDS, *LINES, "\0"]
@@ -108,7 +108,7 @@ def test_E5_a_bulk_keeps_every_text(play: Play, app: Windlass, store: Store) -> 
     assert [(r.arguments, r.label) for r in records] == [(j.arguments, j.label) for j in jobs]
 
 
-def test_E5_names_and_texts_are_kept(caller: Caller, app: Windlass, store: Store) -> None:
+def test_E5_names_and_texts_are_kept(caller: Caller, app: Towline, store: Store) -> None:
     """Label, key, queue, names of blockers, errors, progress, who and why: none is read as SQL,
     none is folded into another; what a database does not take is replaced in a text alone."""
     plain = carrier(app, "plain", int)
@@ -158,7 +158,7 @@ def over(limit: int) -> tuple[str, str]:
     return text, text + "x"
 
 
-def test_E8_a_payload_may_take_the_limit_and_no_byte_more(caller: Caller, app: Windlass) -> None:
+def test_E8_a_payload_may_take_the_limit_and_no_byte_more(caller: Caller, app: Towline) -> None:
     """As argument and as output, a mebibyte by default; refused with its size."""
     plain = carrier(app, "plain", str)
     fits, too_long = over(LIMIT)
@@ -184,7 +184,7 @@ def enqueue_on(caller: Caller, task: Carry, *values: Any, **options: Any) -> Any
 
 
 def test_E5_E6_E7_what_is_refused_leaves_the_callers_transaction_as_it_was(
-    caller: Caller, app: Windlass
+    caller: Caller, app: Towline
 ) -> None:
     """No statement is sent: one that fails would spoil the transaction on PostgreSQL, and one that
     does not would begin it."""
@@ -220,7 +220,7 @@ def test_E5_E6_E7_E8_what_is_refused_is_refused_without_a_database(
     address: str, missed: str, awaits: bool
 ) -> None:
     """The same by both engines, which only miss the database when all is well."""
-    app = Windlass(address, lock_timeout=0)
+    app = Towline(address, lock_timeout=0)
     plain, tasks = carrier(app, "plain", Any), carriers(app, REFUSED)
 
     def enqueue(task: Carry, value: Any, **options: Any) -> Any:
@@ -238,6 +238,6 @@ def test_E5_E6_E7_E8_what_is_refused_is_refused_without_a_database(
             enqueue(plain, over(LIMIT)[1], **nothing)
     with pytest.raises(UnsupportedConnection):
         enqueue(plain, 1, on=object())
-    with pytest.raises(WindlassError, match=missed):
+    with pytest.raises(TowlineError, match=missed):
         enqueue(plain, 1)
     app.close()

@@ -15,9 +15,9 @@ from psycopg.pq import TransactionStatus
 from tests.conformance.caller import Caller
 from tests.database import Database
 from tests.kit import claim, completed, new
-from windlass import State, Windlass
-from windlass.errors import UnsupportedConnection
-from windlass.operation import Op, Steps, compose
+from towline import State, Towline
+from towline.errors import UnsupportedConnection
+from towline.operation import Op, Steps, compose
 
 
 class Undo(Exception):
@@ -42,16 +42,16 @@ def block(caller: Caller) -> Iterator[None]:
         caller.wait(transaction.__aexit__(None, None, None))
 
 
-def stored(app: Windlass) -> list[int]:
+def stored(app: Towline) -> list[int]:
     return [job.id for job in app.jobs(newest=False)]
 
 
-def read_and_write(app: Windlass) -> list[Op[Any]]:
+def read_and_write(app: Towline) -> list[Op[Any]]:
     return [app.store.counts(), app.store.enqueue([new()])]
 
 
 def test_E1_a_block_keeps_its_jobs_and_one_inside_it_can_lose_its_own(
-    app: Windlass, psycopg_caller: Caller
+    app: Towline, psycopg_caller: Caller
 ) -> None:
     caller = psycopg_caller
     with block(caller):
@@ -66,7 +66,7 @@ def test_E1_a_block_keeps_its_jobs_and_one_inside_it_can_lose_its_own(
     assert stored(app) == [first.id, second.id]
 
 
-def test_E2_a_cursor_kept_by_the_server_goes_on(app: Windlass, psycopg_caller: Caller) -> None:
+def test_E2_a_cursor_kept_by_the_server_goes_on(app: Towline, psycopg_caller: Caller) -> None:
     caller = psycopg_caller
     caller.begin()
     caller.sql("DECLARE reading CURSOR FOR SELECT generate_series(1, 3)")
@@ -83,13 +83,13 @@ def test_E2_a_cursor_kept_by_the_server_goes_on(app: Windlass, psycopg_caller: C
     assert seen == [(1,), (2,), (3,), None]
 
 
-def interrupted(app: Windlass) -> Steps[None]:
+def interrupted(app: Towline) -> Steps[None]:
     yield from app.store.enqueue([new()])
     raise ZeroDivisionError
 
 
 def test_E3_in_a_failed_transaction_the_servers_own_error_arrives(
-    app: Windlass, psycopg_caller: Caller
+    app: Towline, psycopg_caller: Caller
 ) -> None:
     caller = psycopg_caller
     caller.begin()
@@ -106,7 +106,7 @@ def test_E3_in_a_failed_transaction_the_servers_own_error_arrives(
 
 
 def test_E3_a_wait_the_caller_has_limited_ends_in_the_drivers_error(
-    app: Windlass, psycopg_caller: Caller, database: Database
+    app: Towline, psycopg_caller: Caller, database: Database
 ) -> None:
     """Another transaction has taken the key; what we had begun is undone, the rest is kept."""
     caller = psycopg_caller
@@ -125,7 +125,7 @@ def test_E3_a_wait_the_caller_has_limited_ends_in_the_drivers_error(
     assert stored(app) == [kept.id, mine.id]
 
 
-def test_E3_a_closed_connection_says_so(app: Windlass, postgres: Database) -> None:
+def test_E3_a_closed_connection_says_so(app: Towline, postgres: Database) -> None:
     connection = postgres.connect()
     connection.close()
     for op in read_and_write(app):
@@ -134,7 +134,7 @@ def test_E3_a_closed_connection_says_so(app: Windlass, postgres: Database) -> No
 
 
 def test_E2_blocking_on_an_awaiting_connection_names_the_twin(
-    make_app: Callable[..., Windlass], postgres: Database
+    make_app: Callable[..., Towline], postgres: Database
 ) -> None:
     app = make_app()
 
@@ -154,9 +154,7 @@ def test_E2_blocking_on_an_awaiting_connection_names_the_twin(
     assert len(app.jobs()) == 1
 
 
-def test_E2_the_awaiting_face_takes_a_blocking_connection(
-    app: Windlass, postgres: Database
-) -> None:
+def test_E2_the_awaiting_face_takes_a_blocking_connection(app: Towline, postgres: Database) -> None:
     async def main(connection: Any) -> None:
         await app.arun(app.store.enqueue([new()]), on=connection)
 
@@ -169,7 +167,7 @@ def test_E2_the_awaiting_face_takes_a_blocking_connection(
 
 @pytest.mark.parametrize("threshold", [0, 1, None])
 def test_E2_nothing_is_prepared_on_the_callers_connection(
-    app: Windlass, postgres: Database, threshold: int | None
+    app: Towline, postgres: Database, threshold: int | None
 ) -> None:
     """However it is set, and however often we come: a pooler may stand between."""
     store = app.store
@@ -192,7 +190,7 @@ def test_E2_nothing_is_prepared_on_the_callers_connection(
 
 @pytest.mark.parametrize("level", list(IsolationLevel))
 def test_E2_any_isolation_level_is_kept(
-    app: Windlass, postgres: Database, level: IsolationLevel
+    app: Towline, postgres: Database, level: IsolationLevel
 ) -> None:
     with closing(postgres.connect()) as connection:
         connection.isolation_level = level
@@ -206,7 +204,7 @@ def test_E2_any_isolation_level_is_kept(
     assert [job.state for job in app.jobs(newest=False)] == [State.COMPLETED, State.PENDING]
 
 
-def test_E13_reading_works_where_writing_is_forbidden(app: Windlass, postgres: Database) -> None:
+def test_E13_reading_works_where_writing_is_forbidden(app: Towline, postgres: Database) -> None:
     app.run(app.store.enqueue([new()]))
     with closing(postgres.connect()) as connection:
         connection.read_only = True
@@ -218,7 +216,7 @@ def test_E13_reading_works_where_writing_is_forbidden(app: Windlass, postgres: D
         assert connection.read_only
 
 
-def test_E1_inside_a_pipeline(app: Windlass, postgres: Database) -> None:
+def test_E1_inside_a_pipeline(app: Towline, postgres: Database) -> None:
     with closing(postgres.connect()) as connection:
         with connection.pipeline():
             connection.execute("INSERT INTO mine DEFAULT VALUES")

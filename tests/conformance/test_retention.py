@@ -23,13 +23,13 @@ from tests.kit import (
     rows,
     states,
 )
-from windlass import Windlass
-from windlass.errors import NotFound, StillNeeded
-from windlass.model import Ending, Outcome, Policy, State
-from windlass.operation import Steps, compose
-from windlass.store import Store
-from windlass.store.listing import JobFilter
-from windlass.store.retention import Ages, Pruned
+from towline import Towline
+from towline.errors import NotFound, StillNeeded
+from towline.model import Ending, Outcome, Policy, State
+from towline.operation import Steps, compose
+from towline.store import Store
+from towline.store.listing import JobFilter
+from towline.store.retention import Ages, Pruned
 
 TABLES = ("job", "live", "attempt", "chain", "key", "blocker")
 AGES = Ages(7 * DAY, 30 * DAY, 30 * DAY)
@@ -37,7 +37,7 @@ AGES = Ages(7 * DAY, 30 * DAY, 30 * DAY)
 
 def sizes(database: Database) -> dict[str, int]:
     """How many rows each table of jobs has."""
-    found = {name: rows(database, f"SELECT count(*) FROM windlass_{name}")[0][0] for name in TABLES}
+    found = {name: rows(database, f"SELECT count(*) FROM towline_{name}")[0][0] for name in TABLES}
     return {name: number for name, number in found.items() if number}
 
 
@@ -319,10 +319,10 @@ def test_R4_pruning_goes_on_in_bounded_batches_from_where_it_stopped(
 
 
 def test_R4_retention_is_on_by_default_and_can_be_set_and_turned_off(
-    app: Windlass, clock: Clock, url: str
+    app: Towline, clock: Clock, url: str
 ) -> None:
-    kept = Windlass(url, clock=clock, keep_completed=None, keep_failed=None, keep_cancelled=None)
-    short = Windlass(url, clock=clock, keep_completed=timedelta(hours=1), keep_failed=60)
+    kept = Towline(url, clock=clock, keep_completed=None, keep_failed=None, keep_cancelled=None)
+    short = Towline(url, clock=clock, keep_completed=timedelta(hours=1), keep_failed=60)
     app.run(app.store.enqueue([new() for _ in range(6)]))
     for id in (1, 2, 3):
         app.complete(id)
@@ -364,7 +364,7 @@ def test_R2_folding_old_roll_ups_changes_no_count(
         assert (yield from told(store)) == expected
 
     play(fill)
-    written = "SELECT count(*), sum(ended), sum(removed), sum(duration) FROM windlass_rollup"
+    written = "SELECT count(*), sum(ended), sum(removed), sum(duration) FROM towline_rollup"
     lines, *sums = rows(database, written)[0]
     assert lines == 8 * 5
 
@@ -391,7 +391,7 @@ def test_R2_folding_old_roll_ups_changes_no_count(
 
 @pytest.mark.heavy
 def test_R5_the_tables_of_a_queue_at_a_steady_rate_stop_growing(
-    app: Windlass, store: Store, clock: Clock, database: Database
+    app: Towline, store: Store, clock: Clock, database: Database
 ) -> None:
     def round_of_work() -> Steps[None]:
         jobs = [new(key=f"k{clock()}-{i}", arguments=f'"{"x" * 200}"') for i in range(30)]
@@ -414,7 +414,7 @@ def test_R5_the_tables_of_a_queue_at_a_steady_rate_stop_growing(
 
 
 def test_R6_vacuum_makes_the_room_of_pruned_jobs_free(
-    app: Windlass, store: Store, clock: Clock, postgres: Database
+    app: Towline, store: Store, clock: Clock, postgres: Database
 ) -> None:
     """On SQLite it also gives pages back: tests/sqlite."""
 

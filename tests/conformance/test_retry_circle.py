@@ -6,10 +6,10 @@ import pytest
 
 from tests.conformance.conftest import Play
 from tests.kit import claim, continued, new, put, states
-from windlass.errors import InvalidState
-from windlass.model import Policy
-from windlass.operation import Steps
-from windlass.store import Store
+from towline.errors import InvalidState
+from towline.model import Policy
+from towline.operation import Steps
+from towline.store import Store
 
 
 @pytest.mark.parametrize("policy", [Policy.WAIT, Policy.RUN])

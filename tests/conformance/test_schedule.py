@@ -19,12 +19,12 @@ from tests.kit import (
     put,
     states,
 )
-from windlass import Windlass
-from windlass.errors import InvalidState, NotFound
-from windlass.graph import new_jobs
-from windlass.model import State
-from windlass.operation import Steps
-from windlass.store import Store
+from towline import Towline
+from towline.errors import InvalidState, NotFound
+from towline.graph import new_jobs
+from towline.model import State
+from towline.operation import Steps
+from towline.store import Store
 
 # ---- S1: not before its time
 
@@ -112,7 +112,7 @@ def test_S1_what_is_due_is_promoted_oldest_first_in_bounded_batches(
 
 
 def test_S1_delay_and_at_say_the_same_in_every_time_zone(
-    play: Play, store: Store, clock: Clock, app: Windlass
+    play: Play, store: Store, clock: Clock, app: Towline
 ) -> None:
     @app.task
     def nothing() -> None: ...

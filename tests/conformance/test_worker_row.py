@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.conformance.conftest import Play
 from tests.kit import SECOND, Clock, claim, new, register, states
-from windlass.model import Outcome, State
-from windlass.operation import Steps
-from windlass.store import Store
-from windlass.store.work import Renewed
+from towline.model import Outcome, State
+from towline.operation import Steps
+from towline.store import Store
+from towline.store.work import Renewed
 
 LEASE = 30 * SECOND
 

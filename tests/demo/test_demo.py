@@ -14,34 +14,34 @@ from typing import Any
 
 from tests import servers
 from tests.shape.source import ROOT
-from windlass.demo.ledger import Figures, Ledger
-from windlass.demo.shop import app
-from windlass.process import birth_of, is_gone
+from towline.demo.ledger import Figures, Ledger
+from towline.demo.shop import app
+from towline.process import birth_of, is_gone
 
 SMALL = 14  # jobs beside the crowd: a chain of three, nine for the album, a receipt, the stock
 CONTINUED = 2
 
 DAMAGE = {
-    "jobs asked for and stored": "DELETE FROM windlass_demo_job WHERE id = 20",
-    "jobs completed": "UPDATE windlass_demo_attempt SET outcome = 6 WHERE job_id = 20",
-    "chains completed": "UPDATE windlass_demo_chain SET state = 2 WHERE id = 20",
-    "no job completed twice": "INSERT INTO windlass_demo_attempt"
+    "jobs asked for and stored": "DELETE FROM towline_demo_job WHERE id = 20",
+    "jobs completed": "UPDATE towline_demo_attempt SET outcome = 6 WHERE job_id = 20",
+    "chains completed": "UPDATE towline_demo_chain SET state = 2 WHERE id = 20",
+    "no job completed twice": "INSERT INTO towline_demo_attempt"
     " (job_id, number, outcome, ended_at)"
-    " SELECT job_id, 9, outcome, ended_at FROM windlass_demo_attempt WHERE job_id = 20",
-    "outputs add up": "UPDATE windlass_demo_attempt SET output = '7' WHERE job_id = 20",
-    "attempts that failed and were tried again": "UPDATE windlass_demo_attempt SET outcome = 7"
+    " SELECT job_id, 9, outcome, ended_at FROM towline_demo_attempt WHERE job_id = 20",
+    "outputs add up": "UPDATE towline_demo_attempt SET output = '7' WHERE job_id = 20",
+    "attempts that failed and were tried again": "UPDATE towline_demo_attempt SET outcome = 7"
     " WHERE outcome = 3",
-    "attempts lost with the killed worker": "DELETE FROM windlass_demo_attempt WHERE outcome = 7",
-    "no attempt ended in another way": "UPDATE windlass_demo_attempt SET outcome = 8"
+    "attempts lost with the killed worker": "DELETE FROM towline_demo_attempt WHERE outcome = 7",
+    "no attempt ended in another way": "UPDATE towline_demo_attempt SET outcome = 8"
     " WHERE outcome = 7",
-    "orders committed": "INSERT INTO windlass_demo_orders (item) VALUES ('another')",
-    "receipts, one for each order": "UPDATE windlass_demo_job SET task = 'add'"
+    "orders committed": "INSERT INTO towline_demo_orders (item) VALUES ('another')",
+    "receipts, one for each order": "UPDATE towline_demo_job SET task = 'add'"
     " WHERE task = 'send_receipt'",
 }
 
 
 def demo(
-    *arguments: str, program: tuple[str, ...] = ("-m", "windlass.demo")
+    *arguments: str, program: tuple[str, ...] = ("-m", "towline.demo")
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", *program, *arguments],
@@ -124,14 +124,14 @@ def test_a_broken_promise_is_told_and_ends_with_1() -> None:
     """A completed job disappears behind the demo's back."""
     fault = """
 import sys
-from windlass import demo
-from windlass.demo.acts import Acts
+from towline import demo
+from towline.demo.acts import Acts
 
 whole = Acts.crowd
 
 def crowd(self, seconds):
     whole(self, seconds)
-    self._ledger.write("DELETE FROM windlass_demo_job WHERE id = 20")
+    self._ledger.write("DELETE FROM towline_demo_job WHERE id = 20")
 
 Acts.crowd = crowd
 sys.exit(demo.main(0.2, json=True))
@@ -149,7 +149,7 @@ sys.exit(demo.main(0.2, json=True))
 def test_an_act_that_cannot_be_played_ends_with_1_and_says_why() -> None:
     fault = """
 import sys
-from windlass import demo
+from towline import demo
 
 sys.executable = "/bin/false"
 sys.exit(demo.main(0.2))
@@ -165,8 +165,8 @@ def test_workers_do_not_outlive_the_demo(tmp_path: Path) -> None:
     program = f"""
 import time
 from pathlib import Path
-from windlass.demo.crew import Crew
-from windlass.demo.shop import app
+from towline.demo.crew import Crew
+from towline.demo.shop import app
 
 url = "sqlite:///{tmp_path}/demo.db"
 app.use(url)

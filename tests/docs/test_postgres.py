@@ -43,9 +43,9 @@ def test_the_page_runs(tmp_path: Path, database: str, names: dict[str, str]) -> 
     program = program_of(PAGE, names, database)
     assert program.count("_admin.execute") >= 3
     printed = run(program, tmp_path)
-    assert 'CREATE TABLE "public".windlass_job' in printed
+    assert 'CREATE TABLE "public".towline_job' in printed
     with psycopg.connect(database) as connection:
-        stored = connection.execute("SELECT task, state FROM jobs.windlass_jobs").fetchall()
+        stored = connection.execute("SELECT task, state FROM jobs.towline_jobs").fetchall()
     assert stored == [("pack", "pending")]
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests import database as databases
-from windlass import NotFound, Windlass
-from windlass.errors import BlockerError, InvalidSetting
+from towline import NotFound, Towline
+from towline.errors import BlockerError, InvalidSetting
 
 HUGE = 2**70
 
 
 @pytest.fixture(params=[databases.SQLITE, databases.newest()])
-def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Windlass]:
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Towline]:
     with databases.opened(request.param, tmp_path) as database:
-        app = Windlass(database.url)
+        app = Towline(database.url)
         yield app
         app.close()
 
@@ -26,14 +26,14 @@ def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Windlass]:
     "method",
     ["job", "chain", "attempts", "blockers", "dependents", "cancel", "retry", "run_now", "delete"],
 )
-def test_no_job_has_a_number_that_no_column_holds(app: Windlass, method: str) -> None:
+def test_no_job_has_a_number_that_no_column_holds(app: Towline, method: str) -> None:
     with pytest.raises(NotFound):
         getattr(app, method)(HUGE)
     with pytest.raises(InvalidSetting):
         getattr(app, method)("5")
 
 
-def test_nor_is_one_a_blocker_or_a_filter(app: Windlass) -> None:
+def test_nor_is_one_a_blocker_or_a_filter(app: Towline) -> None:
     @app.task
     def a() -> None: ...
 
@@ -48,7 +48,7 @@ def test_nor_is_one_a_blocker_or_a_filter(app: Windlass) -> None:
 
 
 @pytest.mark.parametrize("text", ["\0", "\ud800", "", "x" * 201])
-def test_names_that_cannot_be_stored_are_refused(app: Windlass, text: str) -> None:
+def test_names_that_cannot_be_stored_are_refused(app: Towline, text: str) -> None:
     refused: list[Callable[[], object]] = [
         lambda: app.pause(text),
         lambda: app.resume(text),
@@ -63,6 +63,6 @@ def test_names_that_cannot_be_stored_are_refused(app: Windlass, text: str) -> No
             call()
 
 
-def test_who_paused_may_be_anybody(app: Windlass) -> None:
+def test_who_paused_may_be_anybody(app: Towline) -> None:
     app.pause("mail", by="\0 \ud800")
     assert app.paused() == ["mail"]

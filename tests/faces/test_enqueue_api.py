@@ -17,7 +17,7 @@ import aiosqlite
 import pytest
 
 from tests.kit import Clock, claim, completed, continued, new, register, rows
-from windlass import (
+from towline import (
     ChainCancelled,
     ChainFailed,
     DuplicateKey,
@@ -27,10 +27,10 @@ from windlass import (
     State,
     StoreUnavailable,
     Task,
+    Towline,
     WaitTimeout,
-    Windlass,
 )
-from windlass.errors import (
+from towline.errors import (
     InvalidSetting,
     PayloadTooLarge,
     SchemaMissing,
@@ -38,8 +38,8 @@ from windlass.errors import (
     UnsupportedConnection,
     WriterBusy,
 )
-from windlass.operation import Op, Steps, compose
-from windlass.store import Store
+from towline.operation import Op, Steps, compose
+from towline.store import Store
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
@@ -94,7 +94,7 @@ def face(request: pytest.FixtureRequest) -> Iterator[Face]:
 
 
 @pytest.fixture
-def add(app: Windlass) -> Task[[int, int], int]:
+def add(app: Towline) -> Task[[int, int], int]:
     @app.task
     def add(a: int, b: int) -> int:
         return a + b
@@ -105,7 +105,7 @@ def add(app: Windlass) -> Task[[int, int], int]:
 Add = Task[[int, int], int]
 
 
-def work(app: Windlass, ending: Callable[[Any], Any]) -> None:
+def work(app: Towline, ending: Callable[[Any], Any]) -> None:
     """A worker comes by, takes one job and ends it so."""
 
     def steps() -> Steps[None]:
@@ -141,7 +141,7 @@ def test_a_job_is_what_was_asked_for(add: Add, face: Face, clock: Clock) -> None
     assert repr(job) == "<job 1 add scheduled>"
 
 
-def test_a_handle_follows_its_job(app: Windlass, add: Add, face: Face) -> None:
+def test_a_handle_follows_its_job(app: Towline, add: Add, face: Face) -> None:
     job = face(add.enqueue, 2, 3)
     with pytest.raises(WaitTimeout, match="chain 1 has not ended within 0 s; it goes on"):
         face(job.result, timeout=0)
@@ -151,7 +151,7 @@ def test_a_handle_follows_its_job(app: Windlass, add: Add, face: Face) -> None:
     assert (face(job.refresh).state, job.output, job.attempt) == (State.COMPLETED, 5, 1)
 
 
-def test_a_handle_cancels_and_retries(app: Windlass, add: Add, face: Face) -> None:
+def test_a_handle_cancels_and_retries(app: Towline, add: Add, face: Face) -> None:
     job = face(add.enqueue, 2, 3)
     assert face(job.cancel, "no need", by="me") is job
     assert (job.state, job.error, job.ended_by) == (State.CANCELLED, "no need", "me")
@@ -164,7 +164,7 @@ def test_a_handle_cancels_and_retries(app: Windlass, add: Add, face: Face) -> No
     assert (caught.value.chain_id, caught.value.reason) == (1, "broken")
 
 
-def test_calls_are_stored_in_one_go(app: Windlass, add: Add, face: Face) -> None:
+def test_calls_are_stored_in_one_go(app: Towline, add: Add, face: Face) -> None:
     """In order; duplicates collapse; what only `after=` names is stored but not answered."""
     hidden = add.using(label="hidden").call(0, 0)
     calls = [
@@ -187,12 +187,12 @@ def test_calls_are_stored_in_one_go(app: Windlass, add: Add, face: Face) -> None
     assert face(app.enqueue_many, []) == []
 
 
-def test_only_calls_can_be_stored(app: Windlass, add: Add, face: Face) -> None:
+def test_only_calls_can_be_stored(app: Towline, add: Add, face: Face) -> None:
     with pytest.raises(InvalidSetting, match=r"takes calls such as add\.call\(1, 2\), not Task"):
         face(app.enqueue_many, [add])
 
 
-def test_a_batch_is_on_one_connection(app: Windlass, add: Add, face: Face, database: Path) -> None:
+def test_a_batch_is_on_one_connection(app: Towline, add: Add, face: Face, database: Path) -> None:
     """Also where the call is only named by another: it would be stored outside its transaction."""
     connection = face.connect(database)
     stray = add.using(on=connection).call(1, 2)
@@ -204,7 +204,7 @@ def test_a_batch_is_on_one_connection(app: Windlass, add: Add, face: Face, datab
     assert len(app.jobs()) == 0
 
 
-def test_E10_a_deduplicated_handle_waits_for_the_chain(app: Windlass, add: Add, face: Face) -> None:
+def test_E10_a_deduplicated_handle_waits_for_the_chain(app: Towline, add: Add, face: Face) -> None:
     first = face(add.using(key="k").enqueue, 1, 2)
     work(app, lambda held: continued(held, new("add", arguments='{"a":3,"b":4}')))
     second = face(add.using(key="k").enqueue, 5, 6)
@@ -236,7 +236,7 @@ def untouchable(database: Path) -> None:
     ],
 )
 def test_E7_wrong_arguments_never_reach_the_database(
-    make_app: Callable[..., Windlass], face: Face, database: Path,
+    make_app: Callable[..., Towline], face: Face, database: Path,
     args: tuple[Any, ...], kwargs: dict[str, Any], error: type[Exception], text: str,
 ) -> None:  # fmt: skip
     untouchable(database)
@@ -253,7 +253,7 @@ def test_E7_wrong_arguments_never_reach_the_database(
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1: "a"}, "\ud800", {3}, 1j])
 def test_E7_what_json_would_change_never_reaches_the_database(
-    make_app: Callable[..., Windlass], face: Face, database: Path, value: Any
+    make_app: Callable[..., Towline], face: Face, database: Path, value: Any
 ) -> None:
     untouchable(database)
     app = make_app()
@@ -268,7 +268,7 @@ def test_E7_what_json_would_change_never_reaches_the_database(
 
 
 def test_E8_a_payload_over_the_limit_is_refused_with_its_size(
-    make_app: Callable[..., Windlass], face: Face, database: Path
+    make_app: Callable[..., Towline], face: Face, database: Path
 ) -> None:
     app = make_app(payload_limit=100)
 
@@ -288,7 +288,7 @@ def test_E8_a_payload_over_the_limit_is_refused_with_its_size(
     assert len(app.jobs()) == 1
 
 
-def test_E8_the_limit_is_a_mebibyte_by_default(make_app: Callable[..., Windlass]) -> None:
+def test_E8_the_limit_is_a_mebibyte_by_default(make_app: Callable[..., Towline]) -> None:
     app = make_app()
 
     @app.task
@@ -309,7 +309,7 @@ def held_by_another(database: Path) -> Any:
     return closing(other)
 
 
-@pytest.mark.parametrize("before", [(), ("BEGIN",), ("BEGIN", "SELECT * FROM windlass_job")])
+@pytest.mark.parametrize("before", [(), ("BEGIN",), ("BEGIN", "SELECT * FROM towline_job")])
 def test_E3_a_locked_database_reaches_the_caller_unchanged(
     add: Add, face: Face, database: Path, before: tuple[str, ...]
 ) -> None:
@@ -326,7 +326,7 @@ def test_E3_a_locked_database_reaches_the_caller_unchanged(
 
 
 def test_E11_an_untouched_transaction_waits_for_the_writer_as_the_caller_has_set(
-    app: Windlass, add: Add, face: Face, database: Path
+    app: Towline, add: Add, face: Face, database: Path
 ) -> None:
     """A deferred transaction that has not read yet can wait; one that has cannot."""
     connection = face.connect(database, timeout=60)
@@ -349,7 +349,7 @@ def test_E3_a_stale_snapshot_reaches_the_caller_unchanged(
     """Read, then write, after somebody else has committed: only the caller can begin anew."""
     connection = face.connect(database, "BEGIN")
     (count,) = face.wait(
-        face.wait(connection.execute("SELECT count(*) FROM windlass_job")).fetchone()
+        face.wait(connection.execute("SELECT count(*) FROM towline_job")).fetchone()
     )
     assert count == 0
     add.enqueue(1, 2)
@@ -389,7 +389,7 @@ def test_E3_a_connection_of_another_thread_reaches_the_caller_unchanged(
 
 
 def test_E3_our_own_locked_database_is_an_error_that_says_repeat(
-    make_app: Callable[..., Windlass], face: Face, database: Path
+    make_app: Callable[..., Towline], face: Face, database: Path
 ) -> None:
     app = make_app(lock_timeout=0.02)
     app.migrate()
@@ -405,14 +405,14 @@ def test_E3_our_own_locked_database_is_an_error_that_says_repeat(
 
 
 def test_E3_another_driver_error_of_ours_says_not_to_repeat(
-    app: Windlass, add: Add, face: Face, database: Path
+    app: Towline, add: Add, face: Face, database: Path
 ) -> None:
-    rows(database, "ALTER TABLE windlass_live RENAME TO gone")
-    with pytest.raises(StoreError, match="no such table: windlass_live") as caught:
+    rows(database, "ALTER TABLE towline_live RENAME TO gone")
+    with pytest.raises(StoreError, match="no such table: towline_live") as caught:
         face(add.enqueue, 1, 2)
     assert not caught.value.retry_safe
     assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
-    rows(database, "ALTER TABLE gone RENAME TO windlass_live")
+    rows(database, "ALTER TABLE gone RENAME TO towline_live")
     assert face(add.enqueue, 1, 2).id == 1, "nothing was stored before"
 
 
@@ -428,7 +428,7 @@ class Strict(sqlite3.Connection):
         return cursor
 
 
-def test_E11_a_derived_connection_is_a_connection(app: Windlass, add: Add, database: Path) -> None:
+def test_E11_a_derived_connection_is_a_connection(app: Towline, add: Add, database: Path) -> None:
     with closing(sqlite3.connect(database, factory=Strict)) as connection:
         assert add.using(on=connection).enqueue(1, 2).id == 1
         assert app.job(1, on=connection).arguments == '{"a":1,"b":2}'
@@ -437,7 +437,7 @@ def test_E11_a_derived_connection_is_a_connection(app: Windlass, add: Add, datab
 
 
 def test_E11_an_awaiting_method_takes_a_blocking_connection(
-    app: Windlass, add: Add, database: Path
+    app: Towline, add: Add, database: Path
 ) -> None:
     """It belongs to the thread of the loop, and is used there."""
     with closing(sqlite3.connect(database)) as connection:
@@ -452,7 +452,7 @@ def test_E11_an_awaiting_method_takes_a_blocking_connection(
     assert len(app.jobs()) == 0
 
 
-def test_E11_a_cancelled_await_leaves_nothing_partial(app: Windlass, database: Path) -> None:
+def test_E11_a_cancelled_await_leaves_nothing_partial(app: Towline, database: Path) -> None:
     reached, go_on = threading.Event(), threading.Event()
 
     def slow(store: Store) -> Op[None]:
@@ -483,7 +483,7 @@ def test_E11_a_cancelled_await_leaves_nothing_partial(app: Windlass, database: P
 
 
 def test_E14_an_unsupported_object_is_refused_with_what_is_supported(
-    app: Windlass, add: Add, face: Face, database: Path
+    app: Towline, add: Add, face: Face, database: Path
 ) -> None:
     job = add.enqueue(1, 2)
     text = "supported are: sqlite3.Connection, aiosqlite.Connection"
@@ -498,7 +498,7 @@ def test_E14_an_unsupported_object_is_refused_with_what_is_supported(
 
 @pytest.mark.parametrize("fresh", [True, False])
 def test_E14_blocking_on_an_awaiting_connection_names_the_twin(
-    app: Windlass, make_app: Callable[..., Windlass], database: Path, fresh: bool
+    app: Towline, make_app: Callable[..., Towline], database: Path, fresh: bool
 ) -> None:
     app = make_app() if fresh else app
 
@@ -518,7 +518,7 @@ def test_E14_blocking_on_an_awaiting_connection_names_the_twin(
 
 
 @pytest.fixture
-def unmigrated(make_app: Callable[..., Windlass], database: Path) -> Callable[..., Task[[], None]]:
+def unmigrated(make_app: Callable[..., Towline], database: Path) -> Callable[..., Task[[], None]]:
     """A task of an app whose database has only the application's table."""
 
     def make(**settings: Any) -> Task[[], None]:
@@ -560,7 +560,7 @@ def test_E14_an_idle_connection_gets_its_tables(
     face.wait(connection.rollback())
     with pytest.raises(NotFound):
         face(job.refresh, on=connection)
-    assert rows(database, "SELECT count(*) FROM windlass_job") == [(0,)]
+    assert rows(database, "SELECT count(*) FROM towline_job") == [(0,)]
 
 
 def test_E14_without_leave_no_tables_are_made(
@@ -569,7 +569,7 @@ def test_E14_without_leave_no_tables_are_made(
     ping = unmigrated(migrate=False)
     connection = face.connect(database)
     for method in (ping.using(on=connection).enqueue, ping.enqueue):
-        with pytest.raises(SchemaMissing, match=r"`windlass migrate` or call app\.migrate\(\)"):
+        with pytest.raises(SchemaMissing, match=r"`towline migrate` or call app\.migrate\(\)"):
             face(method)
     assert not connection.in_transaction
     assert rows(database, "SELECT name FROM sqlite_master") == [("mine",)]
@@ -587,7 +587,7 @@ def test_E14_a_connection_to_another_database_is_told(add: Add, face: Face, tmp_
 # ---- T1
 
 
-def test_T1_traces_of_jobs_calls_and_blockers(app: Windlass, add: Add, face: Face) -> None:
+def test_T1_traces_of_jobs_calls_and_blockers(app: Towline, add: Add, face: Face) -> None:
     first = face(add.using(trace=TRACE).enqueue, 1, 2)
     call = add.using(trace=OTHER).call(3, 4)
     untraced = add.call(5, 6)

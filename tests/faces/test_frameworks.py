@@ -22,8 +22,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from tests import database as databases
 from tests.conformance.framework_caller import url_for
 from tests.database import Database
-from windlass import Windlass
-from windlass.errors import UnsupportedConnection
+from towline import Towline
+from towline.errors import UnsupportedConnection
 
 AWAITED = {"sqlite": "aiosqlite", "postgres": "asyncpg"}
 
@@ -35,8 +35,8 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 
 @pytest.fixture
-def app(database: Database) -> Iterator[Windlass]:
-    app = Windlass(database.url)
+def app(database: Database) -> Iterator[Towline]:
+    app = Towline(database.url)
 
     @app.task
     def add(a: int, b: int) -> int:
@@ -46,12 +46,12 @@ def app(database: Database) -> Iterator[Windlass]:
     app.close()
 
 
-def enqueue(app: Windlass, on: object) -> None:
+def enqueue(app: Towline, on: object) -> None:
     app.enqueue_many([app.registry["add"].call(1, 2)], on=on)
 
 
 def test_E2_a_scoped_session_is_the_session_of_this_thread(
-    app: Windlass, database: Database
+    app: Towline, database: Database
 ) -> None:
     driver = "" if database.engine == "sqlite" else "psycopg"
     engine = sqlalchemy.create_engine(url_for(database, driver))
@@ -68,7 +68,7 @@ def test_E2_a_scoped_session_is_the_session_of_this_thread(
 
 
 def test_E2_an_async_scoped_session_and_what_runs_inside_run_sync(
-    app: Windlass, database: Database
+    app: Towline, database: Database
 ) -> None:
     """Inside `run_sync` the blocking face works on an awaiting driver."""
 
@@ -93,7 +93,7 @@ def test_E2_an_async_scoped_session_and_what_runs_inside_run_sync(
 
 
 def test_E1_a_nested_session_that_is_rolled_back_takes_its_jobs_along(
-    app: Windlass, database: Database
+    app: Towline, database: Database
 ) -> None:
     """A savepoint of SQLAlchemy's, released or not, while the outer transaction commits."""
     driver = "" if database.engine == "sqlite" else "psycopg2"
@@ -111,7 +111,7 @@ def test_E1_a_nested_session_that_is_rolled_back_takes_its_jobs_along(
     engine.dispose()
 
 
-def test_E3_a_session_without_a_bind_says_what_to_do(app: Windlass) -> None:
+def test_E3_a_session_without_a_bind_says_what_to_do(app: Towline) -> None:
     with Session() as session, pytest.raises(UnsupportedConnection, match=r"session\.connection"):
         enqueue(app, session)
 
@@ -121,7 +121,7 @@ class Homemade:
 
 
 @pytest.mark.parametrize("raw", [Homemade(), "postgresql://host/db", 5])
-def test_E3_what_cannot_be_used_is_named_with_what_can(app: Windlass, raw: object) -> None:
+def test_E3_what_cannot_be_used_is_named_with_what_can(app: Towline, raw: object) -> None:
     with pytest.raises(UnsupportedConnection) as caught:
         enqueue(app, raw)
     text = str(caught.value)
@@ -132,7 +132,7 @@ def test_E3_what_cannot_be_used_is_named_with_what_can(app: Windlass, raw: objec
 
 @pytest.mark.parametrize("make", [AsyncSession, lambda engine: engine.connect()])
 def test_E2_blocking_on_an_awaiting_session_names_the_twin(
-    app: Windlass, database: Database, make: Callable[[Any], Any]
+    app: Towline, database: Database, make: Callable[[Any], Any]
 ) -> None:
     engine = create_async_engine(url_for(database, AWAITED[database.engine]))
     with pytest.raises(UnsupportedConnection, match=r"sqlalchemy\.Async\w+ must be awaited"):
@@ -150,8 +150,8 @@ from django.db import connection, transaction
 connection.ensure_connection()
 del sys.modules["psycopg"]
 assert type(connection.connection).__module__.startswith("psycopg2"), connection.connection
-from windlass import Windlass
-app = Windlass(%r)
+from towline import Towline
+app = Towline(%r)
 @app.task
 def add(a: int, b: int) -> int: return a + b
 with transaction.atomic():

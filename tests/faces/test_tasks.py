@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from windlass import Backoff, Next, Task, Tasks, Windlass
-from windlass.errors import InvalidSetting, InvalidTask
-from windlass.task import Options
+from towline import Backoff, Next, Task, Tasks, Towline
+from towline.errors import InvalidSetting, InvalidTask
+from towline.task import Options
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.fixture
-def app(make_app: Callable[..., Windlass]) -> Windlass:
+def app(make_app: Callable[..., Towline]) -> Towline:
     """An app that opens its database only when a test stores something."""
     return make_app()
 
@@ -30,7 +30,7 @@ def plain(a: int) -> int:
 # ---- registration
 
 
-def test_a_task_is_still_the_function(app: Windlass) -> None:
+def test_a_task_is_still_the_function(app: Towline) -> None:
     task = app.task(plain)
     assert task(2) == 3
     assert (task.name, task.__doc__, task.__wrapped__) == ("plain", "What it does.", plain)
@@ -38,7 +38,7 @@ def test_a_task_is_still_the_function(app: Windlass) -> None:
     assert repr(task) == "<task plain>"
 
 
-def test_settings_of_a_task_are_defaults_of_its_jobs(app: Windlass) -> None:
+def test_settings_of_a_task_are_defaults_of_its_jobs(app: Towline) -> None:
     backoff = Backoff(first=2)
     task = app.task(
         name="mail.send", queue="mail", priority=5, max_attempts=2, timeout=30, backoff=backoff,
@@ -50,26 +50,26 @@ def test_settings_of_a_task_are_defaults_of_its_jobs(app: Windlass) -> None:
     assert (record.max_attempts, record.timeout) == (2, 30_000_000)
 
 
-def test_defaults(app: Windlass) -> None:
+def test_defaults(app: Towline) -> None:
     record = app.task(plain).enqueue(1).record
     assert (record.queue, record.priority, record.max_attempts) == ("default", 0, 5)
     assert (record.timeout, record.label, record.key, record.trace) == (None, None, None, None)
 
 
-def test_one_name_one_task(app: Windlass) -> None:
+def test_one_name_one_task(app: Towline) -> None:
     app.task(plain)
     with pytest.raises(InvalidTask, match=r"a task named plain already; give one .* another name="):
         app.task(plain)
     assert app.task(name="other")(plain).name == "other"
 
 
-def test_a_task_is_not_made_twice(app: Windlass) -> None:
+def test_a_task_is_not_made_twice(app: Towline) -> None:
     task = app.task(plain)
     with pytest.raises(InvalidTask, match="plain is a task already"):
         app.task(task)
 
 
-def test_a_lambda_needs_a_name(app: Windlass) -> None:
+def test_a_lambda_needs_a_name(app: Towline) -> None:
     with pytest.raises(InvalidTask, match="use a def, or say name="):
         app.task(lambda: 1)
     assert app.task(name="one")(lambda: 1)() == 1
@@ -99,7 +99,7 @@ def test_a_lambda_needs_a_name(app: Windlass) -> None:
     ],
 )
 def test_settings_of_a_task_that_make_no_sense(
-    app: Windlass, settings: dict[str, Any], text: str
+    app: Towline, settings: dict[str, Any], text: str
 ) -> None:
     with pytest.raises((InvalidSetting, InvalidTask), match=text):
         app.task(**settings)(plain)
@@ -109,7 +109,7 @@ def test_settings_of_a_task_that_make_no_sense(
 # ---- sets of tasks
 
 
-def test_a_set_is_included_under_a_prefix(app: Windlass) -> None:
+def test_a_set_is_included_under_a_prefix(app: Towline) -> None:
     tasks = Tasks()
     task = tasks.task(plain)
     with pytest.raises(InvalidTask, match=r"no app includes yet: call app\.include\(tasks\) first"):
@@ -122,7 +122,7 @@ def test_a_set_is_included_under_a_prefix(app: Windlass) -> None:
         task.enqueue(1, b=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
-def test_two_sets_may_use_one_name_under_two_prefixes(app: Windlass) -> None:
+def test_two_sets_may_use_one_name_under_two_prefixes(app: Towline) -> None:
     first, second = Tasks(), Tasks()
     first.task(plain)
     second.task(plain)
@@ -135,7 +135,7 @@ def other(a: int) -> int:
     return a
 
 
-def test_a_set_is_included_whole_or_not_at_all(app: Windlass) -> None:
+def test_a_set_is_included_whole_or_not_at_all(app: Towline) -> None:
     app.task(plain)
     tasks = Tasks()
     tasks.task(other)
@@ -147,7 +147,7 @@ def test_a_set_is_included_whole_or_not_at_all(app: Windlass) -> None:
     assert sorted(app.registry) == ["late.other", "late.plain", "plain"]
 
 
-def test_a_set_belongs_to_one_app(app: Windlass, make_app: Callable[..., Windlass]) -> None:
+def test_a_set_belongs_to_one_app(app: Towline, make_app: Callable[..., Towline]) -> None:
     tasks = Tasks()
     task = tasks.task(plain)
     app.include(tasks)
@@ -158,7 +158,7 @@ def test_a_set_belongs_to_one_app(app: Windlass, make_app: Callable[..., Windlas
     assert task.enqueue(1).task == "plain"
 
 
-def test_a_prefix_makes_a_name_that_could_stand_alone(app: Windlass) -> None:
+def test_a_prefix_makes_a_name_that_could_stand_alone(app: Towline) -> None:
     tasks = Tasks()
     tasks.task(plain)
     for prefix in ("a\n", "a" * 200):
@@ -208,7 +208,7 @@ def test_a_prefix_makes_a_name_that_could_stand_alone(app: Windlass) -> None:
         ({"trace": TRACE.upper()}, "trace= is a W3C traceparent"),
     ],
 )
-def test_options_that_make_no_sense(app: Windlass, options: dict[str, Any], text: str) -> None:
+def test_options_that_make_no_sense(app: Towline, options: dict[str, Any], text: str) -> None:
     task = app.task(plain)
     with pytest.raises(InvalidSetting, match=text):
         task.using(**options)
@@ -216,12 +216,12 @@ def test_options_that_make_no_sense(app: Windlass, options: dict[str, Any], text
         task.using(label="l").using(**options)
 
 
-def test_an_unknown_option_is_refused(app: Windlass) -> None:
+def test_an_unknown_option_is_refused(app: Towline) -> None:
     with pytest.raises(TypeError, match="prioritty"):
         app.task(plain).using(prioritty=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
-def test_options_add_up(app: Windlass) -> None:
+def test_options_add_up(app: Towline) -> None:
     bound = app.task(plain).using(label="l", priority=1).using(priority=2)
     record = bound.enqueue(1).record
     assert (record.label, record.priority) == ("l", 2)
@@ -238,13 +238,13 @@ def test_options_add_up(app: Windlass) -> None:
         ({1: 1}, "the name of a blocker 1 must be 1 to 200"),
     ],
 )
-def test_what_one_cannot_wait_for(app: Windlass, after: Any, text: str) -> None:
+def test_what_one_cannot_wait_for(app: Towline, after: Any, text: str) -> None:
     with pytest.raises(InvalidSetting, match=re.escape(text)):
         app.task(plain).using(after=after).enqueue(1)
     assert len(app.jobs()) == 0
 
 
-def test_a_continuation_takes_no_key_and_no_connection(app: Windlass) -> None:
+def test_a_continuation_takes_no_key_and_no_connection(app: Towline) -> None:
     task = app.task(plain)
     with pytest.raises(InvalidSetting, match="takes no key="):
         task.using(key="k").then(1)
@@ -278,7 +278,7 @@ def test_options_are_checked_when_made() -> None:
 )
 def test_settings_of_an_app_that_make_no_sense(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidSetting, match=text):
-        Windlass(**settings)
+        Towline(**settings)
 
 
 def test_a_task_outside_any_set_says_so() -> None:

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from windlass import Job, Task, Windlass
-from windlass.face import Face
-from windlass.task import Bound
+from towline import Job, Task, Towline
+from towline.face import Face
+from towline.task import Bound
 
-CLASSES = (Windlass, Job, Task, Bound)
+CLASSES = (Towline, Job, Task, Bound)
 
 # Public methods that touch no database; everything else has a twin.
 NO_IO: dict[type, set[str]] = {
-    Windlass: {
+    Towline: {
         "add_middleware",
         "ddl",
         "decode_output",
@@ -82,15 +82,15 @@ def test_E13_every_operation_takes_a_connection() -> None:
     """All but those that cannot be part of a transaction."""
     without = {
         f"{cls.__name__}.{name}"
-        for cls in (Windlass, Job)
+        for cls in (Towline, Job)
         for name, method in methods(cls).items()
         if name not in NO_IO[cls]
         and not inspect.iscoroutinefunction(method)
         and "on" not in inspect.signature(method).parameters
     }
-    assert without == {"Windlass.close", "Windlass.migrate", "Windlass.vacuum"}
+    assert without == {"Towline.close", "Towline.migrate", "Towline.vacuum"}
 
 
 def test_a_face_is_what_an_app_is() -> None:
     """Nothing of the face is hidden by the app."""
-    assert methods(Face).keys() <= methods(Windlass).keys()
+    assert methods(Face).keys() <= methods(Towline).keys()

@@ -19,11 +19,11 @@ from tests.faults.crash_point import CrashPoint
 from tests.faults.tasks import ANYHOW, OWN, app
 from tests.kit import MINUTE
 from tests.races.auditor import ask, open_reader
-from windlass import Job
-from windlass.model import Claimed, Ending, NewJob, Outcome
-from windlass.process import birth_of
-from windlass.store.retention import Ages
-from windlass.store.work import Turn
+from towline import Job
+from towline.model import Claimed, Ending, NewJob, Outcome
+from towline.process import birth_of
+from towline.store.retention import Ages
+from towline.store.work import Turn
 
 Act = Callable[[CrashPoint], None]
 ACTS: dict[str, Act] = {}
@@ -303,7 +303,7 @@ def prune(point: CrashPoint) -> None:
     stored(*jobs)
     app.cancel(jobs[0].id, reason="not wanted")
     with closing(open_reader(app.url)) as reader:
-        ended = [id for (id,) in ask(reader, "SELECT id FROM windlass_job")]
+        ended = [id for (id,) in ask(reader, "SELECT id FROM towline_job")]
     diary.write("gone", jobs=ended)
     stored(tasks.plain.using(delay=60).enqueue())  # open, so it stays
     with point:

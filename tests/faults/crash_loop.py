@@ -28,7 +28,7 @@ from tests.faults.fresh import Place, heal, perform, places, run
 from tests.faults.verdict import Verdict, judge
 from tests.races.auditor import is_sqlite, open_reader
 from tests.races.logs import Finding
-from windlass.sql import TABLES
+from towline.sql import TABLES
 
 WHENS: tuple[When, ...] = ("before", "after")
 
@@ -93,11 +93,11 @@ def empty(place: Place) -> None:
         execute = reader.execute
         execute("DELETE FROM mine")
         for view in ("jobs", "attempts", "chains"):
-            execute(f"DROP VIEW IF EXISTS windlass_{view}")
+            execute(f"DROP VIEW IF EXISTS towline_{view}")
         for table in TABLES:
-            execute(f"DROP TABLE IF EXISTS windlass_{table}")
+            execute(f"DROP TABLE IF EXISTS towline_{table}")
         if not is_sqlite(reader):
-            execute("DROP SEQUENCE IF EXISTS windlass_job_ids, windlass_worker_ids")
+            execute("DROP SEQUENCE IF EXISTS towline_job_ids, towline_worker_ids")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

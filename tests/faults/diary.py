@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.races.logs import read_logs
-from windlass.model import Claimed
+from towline.model import Claimed
 
-VARIABLE = "WINDLASS_FAULTS_DIARY"
+VARIABLE = "TOWLINE_FAULTS_DIARY"
 NAME = "diary.jsonl"
 
 Key = tuple[int, int]

@@ -23,14 +23,14 @@ from tests.faults.crash_acts import ACTS, EVERY_THREAD
 from tests.faults.crash_point import CrashPoint, When, install
 from tests.kit import HOUR
 from tests.races.auditor import ask, open_reader
-from windlass.model import Live
+from towline.model import Live
 
 ROUNDS = 6  # of clean workers, each an hour later, until nothing is left
 PATIENCE = 60.0  # seconds for one process
 
 FRESH = multiprocessing.get_context("forkserver")
 FRESH.set_forkserver_preload(
-    ["tests.faults.fresh", "windlass.worker", "windlass.slots.loop", "psycopg_pool"]
+    ["tests.faults.fresh", "towline.worker", "towline.slots.loop", "psycopg_pool"]
 )
 
 
@@ -78,9 +78,9 @@ def heal(place: Place) -> None:
             app.use(place.url, clock=partial(later, number))
         app.worker(concurrency=4, lease=1, drain=True, name=f"clean-{number}").run()
         with closing(open_reader(place.url)) as reader:
-            held = f"SELECT job_id FROM windlass_live WHERE state = {int(Live.RUNNING)}"
+            held = f"SELECT job_id FROM towline_live WHERE state = {int(Live.RUNNING)}"
             assert not ask(reader, held), "jobs of a dead process were not taken over at once"
-            if not ask(reader, "SELECT 1 FROM windlass_live LIMIT 1"):
+            if not ask(reader, "SELECT 1 FROM towline_live LIMIT 1"):
                 return
 
 

@@ -27,7 +27,7 @@ from tests.faults.verdict import Verdict, judge
 from tests.faults.workers import Worker, at, open_jobs, wait
 from tests.races.auditor import open_reader
 from tests.races.logs import Finding
-from windlass import Call
+from towline import Call
 
 LEASE = 2.0
 WORKERS = 3

@@ -24,8 +24,8 @@ from tests.faults.verdict import Verdict, judge
 from tests.faults.workers import at, number, registered, rows, wait
 from tests.races.auditor import open_reader
 from tests.races.logs import Finding
-from windlass import Job, Task
-from windlass.errors import InvalidState
+from towline import Job, Task
+from towline.errors import InvalidState
 
 FAILED, TIMEOUT, LOST = 3, 4, 7
 CRASH_LIMIT = 3
@@ -56,7 +56,7 @@ class Hurry:
 
     def _run(self) -> None:
         names = ", ".join(f"'{name}'" for name in POISON)
-        text = f"""SELECT j.id FROM windlass_live AS l JOIN windlass_job AS j ON j.id = l.job_id
+        text = f"""SELECT j.id FROM towline_live AS l JOIN towline_job AS j ON j.id = l.job_id
                     WHERE l.state = 1 AND j.task IN ({names})"""
         while not self._stop.wait(HURRY):
             for (job,) in rows(self._place, text):
@@ -142,7 +142,7 @@ def look_at(place: Place, job: int, task: str) -> list[Finding]:
     """Every attempt of a poison job is recorded as what it was."""
     outcome, word = POISON[task]
     attempts = 2 if outcome != LOST else CRASH_LIMIT
-    text = f"SELECT outcome, error FROM windlass_attempt WHERE job_id = {job} ORDER BY number"
+    text = f"SELECT outcome, error FROM towline_attempt WHERE job_id = {job} ORDER BY number"
     found = rows(place, text)
     wrong = [(code, error) for code, error in found if code != outcome or word not in error]
     if wrong or len(found) != attempts:
@@ -168,7 +168,7 @@ def poison_a_thread(place: Place, innocent: int) -> Verdict:
         verdict = judge(reader, place.folder, innocent, at_limit=1)
     failed = number(
         place,
-        f"SELECT count(*) FROM windlass_attempt WHERE final = 1 AND outcome IN ({FAILED}, {LOST})",
+        f"SELECT count(*) FROM towline_attempt WHERE final = 1 AND outcome IN ({FAILED}, {LOST})",
     )
     if failed != 1 or poisonous != "failed":
         verdict.findings.append(Finding("innocent", f"{failed} jobs ended failed"))

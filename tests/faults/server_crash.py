@@ -40,8 +40,8 @@ from tests.races.storm import (
     words_of,
 )
 from tests.races.together import own_connection
-from windlass import Windlass
-from windlass.errors import CommitUnknown, StoreUnavailable
+from towline import Towline
+from towline.errors import CommitUnknown, StoreUnavailable
 
 # What a process may be told because of a crash. Any other error is a finding.
 CRASHED = (StoreUnavailable, CommitUnknown, psycopg.OperationalError)
@@ -104,7 +104,7 @@ def crash_again_and_again(
     dice = random.Random(seed)
     with servers.durable_server(server) as cluster:
         url = cluster.create()
-        with closing(Windlass(url, clock=clock)) as app:
+        with closing(Towline(url, clock=clock)) as app:
             app.migrate()
             app.close()
             with closing(open_reader(url)) as reader:
@@ -168,7 +168,7 @@ def count(result: Crashes, book: Logs) -> None:
 def play_child(folder: Path, url: str, name: str, seed: str, threads: int, offset: int) -> None:
     # The driver and its pool would say on stderr that the server is away; this we know.
     logging.getLogger("psycopg").addHandler(logging.NullHandler())
-    app = Windlass(url, clock=Clock(offset), connections=threads)
+    app = Towline(url, clock=Clock(offset), connections=threads)
     log = Log(folder / "logs" / f"{name}.jsonl")
     stop = folder / "stop"
 

@@ -29,8 +29,8 @@ from tests.faults.verdict import Verdict, judge
 from tests.faults.workers import at, open_jobs, registered, wait
 from tests.races.auditor import open_reader
 from tests.races.logs import Finding
-from windlass import Windlass
-from windlass.errors import StoreError
+from towline import Towline
+from towline.errors import StoreError
 
 LEASE = 5.0
 WORKERS = 3
@@ -112,7 +112,7 @@ def ends(place: Place) -> int:
 def furnished(cluster: servers.DurableServer, folder: Path) -> Iterator[Place]:
     """A database there with our tables and `mine`, and a folder for the diary."""
     url = cluster.create()
-    with closing(Windlass(url)) as app:
+    with closing(Towline(url)) as app:
         app.migrate()
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE mine (id bigint PRIMARY KEY)")

@@ -26,8 +26,8 @@ from tests.races.logs import Finding
 SHORT = 1.5  # seconds of a handler that ends within the grace time
 LONG = 60.0  # and of one that does not
 
-BACK = "SELECT job_id, state, used, lost FROM windlass_live"
-ENDED = "SELECT count(*) FROM windlass_attempt WHERE final = 1 AND outcome = 1"
+BACK = "SELECT job_id, state, used, lost FROM towline_live"
+ENDED = "SELECT count(*) FROM towline_attempt WHERE final = 1 AND outcome = 1"
 
 
 def shut_down(place: Place, jobs: int, *, grace: float, long: int) -> Verdict:

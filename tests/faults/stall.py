@@ -27,13 +27,13 @@ from tests.faults.verdict import Verdict, judge
 from tests.faults.workers import at, open_jobs, registered, rows, running, wait
 from tests.races.auditor import open_reader
 from tests.races.logs import Finding
-from windlass import Job
+from towline import Job
 
 LEASE = 1.0
 LEASES = 3  # how long everything stalls
 LOST = 7
 
-ENDED = "SELECT job_id, number, outcome FROM windlass_attempt ORDER BY job_id, number"
+ENDED = "SELECT job_id, number, outcome FROM towline_attempt ORDER BY job_id, number"
 
 
 def stop_and_continue(place: Place, how: str, jobs: int = 4) -> Verdict:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults import diary
-from windlass import INJECTED, Backoff, Cancel, Context, Next, Snooze, Windlass, context
+from towline import INJECTED, Backoff, Cancel, Context, Next, Snooze, Towline, context
 
-VARIABLE = "WINDLASS_FAULTS_URL"
+VARIABLE = "TOWLINE_FAULTS_URL"
 QUICKLY = Backoff(first=0.05, cap=0.2)
 
-app = Windlass(os.environ.get(VARIABLE, "sqlite:///faults.db"))
+app = Towline(os.environ.get(VARIABLE, "sqlite:///faults.db"))
 
 # How the jobs of a task may end, once nobody disturbs them any more.
 ENDS = {

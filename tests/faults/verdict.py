@@ -60,7 +60,7 @@ def judge(reader: Reader, folder: Path, again: int, *, at_limit: int = 0) -> Ver
         verdict.findings.append(Finding("twice", text))
     verdict.figures.update(
         {
-            "jobs": ask(reader, "SELECT count(*) FROM windlass_job")[0][0],
+            "jobs": ask(reader, "SELECT count(*) FROM towline_job")[0][0],
             "starts": diary.starts.total(),
             "cut short": len(diary.starts.keys() - diary.ends.keys()),
             "run twice": diary.twice,
@@ -72,7 +72,7 @@ def judge(reader: Reader, folder: Path, again: int, *, at_limit: int = 0) -> Ver
 
 
 def _lost(reader: Reader, diary: Diary) -> Iterator[Finding]:
-    stored = {id for (id,) in ask(reader, "SELECT id FROM windlass_job")}
+    stored = {id for (id,) in ask(reader, "SELECT id FROM towline_job")}
     for id in sorted(diary.new - stored - diary.gone):
         yield Finding("lost", f"job {id} was acknowledged and is gone")
 
@@ -81,7 +81,7 @@ def _stale(reader: Reader, diary: Diary) -> Iterator[Finding]:
     begun: dict[int, int] = {}
     for job, attempt in diary.starts:
         begun[job] = max(begun.get(job, 0), attempt)
-    rows = ask(reader, "SELECT job_id, number, outcome, final, output FROM windlass_attempt")
+    rows = ask(reader, "SELECT job_id, number, outcome, final, output FROM towline_attempt")
     for job, number, outcome, final, output in rows:
         if outcome == COMPLETED and json.loads(output) != diary.stamps.get((job, number)):
             yield Finding("stale", f"attempt {number} of job {job} has the output {output}")
@@ -97,7 +97,7 @@ def _concurrent(diary: Diary) -> Iterator[Finding]:
 
 def _wrong_ends(reader: Reader, diary: Diary) -> Iterator[Finding]:
     text = """SELECT j.id, j.chain_id, j.task, j.label, a.outcome, a.error, a.blocker
-                FROM windlass_job AS j JOIN windlass_attempt AS a
+                FROM towline_job AS j JOIN towline_attempt AS a
                   ON a.job_id = j.id AND a.final = 1"""
     rows = ask(reader, text)
     behind = [(chain, blocker) for _, chain, *_, blocker in rows if blocker is not None]
@@ -118,7 +118,7 @@ def _wrong_ends(reader: Reader, diary: Diary) -> Iterator[Finding]:
 def _own_rows(reader: Reader) -> Iterator[Finding]:
     """The application's rows stand or fall with the jobs they were written with (O1)."""
     rows = {id for (id,) in ask(reader, "SELECT id FROM mine")}
-    text = f"""SELECT j.id FROM windlass_job AS j LEFT JOIN windlass_attempt AS a
+    text = f"""SELECT j.id FROM towline_job AS j LEFT JOIN towline_attempt AS a
                  ON a.job_id = j.id AND a.outcome = 1
                WHERE j.label = '{OWN}' OR j.task = 'books' AND a.job_id IS NOT NULL"""
     jobs = {id for (id,) in ask(reader, text)}

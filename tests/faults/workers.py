@@ -1,4 +1,4 @@
-"""Workers of the fault proofs, as an operator runs them: `windlass worker`, in processes.
+"""Workers of the fault proofs, as an operator runs them: `towline worker`, in processes.
 
 Also what looks on: the state of the tables past the library, and waiting with a limit that says
 what was waited for.
@@ -28,7 +28,7 @@ LIMIT = 120.0  # seconds after which something that should have happened has not
 
 
 class Worker:
-    """One `windlass worker` process; what it says is kept beside the diary."""
+    """One `towline worker` process; what it says is kept beside the diary."""
 
     def __init__(self, place: Place, name: str, *options: str) -> None:
         self.name = name
@@ -40,7 +40,7 @@ class Worker:
         }
         with open(self.said, "ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "windlass", "worker", TARGET, "--name", name, *options],
+                [sys.executable, "-m", "towline", "worker", TARGET, "--name", name, *options],
                 cwd=ROOT, env=environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
             )  # fmt: skip
 
@@ -107,11 +107,11 @@ def number(place: Place, text: str) -> int:
 
 
 def open_jobs(place: Place) -> int:
-    return number(place, "SELECT count(*) FROM windlass_live")
+    return number(place, "SELECT count(*) FROM towline_live")
 
 
 def registered(place: Place) -> int:
-    return number(place, "SELECT count(*) FROM windlass_worker")
+    return number(place, "SELECT count(*) FROM towline_worker")
 
 
 def running(place: Place) -> int:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.kit import DAY, MINUTE, SECOND
 from tests.model.program import Keep, said
-from windlass.model import Outcome, Policy, State
+from towline.model import Outcome, Policy, State
 
 TASKS = ("a", "b")
 QUEUES = ("default", "mail")

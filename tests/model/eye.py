@@ -17,8 +17,8 @@ from tests.kit import Clock
 from tests.model.program import Seen, Where
 from tests.races.auditor import audit_tables, open_reader
 from tests.races.logs import Finding
-from windlass import Windlass
-from windlass.model import (
+from towline import Towline
+from towline.model import (
     AttemptRecord,
     BlockerRecord,
     ChainRecord,
@@ -28,8 +28,8 @@ from windlass.model import (
     Outcome,
     State,
 )
-from windlass.operation import Op, Steps, compose
-from windlass.store.listing import ChainFilter, Found, JobFilter
+from towline.operation import Op, Steps, compose
+from towline.store.listing import ChainFilter, Found, JobFilter
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Eye:
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self.name = database.name
-        self._app = Windlass(database.url, clock=clock, durable=False, notify=False)
+        self._app = Towline(database.url, clock=clock, durable=False, notify=False)
         self.store = self._app.store
         if database.engine == SQLITE:
             self._connection = database.connect(isolation_level=None)

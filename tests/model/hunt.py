@@ -22,7 +22,7 @@ from tests.mutants.mutant import SQLITE, plant
 from tests.mutants.mutants import MUTANTS
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN = "WINDLASS_MODEL_RUN"  # the folder of the run that a hunt belongs to
+RUN = "TOWLINE_MODEL_RUN"  # the folder of the run that a hunt belongs to
 
 
 @dataclass

@@ -17,7 +17,7 @@ from tests.model.deeds import DRAFTS, LEFT_OUT, QUEUES, TASKS, Draft, Drawn, dee
 from tests.model.program import End, Held, Keep, New, Where
 from tests.model.tables import Tables
 from tests.model.trace import World
-from windlass.model import ChainState, Live, Outcome, Policy, State
+from towline.model import ChainState, Live, Outcome, Policy, State
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from tests.model.program import Keep, New, Seen, Where
 from tests.model.storing import named
 from tests.model.tables import Attempt, Chain, Job, Key, by_age, is_bad
 from tests.model.working import Working
-from windlass.errors import DuplicateKey, InvalidState, NotFound, StillNeeded
-from windlass.model import CHAIN_END, END_STATE, ChainState, Live, Outcome, Policy, State
+from towline.errors import DuplicateKey, InvalidState, NotFound, StillNeeded
+from towline.model import CHAIN_END, END_STATE, ChainState, Live, Outcome, Policy, State
 
 T = TypeVar("T", Job, Chain)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from windlass.model import ChainState, Outcome, Policy
+from towline.model import ChainState, Outcome, Policy
 
 Answer = Any
 Seen = dict[str, Any]
@@ -55,7 +55,7 @@ class Held:
 
 @dataclass(frozen=True)
 class End:
-    """How a claimed attempt ended, as `windlass.model.Ending` tells it."""
+    """How a claimed attempt ended, as `towline.model.Ending` tells it."""
 
     held: Held
     outcome: Outcome

@@ -32,7 +32,7 @@ def both() -> list[str]:
 def opened(names: Sequence[str]) -> Iterator[World]:
     """A model beside these databases, fresh ones."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="windlass-model-")))
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="towline-model-")))
         stack.enter_context(steady())
         clock = Clock()
         sides: list[Side] = []

@@ -13,11 +13,11 @@ from tests.kit import Clock
 from tests.model.eye import Eye
 from tests.model.program import Answer, End, Held, Keep, New, Refusal, Seen, Step, Where
 from tests.model.storing import UNSTORED
-from windlass.errors import DuplicateKey, StillNeeded, StoreError, WindlassError
-from windlass.model import Claimed, Ending, Finished, JobRecord, NewBlocker, NewJob
-from windlass.operation import Op
-from windlass.sql import TABLES
-from windlass.store.retention import Ages
+from towline.errors import DuplicateKey, StillNeeded, StoreError, TowlineError
+from towline.model import Claimed, Ending, Finished, JobRecord, NewBlocker, NewJob
+from towline.operation import Op
+from towline.sql import TABLES
+from towline.store.retention import Ages
 
 KEPT = ("migration", "mark")
 
@@ -36,8 +36,8 @@ class Side(Eye):
             self.rollback()
         for table in TABLES:
             if table not in KEPT:
-                self.sql(f"DELETE FROM windlass_{table}")
-        self.sql("UPDATE windlass_mark SET value = 0 WHERE name = 'prune'")
+                self.sql(f"DELETE FROM towline_{table}")
+        self.sql("UPDATE towline_mark SET value = 0 WHERE name = 'prune'")
         self._workers.clear()
         self._claims.clear()
         self.forget()
@@ -48,10 +48,10 @@ class Side(Eye):
             return getattr(self, step.verb)(*step.told)
         except StoreError:
             raise
-        except WindlassError as error:
+        except TowlineError as error:
             return self._refusal(error)
 
-    def _refusal(self, error: WindlassError) -> Refusal:
+    def _refusal(self, error: TowlineError) -> Refusal:
         ids: tuple[int, ...] = ()
         if isinstance(error, DuplicateKey):
             ids = (error.chain_id,)

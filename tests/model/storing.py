@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from tests.model.program import Answer, New, Refusal, Seen, Step
 from tests.model.tables import Attempt, Chain, Edge, Job, Key, OneOf, Tables, is_bad
-from windlass.errors import BlockerError, DuplicateKey, StillNeeded, WindlassError
-from windlass.model import ChainState, Live, Outcome, Policy
+from towline.errors import BlockerError, DuplicateKey, StillNeeded, TowlineError
+from towline.model import ChainState, Live, Outcome, Policy
 
 WAITING = (Live.PENDING, Live.SCHEDULED, Live.BLOCKED, Live.PARKED)
 UNSTORED = "?"
@@ -39,7 +39,7 @@ class Storing:
         self._failed.clear()
         try:
             return getattr(self, step.verb)(*step.told)
-        except WindlassError as error:
+        except TowlineError as error:
             self.tables = pickle.loads(before)
             return refusal(error)
 
@@ -272,14 +272,14 @@ def blockers_first(news: Sequence[New]) -> list[New]:
     return order
 
 
-def named(kind: type[DuplicateKey] | type[StillNeeded], *names: str) -> WindlassError:
+def named(kind: type[DuplicateKey] | type[StillNeeded], *names: str) -> TowlineError:
     """An error that tells names where an engine's tells ids."""
     error = kind.__new__(kind)
     error.args = names
     return error
 
 
-def refusal(error: WindlassError) -> Refusal:
+def refusal(error: TowlineError) -> Refusal:
     """An error of the model; only those that name somebody have arguments that count."""
     tells = isinstance(error, DuplicateKey | StillNeeded)
     return Refusal(type(error).__name__, tuple(error.args) if tells else ())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.model.program import Held, New, Seen
-from windlass.model import (
+from towline.model import (
     CHAIN_CODE,
     END_STATE,
     LIVE_STATE,

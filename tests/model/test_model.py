@@ -13,7 +13,7 @@ import pytest
 
 from tests.model import hunt, run
 from tests.model.side import Side
-from windlass.store import Store
+from towline.store import Store
 
 PROGRAMS = 36
 # What programs did, and to which rules of the model they came: else they would say little. What is

@@ -16,8 +16,8 @@ from tests.kit import SECOND, Clock
 from tests.model.model import Model
 from tests.model.program import Answer, Refusal, Seen, Step
 from tests.model.side import Side
-from windlass.retry import lost_delay
-from windlass.store import work
+from towline.retry import lost_delay
+from towline.store import work
 
 
 class Coverage:

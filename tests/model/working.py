@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from tests.model.program import End, Held, Seen
 from tests.model.storing import Storing
 from tests.model.tables import Attempt, Job, Worker
-from windlass.model import CHAIN_END, END_STATE, ChainState, Live, Outcome
-from windlass.store.finish import CRASH_LIMIT
+from towline.model import CHAIN_END, END_STATE, ChainState, Live, Outcome
+from towline.store.finish import CRASH_LIMIT
 
 LOST_DELAY = 1_000_000
 """How long a lost attempt waits where nothing is drawn at random; doubled by each loss."""

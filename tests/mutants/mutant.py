@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import windlass.sql
+import towline.sql
 
 POSTGRES = "postgres"
 SQLITE = "sqlite"
@@ -71,14 +71,14 @@ def in_each(queries: Iterable[str], old: str, new: str) -> list[Edit]:
 
 def plant(mutant: Mutant) -> None:
     """Change the library in this process. Only once, and before an engine reads its SQL."""
-    plain = windlass.sql.read_text
+    plain = towline.sql.read_text
 
     def read_text(package: str, *path: str) -> str:
         text = plain(package, *path)
         edits = mutant.edits.get(package.rpartition(".")[2], ())
         return edited(text, edits) if path == ("queries.sql",) else text
 
-    put("windlass.sql.read_text", read_text)
+    put("towline.sql.read_text", read_text)
     for place, method in mutant.methods.items():
         put(place, method)
 

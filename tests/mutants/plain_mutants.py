@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.mutants.mutant import POSTGRES, SQLITE, Edit, Mutant, in_each
-from windlass.operation import Steps
-from windlass.sql import Query
-from windlass.store.finish import Finish, Verdict
+from towline.operation import Steps
+from towline.sql import Query
+from towline.store.finish import Finish, Verdict
 
 # Statements whose rows pass only under (job, attempt).
 FENCED = (
@@ -207,7 +207,7 @@ ON CONFLICT (job_id, number) DO NOTHING
             "test_C1_the_continuation_is_stored_in_the_commit_that_completes_its_predecessor"
             "[{database}: ours, blocking]"
         ],
-        methods={"windlass.store.finish.Finish._consequences": commit_before_consequences},
+        methods={"towline.store.finish.Finish._consequences": commit_before_consequences},
         on=(POSTGRES, SQLITE),
         sign="State.COMPLETED",
     ),
@@ -216,7 +216,7 @@ ON CONFLICT (job_id, number) DO NOTHING
         "A job that kills every worker is given to the next one for ever.",
         "L4, O11",
         [LEASE.format("test_L4_a_job_that_kills_its_worker_every_time_fails_at_the_crash_limit")],
-        methods={"windlass.store.finish.Finish.crash_limit": 10**9},
+        methods={"towline.store.finish.Finish.crash_limit": 10**9},
         on=(POSTGRES, SQLITE),
         sign="State.SCHEDULED",
     ),

@@ -18,9 +18,9 @@ from tests import servers
 from tests.mutants.mutant import plant
 from tests.mutants.mutants import MUTANTS
 
-NAME = "WINDLASS_MUTANT"
-RUN = "WINDLASS_MUTANT_RUN"  # the run's folder
-REPORT = "WINDLASS_MUTANT_REPORT"  # a file to write
+NAME = "TOWLINE_MUTANT"
+RUN = "TOWLINE_MUTANT_RUN"  # the run's folder
+REPORT = "TOWLINE_MUTANT_REPORT"  # a file to write
 
 _ends: dict[str, str | None] = {}  # test → the first error it ended with, None if it passed
 

@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 
 from tests.mutants.mutant import POSTGRES, Edit, Mutant, in_each
-from windlass.model import Policy
-from windlass.operation import Steps
-from windlass.postgres.store import PostgresStore
-from windlass.sql import Row
-from windlass.store.finish import Verdict
-from windlass.store.hold import Hold
+from towline.model import Policy
+from towline.operation import Steps
+from towline.postgres.store import PostgresStore
+from towline.sql import Row
+from towline.store.finish import Verdict
+from towline.store.hold import Hold
 
 INTERLEAVED = "races/test_interleavings.py::test_every_order_of_statements_ends_well[{}]"
 OVERLAPPING = "races/test_overlapping_transactions.py::{}[{{database}}]"
@@ -196,7 +196,7 @@ RACING = [
                 )
             ]
         },
-        {"windlass.postgres.store.PostgresStore.settle": settle_in_one_statement},
+        {"towline.postgres.store.PostgresStore.settle": settle_in_one_statement},
         sign="stuck: ",
     ),
     Mutant(
@@ -217,7 +217,7 @@ RACING = [
         "A sweep goes by the lease that it read, though the worker may renew it meanwhile.",
         "L9",
         [INTERLEAVED.format("sweep, renew")],
-        methods={"windlass.postgres.hold.Holding.hold_workers": Hold.hold_workers},
+        methods={"towline.postgres.hold.Holding.hold_workers": Hold.hold_workers},
         on=(POSTGRES,),
         sign="taken back: 1",
     ),

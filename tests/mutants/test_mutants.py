@@ -20,7 +20,7 @@ from tests import servers
 from tests.mutants import plant
 from tests.mutants.mutant import POSTGRES, SQLITE, Edit, Misfit, Mutant, edited
 from tests.mutants.mutants import MUTANTS
-from windlass.sql import read_text
+from towline.sql import read_text
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "tests/mutants/README.md"
@@ -78,7 +78,7 @@ def run_tests(
 
 @pytest.mark.parametrize("engine", [POSTGRES, SQLITE])
 def test_every_mutant_fits_the_text_it_changes(engine: str) -> None:
-    text = read_text(f"windlass.{engine}", "queries.sql")
+    text = read_text(f"towline.{engine}", "queries.sql")
     for mutant in MUTANTS.values():
         if edits := mutant.edits.get(engine):
             assert edited(text, edits) != text, mutant.name

@@ -13,8 +13,8 @@ from tests import database as databases
 from tests import servers
 from tests.database import Database
 from tests.postgres.steps import Steps, know_steps
-from windlass import Windlass
-from windlass.task import Task
+from towline import Towline
+from towline.task import Task
 
 # For what does not depend on the server's version and takes long.
 on_newest = pytest.mark.parametrize("server", servers.servers()[-1:], indirect=True)
@@ -70,7 +70,7 @@ def add(number: int) -> int:
 
 
 @pytest.fixture
-def task(app: Windlass) -> Task[[int], int]:
+def task(app: Towline) -> Task[[int], int]:
     return app.task(add)
 
 

@@ -27,8 +27,8 @@ import psycopg
 
 from tests.kit import SECOND, completed, new
 from tests.races.together import still_owed, waiting
-from windlass import Windlass
-from windlass.model import Claimed, Ending
+from towline import Towline
+from towline.model import Claimed, Ending
 
 LEASES = 3
 ORDINARY = ("default",)
@@ -63,9 +63,9 @@ class Shop:
         self.mutex = threading.Lock()
         self.special: list[Claimed] = []
 
-    def open_app(self) -> Windlass:
+    def open_app(self) -> Towline:
         # Whoever waits for a caller does not come back in time to renew.
-        return Windlass(self.url, lock_timeout=self.lease / SECOND, connections=1)
+        return Towline(self.url, lock_timeout=self.lease / SECOND, connections=1)
 
     def feed(self) -> None:
         """Keep work there: single jobs, jobs behind others, jobs with keys."""
@@ -113,7 +113,7 @@ class Shop:
                     mine = [*turn.claimed, *special, *(ending.held for ending in owed)]
                     self.renew(app, worker, name, mine)
 
-    def renew(self, app: Windlass, worker: int, name: str, mine: Sequence[Claimed]) -> None:
+    def renew(self, app: Towline, worker: int, name: str, mine: Sequence[Claimed]) -> None:
         held = {(job.job_id, job.attempt) for job in mine}
         renewed = app.run(app.store.renew(worker, name, self.lease, held))
         swept = app.run(app.store.sweep())
@@ -140,7 +140,7 @@ class Shop:
 
 
 @contextmanager
-def open_callers(url: str, app: Windlass, special: Sequence[Claimed]) -> Iterator[None]:
+def open_callers(url: str, app: Towline, special: Sequence[Claimed]) -> Iterator[None]:
     """Three transactions of the application's own, left open inside the `with`, then committed."""
     chains = {job.task: job.chain_id for job in special}
     with ExitStack() as stack:

@@ -16,11 +16,11 @@ from psycopg.sql import Literal
 
 from bench.seed import FINISHED, PREFIX, TASK, Numbers, queue_names, seed_postgres
 from tests import servers
-from windlass.connections.postgres import parameters
-from windlass.connections.psycopg import PlainCursor, copied, execute
-from windlass.operation import Op, drive
-from windlass.postgres.transaction import SETTINGS
-from windlass.sql import Row, Statement
+from towline.connections.postgres import parameters
+from towline.connections.psycopg import PlainCursor, copied, execute
+from towline.operation import Op, drive
+from towline.postgres.transaction import SETTINGS
+from towline.sql import Row, Statement
 
 BIG_TABLES = ("job", "live", "attempt", "chain", "key", "blocker")
 QUEUES = queue_names(5)
@@ -29,23 +29,23 @@ RUNNING = 2_000
 
 # Beside what bench.seed makes: keys, labels, chains of two jobs, failures, running jobs, workers.
 MORE = """
-INSERT INTO windlass_key SELECT '{task}', 'k' || id, id, 1, 1
-  FROM windlass_job WHERE id <= {finished};
-UPDATE windlass_job SET key = 'k' || id, label = 'l' || id % 1000 WHERE id <= {finished};
-INSERT INTO windlass_job (id, chain_id, position, task, queue, priority, max_attempts, blockers,
+INSERT INTO towline_key SELECT '{task}', 'k' || id, id, 1, 1
+  FROM towline_job WHERE id <= {finished};
+UPDATE towline_job SET key = 'k' || id, label = 'l' || id % 1000 WHERE id <= {finished};
+INSERT INTO towline_job (id, chain_id, position, task, queue, priority, max_attempts, blockers,
                           policy, arguments, created_at)
 SELECT {jobs} + id, id, 1, task, queue, priority, 5, 0, 0, '{{}}', created_at
-  FROM windlass_job WHERE id <= {finished};
-INSERT INTO windlass_attempt (job_id, number, outcome, final, ended_at)
+  FROM towline_job WHERE id <= {finished};
+INSERT INTO towline_attempt (job_id, number, outcome, final, ended_at)
 SELECT {jobs} + id, 1, CASE id % 50 WHEN 0 THEN 3 ELSE 1 END, 1, 1
-  FROM windlass_job WHERE id <= {finished};
-UPDATE windlass_attempt SET outcome = 2 WHERE job_id <= {finished};
-UPDATE windlass_chain SET state = 2, bad = true WHERE id <= {finished} AND id % 50 = 0;
-INSERT INTO windlass_worker SELECT id, 'w' || id, 'here', id, '', '', '[]', 1, 1, 1, {lease}
+  FROM towline_job WHERE id <= {finished};
+UPDATE towline_attempt SET outcome = 2 WHERE job_id <= {finished};
+UPDATE towline_chain SET state = 2, bad = true WHERE id <= {finished} AND id % 50 = 0;
+INSERT INTO towline_worker SELECT id, 'w' || id, 'here', id, '', '', '[]', 1, 1, 1, {lease}
   FROM generate_series(1, {workers}) AS id;
-UPDATE windlass_live SET state = 3, attempt = 1, worker = 1 + job_id % {workers}, claimed_at = 1
+UPDATE towline_live SET state = 3, attempt = 1, worker = 1 + job_id % {workers}, claimed_at = 1
  WHERE job_id > {jobs} - {running};
-SELECT setval('windlass_job_ids', {jobs} + {finished}), setval('windlass_worker_ids', {workers});
+SELECT setval('towline_job_ids', {jobs} + {finished}), setval('towline_worker_ids', {workers});
 """
 TRUNCATE = f"TRUNCATE {', '.join(f'{PREFIX}{table}' for table in (*BIG_TABLES, 'worker'))}"
 

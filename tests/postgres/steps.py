@@ -7,10 +7,10 @@ from typing import Any
 
 import psycopg
 
-from windlass.migrate import CONCURRENT, Migrations
+from towline.migrate import CONCURRENT, Migrations
 
-PACKAGE = "windlass.postgres"
-KNOWN = Migrations(PACKAGE, "windlass_", "public").names  # without those a test adds
+PACKAGE = "towline.postgres"
+KNOWN = Migrations(PACKAGE, "towline_", "public").names  # without those a test adds
 MORE = "ALTER TABLE {job} ADD COLUMN more text;"
 INDEX = f"""{CONCURRENT}
 CREATE INDEX CONCURRENTLY IF NOT EXISTS {{prefix}}job_more ON {{job}} (task);
@@ -26,7 +26,7 @@ def know_steps(steps: Steps, patch: Callable[[type, str, Any], None] = setattr) 
     patch(Migrations, "_step", lambda self, name: steps.get(name) or step(self, name))
 
 
-def recorded(url: str, prefix: str = "windlass_") -> list[str]:
+def recorded(url: str, prefix: str = "towline_") -> list[str]:
     with psycopg.connect(url, autocommit=True) as connection:
         text = f"SELECT name FROM {prefix}migration ORDER BY name"
         return [name for (name,) in connection.execute(text.encode())]

@@ -11,20 +11,20 @@ import psycopg
 
 from tests.database import Database
 from tests.kit import new
-from windlass import Windlass
-from windlass.model import State
+from towline import Towline
+from towline.model import State
 
 PATIENCE = 30.0
-HOLD = "SELECT 1 FROM windlass_chain WHERE id = %s FOR UPDATE"
+HOLD = "SELECT 1 FROM towline_chain WHERE id = %s FOR UPDATE"
 WAITS = """
 SELECT count(*) FROM pg_stat_activity
- WHERE datname = current_database() AND application_name = 'windlass' AND wait_event_type = 'Lock'
+ WHERE datname = current_database() AND application_name = 'towline' AND wait_event_type = 'Lock'
 """
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
 
 def test_P5_an_operation_of_ours_that_a_deadlock_has_ended_is_run_again(
-    app: Windlass, database: Database, connect: Callable[..., psycopg.Connection[Any]]
+    app: Towline, database: Database, connect: Callable[..., psycopg.Connection[Any]]
 ) -> None:
     """Somebody's own SQL takes the rows of two chains in the wrong order. He has more patience than
     we have, so the server ends our transaction and not his."""

@@ -15,18 +15,18 @@ from tests.kit import claim, completed, new
 from tests.postgres.conftest import on_newest
 from tests.races.together import in_threads
 from tests.sqlite.crew import until
-from windlass import Windlass
-from windlass.errors import StoreError
-from windlass.model import State
-from windlass.operation import Steps, compose
-from windlass.task import Task
+from towline import Towline
+from towline.errors import StoreError
+from towline.model import State
+from towline.operation import Steps, compose
+from towline.task import Task
 
-Make = Callable[..., Windlass]
+Make = Callable[..., Towline]
 Connect = Callable[..., psycopg.Connection[Any]]
 
-OURS = " FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'windlass'"
+OURS = " FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'towline'"
 KILL = f"SELECT count(pg_terminate_backend(pid)) {OURS}"
-ONE_OF_EACH: list[Callable[[Windlass], object]] = [
+ONE_OF_EACH: list[Callable[[Towline], object]] = [
     lambda app: app.run(app.store.enqueue([new()])),
     lambda app: app.run(app.store.enqueue([new(key="k")])),
     lambda app: app.counts(),
@@ -45,7 +45,7 @@ def kill(connection: psycopg.Connection[Any]) -> int:
 
 
 def test_P1_a_connection_killed_between_operations_is_not_noticed(
-    app: Windlass, connect: Connect
+    app: Towline, connect: Connect
 ) -> None:
     eye = connect(autocommit=True)
     for operation in ONE_OF_EACH:
@@ -57,7 +57,7 @@ def test_P1_a_connection_killed_between_operations_is_not_noticed(
 
 @on_newest
 def test_P1_connections_killed_all_the_time_lose_nothing_that_was_promised(
-    app: Windlass, task: Task[[int], int], connect: Connect
+    app: Towline, task: Task[[int], int], connect: Connect
 ) -> None:
     """An enqueue with a key can be repeated: whatever an error leaves open, one job is stored."""
     stop = threading.Event()
@@ -139,13 +139,13 @@ def in_a_fork(work: Callable[[], str]) -> str:
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_Q5_a_fork_opens_connections_of_its_own(
-    app: Windlass, task: Task[[int], int], connect: Connect
+    app: Towline, task: Task[[int], int], connect: Connect
 ) -> None:
     """And its end leaves those of the parent alone."""
     task.enqueue(1)
     eye = connect(autocommit=True)
     text = """SELECT pid FROM pg_stat_activity
-               WHERE application_name = 'windlass' AND datname = current_database() ORDER BY 1"""
+               WHERE application_name = 'towline' AND datname = current_database() ORDER BY 1"""
     before = eye.execute(text).fetchall()
 
     def child() -> str:
@@ -161,7 +161,7 @@ def test_Q5_a_fork_opens_connections_of_its_own(
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_Q5_a_fork_in_the_middle_of_an_operation(app: Windlass, task: Task[[int], int]) -> None:
+def test_Q5_a_fork_in_the_middle_of_an_operation(app: Towline, task: Task[[int], int]) -> None:
     """The child's first use comes while the parent's transaction is open."""
     told: list[str] = []
 
@@ -178,7 +178,7 @@ def test_Q5_a_fork_in_the_middle_of_an_operation(app: Windlass, task: Task[[int]
 # ---- R6
 
 
-def test_R6_vacuum_while_workers_run(app: Windlass) -> None:
+def test_R6_vacuum_while_workers_run(app: Towline) -> None:
     """While others claim and finish; all of them come to their end."""
     app.run(app.store.enqueue([new() for _ in range(400)]))
     stop = threading.Event()
@@ -211,7 +211,7 @@ def test_R6_vacuum_while_workers_run(app: Windlass) -> None:
     assert set(rounds) == {0}
 
 
-def test_R6_vacuum_is_of_our_tables_only(app: Windlass, make_app: Make, connect: Connect) -> None:
+def test_R6_vacuum_is_of_our_tables_only(app: Towline, make_app: Make, connect: Connect) -> None:
     """Those of another app in the same database are its own."""
     other = make_app(schema="other")
     other.run(other.store.enqueue([new()]))
@@ -221,13 +221,13 @@ def test_R6_vacuum_is_of_our_tables_only(app: Windlass, make_app: Make, connect:
         connect()
         .execute(
             "SELECT relnamespace::regnamespace::text, relname, relpages > 0 FROM pg_class"
-            " WHERE relname IN ('windlass_job', 'windlass_mark') ORDER BY 1, 2"
+            " WHERE relname IN ('towline_job', 'towline_mark') ORDER BY 1, 2"
         )
         .fetchall()
     )
     assert found == [
-        ("other", "windlass_job", False),
-        ("other", "windlass_mark", False),
-        ("public", "windlass_job", True),
-        ("public", "windlass_mark", True),
+        ("other", "towline_job", False),
+        ("other", "towline_mark", False),
+        ("public", "towline_job", True),
+        ("public", "towline_mark", True),
     ]

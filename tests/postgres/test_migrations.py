@@ -14,10 +14,10 @@ from tests.postgres.catalogue import catalogue, relations
 from tests.postgres.conftest import add, on_newest
 from tests.postgres.steps import INDEX, KNOWN, MORE, Steps, know_steps, recorded
 from tests.races.together import in_processes, in_threads
-from windlass import Windlass
-from windlass.errors import SchemaMismatch, SchemaMissing, StoreError
+from towline import Towline
+from towline.errors import SchemaMismatch, SchemaMissing, StoreError
 
-Make = Callable[..., Windlass]
+Make = Callable[..., Towline]
 Connect = Callable[..., psycopg.Connection[Any]]
 
 
@@ -25,7 +25,7 @@ Connect = Callable[..., psycopg.Connection[Any]]
 
 
 def open_and_enqueue(url: str, number: int) -> int:
-    app = Windlass(url)
+    app = Towline(url)
     try:
         return app.task(add).enqueue(number).id
     finally:
@@ -49,7 +49,7 @@ def test_M1_apps_with_other_prefixes_create_one_schema_at_once(empty: str) -> No
     """CREATE SCHEMA IF NOT EXISTS of two at once fails for one of them; a lock keeps it out."""
 
     def open_own(number: int) -> list[str]:
-        app = Windlass(empty, schema="jobs", prefix=f"a{number}_")
+        app = Towline(empty, schema="jobs", prefix=f"a{number}_")
         try:
             return app.migrate()
         finally:
@@ -70,7 +70,7 @@ def test_M2_migrations_are_recorded_with_their_time(
     clock.advance(3600)
     later({"0900-more": MORE, "0901-again": "-- nothing\n"})
     assert make_app(clock=clock).migrate() == ["0900-more", "0901-again"]
-    rows = eye("SELECT name, applied_at FROM windlass_migration ORDER BY name")
+    rows = eye("SELECT name, applied_at FROM towline_migration ORDER BY name")
     assert rows[-2:] == [("0900-more", clock.time), ("0901-again", clock.time)]
     assert [name for name, _ in rows] == [*KNOWN, "0900-more", "0901-again"]
 
@@ -79,14 +79,14 @@ def test_M2_without_a_clock_the_time_is_the_databases(empty: str, make_app: Make
     make_app(empty).migrate()
     with psycopg.connect(empty) as connection:
         row = connection.execute(
-            "SELECT extract(epoch FROM now()) * 1000000 - applied_at FROM windlass_migration"
+            "SELECT extract(epoch FROM now()) * 1000000 - applied_at FROM towline_migration"
         ).fetchone()
     assert row is not None
     assert abs(row[0]) < 600 * 1_000_000
 
 
 def test_M2_a_failed_migration_leaves_nothing_half_done(
-    app: Windlass, url: str, make_app: Make, later: Callable[[Steps], None], eye: Any
+    app: Towline, url: str, make_app: Make, later: Callable[[Steps], None], eye: Any
 ) -> None:
     app.run(app.store.enqueue([new()]))
     before = catalogue(url)
@@ -100,20 +100,20 @@ def test_M2_a_failed_migration_leaves_nothing_half_done(
             make_app().migrate()
     assert catalogue(url) == before
     assert recorded(url) == list(KNOWN)
-    assert eye("SELECT label FROM windlass_job") == [(None,)]
+    assert eye("SELECT label FROM towline_job") == [(None,)]
 
 
 def test_M2_a_failed_first_creation_leaves_an_empty_database(empty: str, make_app: Make) -> None:
     with psycopg.connect(empty) as connection:
-        connection.execute("CREATE SCHEMA jobs; CREATE TABLE jobs.windlass_mark (taken text)")
-    with pytest.raises(StoreError, match=r"windlass_mark.* already exists"):
+        connection.execute("CREATE SCHEMA jobs; CREATE TABLE jobs.towline_mark (taken text)")
+    with pytest.raises(StoreError, match=r"towline_mark.* already exists"):
         make_app(empty, schema="jobs").counts()
-    assert relations(empty, "jobs") == {"windlass_mark"}
+    assert relations(empty, "jobs") == {"towline_mark"}
 
 
 def migrate_more(url: str, number: int) -> list[str]:
     know_steps({"0900-more": MORE, "0901-index": INDEX, "0902-last": "-- nothing\n"})
-    app = Windlass(url)
+    app = Towline(url)
     try:
         return app.migrate()
     finally:
@@ -132,14 +132,14 @@ def test_M2_P8_all_apply_the_same_steps_at_once_and_each_is_applied_once(
         "0902-last",
     ]
     assert recorded(url) == [*KNOWN, "0900-more", "0901-index", "0902-last"]
-    assert [row[4] for row in catalogue(url)["indexes"] if row[0] == "windlass_job_more"] == [True]
+    assert [row[4] for row in catalogue(url)["indexes"] if row[0] == "towline_job_more"] == [True]
 
 
 # ---- M3
 
 
 def test_M3_an_older_schema_says_which_steps_and_the_command(
-    app: Windlass, make_app: Make, later: Callable[[Steps], None]
+    app: Towline, make_app: Make, later: Callable[[Steps], None]
 ) -> None:
     later({"0900-more": MORE})
     strict = make_app(migrate=False)
@@ -148,13 +148,13 @@ def test_M3_an_older_schema_says_which_steps_and_the_command(
             SchemaMismatch, match=r"older than this release.*0900-more missing"
         ) as e:
             call()
-        assert "run `windlass migrate` or call app.migrate()" in str(e.value)
+        assert "run `towline migrate` or call app.migrate()" in str(e.value)
     assert strict.migrate() == ["0900-more"]
     assert strict.counts() == {}
 
 
 def test_M3_an_older_schema_is_brought_up_to_date_on_first_use(
-    app: Windlass, url: str, make_app: Make, later: Callable[[Steps], None]
+    app: Towline, url: str, make_app: Make, later: Callable[[Steps], None]
 ) -> None:
     job = app.task(add).enqueue(1)
     later({"0900-more": MORE, "0901-index": INDEX})
@@ -166,19 +166,19 @@ def test_M3_no_tables_and_no_leave_to_make_them_says_the_command(
     empty: str, make_app: Make
 ) -> None:
     for schema in ("public", "jobs"):
-        with pytest.raises(SchemaMissing, match="run `windlass migrate` or call"):
+        with pytest.raises(SchemaMissing, match="run `towline migrate` or call"):
             make_app(empty, migrate=False, schema=schema).counts()
         assert relations(empty) == set()
 
 
 @pytest.mark.parametrize("migrate", [True, False])
 def test_M3_a_newer_schema_that_only_adds_keeps_working(
-    app: Windlass, make_app: Make, eye: Any, connect: Connect, migrate: bool
+    app: Towline, make_app: Make, eye: Any, connect: Connect, migrate: bool
 ) -> None:
-    eye("ALTER TABLE windlass_job ADD COLUMN more text DEFAULT 'x'")
-    eye("ALTER TABLE windlass_live ADD COLUMN more text")
-    eye("ALTER TABLE windlass_attempt ADD COLUMN more text")
-    eye("INSERT INTO windlass_migration VALUES ('9000-more', 1)")
+    eye("ALTER TABLE towline_job ADD COLUMN more text DEFAULT 'x'")
+    eye("ALTER TABLE towline_live ADD COLUMN more text")
+    eye("ALTER TABLE towline_attempt ADD COLUMN more text")
+    eye("INSERT INTO towline_migration VALUES ('9000-more', 1)")
     old = make_app(migrate=migrate)
     task = old.task(add)
     caller = connect()
@@ -192,9 +192,9 @@ def test_M3_a_newer_schema_that_only_adds_keeps_working(
 
 @pytest.mark.parametrize("migrate", [True, False])
 def test_M3_a_newer_schema_that_breaks_says_to_upgrade(
-    app: Windlass, make_app: Make, eye: Any, connect: Connect, migrate: bool
+    app: Towline, make_app: Make, eye: Any, connect: Connect, migrate: bool
 ) -> None:
-    eye("INSERT INTO windlass_migration VALUES ('9000-new-breaking', 1), ('9001-more', 1)")
+    eye("INSERT INTO towline_migration VALUES ('9000-new-breaking', 1), ('9001-more', 1)")
     old = make_app(migrate=migrate)
     task = old.task(add)
     caller = connect()
@@ -208,11 +208,11 @@ def test_M3_a_newer_schema_that_breaks_says_to_upgrade(
             SchemaMismatch, match=r"newer .*9000-new-breaking.*pip install --upgrade"
         ):
             call()
-    assert eye("SELECT count(*) FROM windlass_job") == [(0,)]
+    assert eye("SELECT count(*) FROM towline_job") == [(0,)]
 
 
 def test_M3_an_older_schema_on_a_callers_open_transaction_says_the_command(
-    app: Windlass, url: str, make_app: Make, connect: Connect, later: Callable[[Steps], None]
+    app: Towline, url: str, make_app: Make, connect: Connect, later: Callable[[Steps], None]
 ) -> None:
     later({"0900-more": MORE})
     task = make_app().task(add)

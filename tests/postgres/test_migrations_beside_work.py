@@ -16,25 +16,25 @@ from tests.postgres.catalogue import catalogue
 from tests.postgres.conftest import on_newest
 from tests.postgres.steps import INDEX, KNOWN, Steps, know_steps, recorded
 from tests.sqlite.crew import Held, until
-from windlass import Windlass
-from windlass.errors import StoreError, WriterBusy
-from windlass.migrate import Migrations
-from windlass.postgres import engine as engines
+from towline import Towline
+from towline.errors import StoreError, WriterBusy
+from towline.migrate import Migrations
+from towline.postgres import engine as engines
 
-Make = Callable[..., Windlass]
+Make = Callable[..., Towline]
 Connect = Callable[..., psycopg.Connection[Any]]
 
 
 def build_index(url: str) -> None:
     know_steps({"0901-index": INDEX})
-    Windlass(url).migrate()
+    Towline(url).migrate()
 
 
 # ---- P8: behind somebody's long SELECT
 
 
 @contextmanager
-def reading(connection: psycopg.Connection[Any], table: str = "windlass_live") -> Iterator[None]:
+def reading(connection: psycopg.Connection[Any], table: str = "towline_live") -> Iterator[None]:
     """A transaction that has read a table and stays open: nobody can change the table meanwhile."""
     connection.execute(f"SELECT count(*) FROM {table}".encode())
     yield
@@ -51,7 +51,7 @@ def waits_for_lock(eye: Callable[..., list[tuple[Any, ...]]], text: str) -> bool
 
 
 def test_P8_a_migration_behind_a_reader_lets_claims_through_and_comes_to_its_end(
-    app: Windlass,
+    app: Towline,
     url: str,
     make_app: Make,
     connect: Connect,
@@ -68,24 +68,24 @@ def test_P8_a_migration_behind_a_reader_lets_claims_through_and_comes_to_its_end
         for _ in range(20):
             assert len(app.run(app.store.claim(1, ["default"], 1))) == 1
         assert held.thread.is_alive()
-        assert eye("SELECT count(*) FROM windlass_live WHERE state = 3") == [(20,)]
+        assert eye("SELECT count(*) FROM towline_live WHERE state = 3") == [(20,)]
         until(lambda: waits_for_lock(eye, "ALTER TABLE"))  # and it has not given up
     assert held.result() == ["0900-more"]
     assert recorded(url)[-1] == "0900-more"
 
 
 def test_P8_a_migration_waits_as_long_as_its_own_lock_timeout_says(
-    app: Windlass, make_app: Make, later: Callable[[Steps], None], eye: Any
+    app: Towline, make_app: Make, later: Callable[[Steps], None], eye: Any
 ) -> None:
     """Whatever the app's is."""
     text = "CREATE TABLE {prefix}more AS SELECT current_setting('lock_timeout') AS given;"
     later({"0900-more": text})
     make_app(lock_timeout=60).migrate()
-    assert eye("SELECT given FROM windlass_more") == [("200ms",)]
+    assert eye("SELECT given FROM towline_more") == [("200ms",)]
 
 
 def test_P8_a_migration_that_never_gets_through_says_who_is_in_the_way(
-    app: Windlass, url: str, make_app: Make, connect: Connect, later: Callable[[Steps], None],
+    app: Towline, url: str, make_app: Make, connect: Connect, later: Callable[[Steps], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(engines, "MIGRATION_PATIENCE", 0.5)
@@ -106,7 +106,7 @@ def indexes(url: str) -> dict[str, bool]:
 
 
 def test_P8_an_index_is_built_concurrently_and_recorded(
-    app: Windlass,
+    app: Towline,
     url: str,
     make_app: Make,
     connect: Connect,
@@ -118,23 +118,23 @@ def test_P8_an_index_is_built_concurrently_and_recorded(
     last = "CREATE TABLE {prefix}last (id int);"
     later({"0900-other": last.replace("last", "other"), "0901-index": INDEX, "0902-last": last})
     writer = connect()
-    writer.execute("UPDATE windlass_job SET label = 'x' WHERE id = 1")
+    writer.execute("UPDATE towline_job SET label = 'x' WHERE id = 1")
     held = Held(make_app().migrate)
     until(lambda: waits_for_lock(eye, "CREATE INDEX CONCURRENTLY"))
-    assert indexes(url) == {"windlass_job_more": False}
+    assert indexes(url) == {"towline_job_more": False}
     app.run(app.store.enqueue([new()]))
     assert len(app.run(app.store.claim(1, ["default"], 3))) == 3
     writer.commit()
     assert held.result() == ["0900-other", "0901-index", "0902-last"]
-    assert indexes(url) == {"windlass_job_more": True}
+    assert indexes(url) == {"towline_job_more": True}
     assert recorded(url) == [*KNOWN, "0900-other", "0901-index", "0902-last"]
 
 
 class Build:
     """A build in a thread, kept waiting in the middle by a writer."""
 
-    def __init__(self, app: Windlass, writer: psycopg.Connection[Any], eye: Any) -> None:
-        writer.execute("UPDATE windlass_job SET label = 'y' WHERE id = 1")
+    def __init__(self, app: Towline, writer: psycopg.Connection[Any], eye: Any) -> None:
+        writer.execute("UPDATE towline_job SET label = 'y' WHERE id = 1")
         self.writer = writer
         self.held = Held(app.migrate)
         until(lambda: waits_for_lock(eye, "CREATE INDEX CONCURRENTLY"))
@@ -146,7 +146,7 @@ class Build:
 
 @pytest.fixture
 def build(
-    app: Windlass,
+    app: Towline,
     url: str,
     make_app: Make,
     connect: Connect,
@@ -175,7 +175,7 @@ def test_P8_a_cancelled_build_leaves_no_invalid_index(
     assert indexes(url) == {}
     assert recorded(url) == list(KNOWN)
     assert make_app().migrate() == ["0901-index"]
-    assert indexes(url) == {"windlass_job_more": True}
+    assert indexes(url) == {"towline_job_more": True}
 
 
 def test_P8_an_invalid_index_of_a_build_that_was_killed_is_built_anew(
@@ -184,16 +184,16 @@ def test_P8_an_invalid_index_of_a_build_that_was_killed_is_built_anew(
     eye("SELECT pg_terminate_backend(%s)", build.pid)
     with pytest.raises(StoreError, match="cannot be reached"):
         build.held.result()
-    assert indexes(url) == {"windlass_job_more": False}
+    assert indexes(url) == {"towline_job_more": False}
     assert recorded(url) == list(KNOWN)
     build.writer.commit()
     assert make_app().migrate() == ["0901-index"]
-    assert indexes(url) == {"windlass_job_more": True}
+    assert indexes(url) == {"towline_job_more": True}
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
 def test_P8_a_build_waits_not_for_its_own_guard_whatever_the_role_has_set(
-    app: Windlass, url: str, make_app: Make, later: Callable[[Steps], None], eye: Any,
+    app: Towline, url: str, make_app: Make, later: Callable[[Steps], None], eye: Any,
     isolation: str,
 ) -> None:  # fmt: skip
     """It would for ever, if the guard's transaction kept a snapshot."""
@@ -202,7 +202,7 @@ def test_P8_a_build_waits_not_for_its_own_guard_whatever_the_role_has_set(
     name = conninfo_to_dict(url)["dbname"]
     eye(f"ALTER DATABASE {name} SET default_transaction_isolation = '{isolation}'")
     assert make_app().migrate() == ["0901-index"]
-    assert indexes(url) == {"windlass_job_more": True}
+    assert indexes(url) == {"towline_job_more": True}
 
 
 def test_P8_a_second_one_waits_for_the_first_and_finds_it_done(
@@ -214,19 +214,19 @@ def test_P8_a_second_one_waits_for_the_first_and_finds_it_done(
     until(lambda: waits_for_lock(eye, "pg_advisory_xact_lock"))
     build.writer.commit()
     assert (build.held.result(), second.result()) == (["0901-index"], [])
-    assert indexes(url) == {"windlass_job_more": True}
+    assert indexes(url) == {"towline_job_more": True}
 
 
 @on_newest
 def test_P8_a_build_whose_process_was_killed_is_done_by_the_next(
-    app: Windlass, url: str, make_app: Make, connect: Connect, later: Callable[[Steps], None],
+    app: Towline, url: str, make_app: Make, connect: Connect, later: Callable[[Steps], None],
     eye: Any,
 ) -> None:  # fmt: skip
     """The server may go on building for the dead one, and come to its end."""
     app.run(app.store.enqueue([new()]))
     later({"0901-index": INDEX})
     writer = connect()
-    writer.execute("UPDATE windlass_job SET label = 'y' WHERE id = 1")
+    writer.execute("UPDATE towline_job SET label = 'y' WHERE id = 1")
     child = multiprocessing.get_context("spawn").Process(target=build_index, args=(url,))
     child.start()
     until(lambda: waits_for_lock(eye, "CREATE INDEX CONCURRENTLY"))
@@ -236,12 +236,12 @@ def test_P8_a_build_whose_process_was_killed_is_done_by_the_next(
     until(lambda: waits_for_lock(eye, "DROP INDEX CONCURRENTLY"))
     writer.commit()
     assert second.result() == ["0901-index"]
-    assert indexes(url) == {"windlass_job_more": True}
+    assert indexes(url) == {"towline_job_more": True}
     assert "0901-index" in recorded(url)
 
 
 def test_P8_a_build_that_cannot_succeed_leaves_nothing_and_says_why(
-    app: Windlass, url: str, make_app: Make, later: Callable[[Steps], None]
+    app: Towline, url: str, make_app: Make, later: Callable[[Steps], None]
 ) -> None:
     app.run(app.store.enqueue([new(), new()]))
     later({"0901-index": INDEX.replace("CREATE INDEX", "CREATE UNIQUE INDEX")})
@@ -252,18 +252,18 @@ def test_P8_a_build_that_cannot_succeed_leaves_nothing_and_says_why(
 
 
 def test_P8_an_invalid_index_of_somebody_else_is_left_alone(
-    app: Windlass, url: str, make_app: Make, later: Callable[[Steps], None], eye: Any
+    app: Towline, url: str, make_app: Make, later: Callable[[Steps], None], eye: Any
 ) -> None:
     app.run(app.store.enqueue([new(), new()]))
     with pytest.raises(psycopg.errors.UniqueViolation):
-        eye("CREATE UNIQUE INDEX CONCURRENTLY windlass_theirs_more ON windlass_job (task)")
+        eye("CREATE UNIQUE INDEX CONCURRENTLY towline_theirs_more ON towline_job (task)")
     later({"0901-index": INDEX})
     assert make_app().migrate() == ["0901-index"]
-    assert indexes(url) == {"windlass_job_more": True, "windlass_theirs_more": False}
+    assert indexes(url) == {"towline_job_more": True, "towline_theirs_more": False}
 
 
 def test_P8_the_guard_is_waited_for_no_longer_than_a_migrations_lock(
-    app: Windlass, make_app: Make, connect: Connect, later: Callable[[Steps], None],
+    app: Towline, make_app: Make, connect: Connect, later: Callable[[Steps], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(engines, "MIGRATION_PATIENCE", 0.5)

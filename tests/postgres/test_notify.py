@@ -13,17 +13,17 @@ from psycopg.pq import TransactionStatus
 
 from tests.kit import HOUR, Clock, claim, completed, failed, new, register
 from tests.postgres.conftest import add
-from windlass import Windlass
-from windlass.connections.psycopg import execute
-from windlass.operation import Op, Steps, compose
-from windlass.postgres import engine as engines
-from windlass.postgres.engine import PostgresEngine as Engine
-from windlass.sql import Statement
-from windlass.task import Task
+from towline import Towline
+from towline.connections.psycopg import execute
+from towline.operation import Op, Steps, compose
+from towline.postgres import engine as engines
+from towline.postgres.engine import PostgresEngine as Engine
+from towline.sql import Statement
+from towline.task import Task
 
-CHANNEL = "public.windlass_wake"
+CHANNEL = "public.towline_wake"
 
-Make = Callable[..., Windlass]
+Make = Callable[..., Towline]
 Connect = Callable[..., psycopg.Connection[Any]]
 
 
@@ -63,18 +63,18 @@ def batch(*queues: str, **fields: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("number", [1, 20, 2500])
-def test_P3_our_own_transaction_sends_one(app: Windlass, listener: Listener, number: int) -> None:
+def test_P3_our_own_transaction_sends_one(app: Towline, listener: Listener, number: int) -> None:
     app.run(app.store.enqueue(batch(*["default"] * number)))
     assert listener.heard() == ["default"]
 
 
-def test_P3_several_queues_get_one_each(app: Windlass, listener: Listener) -> None:
+def test_P3_several_queues_get_one_each(app: Towline, listener: Listener) -> None:
     app.run(app.store.enqueue(batch("a", "b", "a", "c", "b")))
     assert listener.heard() == ["a", "b", "c"]
 
 
 def test_P3_several_operations_in_one_transaction_send_one(
-    app: Windlass, listener: Listener
+    app: Towline, listener: Listener
 ) -> None:
     def steps() -> Steps[None]:
         for _ in range(5):
@@ -85,7 +85,7 @@ def test_P3_several_operations_in_one_transaction_send_one(
 
 
 def test_P3_on_a_callers_connection_it_comes_with_the_callers_commit(
-    app: Windlass, listener: Listener, connect: Connect
+    app: Towline, listener: Listener, connect: Connect
 ) -> None:
     caller = connect()
     for _ in range(5):
@@ -97,7 +97,7 @@ def test_P3_on_a_callers_connection_it_comes_with_the_callers_commit(
 
 @pytest.mark.parametrize("how", ["rollback", "savepoint"])
 def test_P3_what_is_rolled_back_sends_none(
-    app: Windlass, listener: Listener, connect: Connect, how: str
+    app: Towline, listener: Listener, connect: Connect, how: str
 ) -> None:
     caller = connect()
     caller.execute("SELECT 1")
@@ -111,7 +111,7 @@ def test_P3_what_is_rolled_back_sends_none(
     assert listener.heard() == []
 
 
-def test_P3_an_operation_that_fails_sends_none(app: Windlass, listener: Listener) -> None:
+def test_P3_an_operation_that_fails_sends_none(app: Towline, listener: Listener) -> None:
     def steps() -> Steps[None]:
         yield from app.store.enqueue(batch("a"))
         raise LookupError
@@ -122,7 +122,7 @@ def test_P3_an_operation_that_fails_sends_none(app: Windlass, listener: Listener
 
 
 def test_P3_a_callers_autocommit_sends_one(
-    app: Windlass, listener: Listener, connect: Connect
+    app: Towline, listener: Listener, connect: Connect
 ) -> None:
     app.run(app.store.enqueue(batch("a", "a")), on=connect(autocommit=True))
     assert listener.heard() == ["a"]
@@ -150,7 +150,7 @@ def test_P3_M5_another_app_hears_nothing_of_it(
 ) -> None:
     for settings in ({"prefix": "other_"}, {"schema": "other"}):
         app = make_app(**settings)
-        channel = f"{settings.get('schema', 'public')}.{settings.get('prefix', 'windlass_')}wake"
+        channel = f"{settings.get('schema', 'public')}.{settings.get('prefix', 'towline_')}wake"
         with closing(Listener(url, channel)) as its_own:
             app.run(app.store.enqueue(batch("a")))
             assert its_own.heard() == ["a"]
@@ -173,33 +173,33 @@ def test_P3_M5_names_of_any_length_have_a_channel(url: str, make_app: Make) -> N
 # ---- what else makes work
 
 
-def scheduled(app: Windlass, clock: Clock) -> Op[Any]:
+def scheduled(app: Towline, clock: Clock) -> Op[Any]:
     return app.store.enqueue(batch("a", delay=HOUR))
 
 
-def run_now(app: Windlass, clock: Clock) -> Op[Any]:
+def run_now(app: Towline, clock: Clock) -> Op[Any]:
     app.run(app.store.enqueue(batch("a", delay=HOUR)))
     return app.store.run_now(1)
 
 
-def resume(app: Windlass, clock: Clock) -> Op[Any]:
+def resume(app: Towline, clock: Clock) -> Op[Any]:
     app.pause("a")
     return app.store.resume("a")
 
 
-def retry(app: Windlass, clock: Clock) -> Op[Any]:
+def retry(app: Towline, clock: Clock) -> Op[Any]:
     app.run(app.store.enqueue(batch("a")))
     app.run(app.store.fail(1, "broken"))
     return app.store.retry(1)
 
 
-def unblock(app: Windlass, clock: Clock) -> Op[Any]:
+def unblock(app: Towline, clock: Clock) -> Op[Any]:
     app.run(app.store.enqueue(batch("other")))
     app.run(app.store.enqueue(batch("a", after=[1])))
     return app.store.complete(1, "null")
 
 
-def unblock_in_a_turn(app: Windlass, clock: Clock) -> Op[Any]:
+def unblock_in_a_turn(app: Towline, clock: Clock) -> Op[Any]:
     app.run(app.store.enqueue(batch("other")))
     app.run(app.store.enqueue(batch("a", after=[1])))
 
@@ -211,7 +211,7 @@ def unblock_in_a_turn(app: Windlass, clock: Clock) -> Op[Any]:
     return compose("steps", steps)
 
 
-def unpark(app: Windlass, clock: Clock) -> Op[Any]:
+def unpark(app: Towline, clock: Clock) -> Op[Any]:
     app.run(app.store.enqueue(batch("a")))
 
     def park() -> Steps[None]:
@@ -222,19 +222,19 @@ def unpark(app: Windlass, clock: Clock) -> Op[Any]:
     return app.store.unpark(["a"])
 
 
-def continuation(app: Windlass, clock: Clock) -> Op[Any]:
+def continuation(app: Towline, clock: Clock) -> Op[Any]:
     app.run(app.store.enqueue(batch("other")))
     return app.store.complete(1, None, new(queue="a"))
 
 
-WAYS: list[Callable[[Windlass, Clock], Op[Any]]] = [
+WAYS: list[Callable[[Towline, Clock], Op[Any]]] = [
     scheduled, run_now, resume, retry, unblock, unblock_in_a_turn, unpark, continuation,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_P3_whatever_makes_work_or_an_earlier_time_wakes_its_queue_once(
-    app: Windlass, clock: Clock, listener: Listener, way: Callable[[Windlass, Clock], Op[Any]]
+    app: Towline, clock: Clock, listener: Listener, way: Callable[[Towline, Clock], Op[Any]]
 ) -> None:
     op = way(app, clock)
     listener.heard()
@@ -244,7 +244,7 @@ def test_P3_whatever_makes_work_or_an_earlier_time_wakes_its_queue_once(
 
 @pytest.mark.parametrize("way", [run_now, resume, retry, unblock, scheduled])
 def test_P3_on_a_callers_connection_too(
-    app: Windlass, clock: Clock, listener: Listener, connect: Connect, way: Any
+    app: Towline, clock: Clock, listener: Listener, connect: Connect, way: Any
 ) -> None:
     op = way(app, clock)
     listener.heard()
@@ -255,7 +255,7 @@ def test_P3_on_a_callers_connection_too(
     assert listener.heard() == ["a"]
 
 
-def test_P3_what_makes_no_work_wakes_nobody(app: Windlass, listener: Listener) -> None:
+def test_P3_what_makes_no_work_wakes_nobody(app: Towline, listener: Listener) -> None:
     app.run(app.store.enqueue(batch("a", "a", "a")))
     listener.heard()
 
@@ -276,7 +276,7 @@ def test_P3_what_makes_no_work_wakes_nobody(app: Windlass, listener: Listener) -
 
 
 def test_P3_a_notification_that_cannot_be_sent_does_no_harm(
-    app: Windlass, task: Task[[int], int], monkeypatch: pytest.MonkeyPatch, listener: Listener
+    app: Towline, task: Task[[int], int], monkeypatch: pytest.MonkeyPatch, listener: Listener
 ) -> None:
     """As when the server's queue of notifications is full: the statement fails after the commit."""
     broken = app.store.sql.notify_alone
@@ -290,7 +290,7 @@ def test_P3_a_notification_that_cannot_be_sent_does_no_harm(
 
 
 def test_P3_on_our_own_connection_it_is_sent_after_the_commit(
-    app: Windlass, url: str, listener: Listener, monkeypatch: pytest.MonkeyPatch
+    app: Towline, url: str, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit with a notification takes a lock of the whole database (DESIGN §6.4)."""
     sent: list[tuple[str, TransactionStatus, int]] = []
@@ -298,7 +298,7 @@ def test_P3_on_our_own_connection_it_is_sent_after_the_commit(
     def watch(cursor: Any, statement: Statement, *more: Any) -> Any:
         status = cursor.connection.info.transaction_status
         with psycopg.connect(url) as eye:
-            ((stored,),) = eye.execute("SELECT count(*) FROM windlass_job")
+            ((stored,),) = eye.execute("SELECT count(*) FROM towline_job")
         sent.append((statement.query.name, status, stored))
         return execute(cursor, statement, *more)
 

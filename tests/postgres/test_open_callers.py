@@ -17,10 +17,10 @@ from tests.database import Database
 from tests.kit import SECOND, Clock, completed, continued, failed, new, register, states
 from tests.postgres.conftest import on_newest
 from tests.postgres.open_callers import BEHIND, CANCELLED, KEYED, measure
-from windlass import Windlass
-from windlass.model import Claimed, Ending, State
-from windlass.operation import Op, compose
-from windlass.store import Store
+from towline import Towline
+from towline.model import Claimed, Ending, State
+from towline.operation import Op, compose
+from towline.store import Store
 
 LEASE = 30 * SECOND
 KEY = "the key of the running chain"
@@ -29,14 +29,14 @@ Connect = Callable[..., psycopg.Connection[Any]]
 
 
 @pytest.fixture
-def app(make_app: Callable[..., Windlass], clock: Clock) -> Windlass:
+def app(make_app: Callable[..., Towline], clock: Clock) -> Towline:
     return make_app(clock=clock, lock_timeout=0.1)
 
 
 class Worker:
     """Holds one job that a caller will touch, and has others to run and to renew."""
 
-    def __init__(self, app: Windlass, clock: Clock, key: str | None) -> None:
+    def __init__(self, app: Towline, clock: Clock, key: str | None) -> None:
         self.app = app
         self.store = app.store
         self.clock = clock
@@ -81,7 +81,7 @@ class Worker:
 
 
 @pytest.fixture(params=[None, KEY], ids=["plain", "keyed"])
-def worker(app: Windlass, clock: Clock, request: pytest.FixtureRequest) -> Worker:
+def worker(app: Towline, clock: Clock, request: pytest.FixtureRequest) -> Worker:
     """A plain job is ended by other statements than one with a key."""
     return Worker(app, clock, request.param)
 
@@ -118,7 +118,7 @@ DEEDS = [
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "rolls back"])
 @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.name)
 def test_P9_a_caller_with_its_hands_on_a_running_job_delays_only_the_end_of_that_chain(
-    app: Windlass, worker: Worker, connect: Connect, deed: Deed, commits: bool
+    app: Towline, worker: Worker, connect: Connect, deed: Deed, commits: bool
 ) -> None:
     raw = connect()
     app.run(deed.op(app.store, worker.held), raw)
@@ -146,7 +146,7 @@ def test_P9_a_caller_with_its_hands_on_a_running_job_delays_only_the_end_of_that
     ids=["continues", "is tried again"],
 )
 def test_P9_a_job_that_does_not_end_its_chain_waits_for_nobody_behind_it(
-    app: Windlass, worker: Worker, connect: Connect, end: Callable[[Claimed], Ending]
+    app: Towline, worker: Worker, connect: Connect, end: Callable[[Claimed], Ending]
 ) -> None:
     raw = connect()
     app.run(app.store.enqueue([new(after=[worker.held.chain_id])]), raw)
@@ -155,7 +155,7 @@ def test_P9_a_job_that_does_not_end_its_chain_waits_for_nobody_behind_it(
 
 
 def test_P9_one_caller_at_many_running_chains_delays_those_and_no_other(
-    app: Windlass, worker: Worker, connect: Connect
+    app: Towline, worker: Worker, connect: Connect
 ) -> None:
     """In one turn with endings that need not wait."""
     store = app.store
@@ -174,7 +174,7 @@ def test_P9_one_caller_at_many_running_chains_delays_those_and_no_other(
 
 
 def test_P9_what_a_caller_has_cancelled_but_not_committed_is_passed_over_by_claims(
-    app: Windlass, worker: Worker, connect: Connect
+    app: Towline, worker: Worker, connect: Connect
 ) -> None:
     store = app.store
     records = [r for r, _ in app.run(store.enqueue([new() for _ in range(3)]))]

@@ -18,14 +18,14 @@ from bench.seed import BLOCKED, FINISHED, PENDING, PREFIX, SCHEDULED, STRANGER, 
 from tests import servers
 from tests.kit import completed, continued, failed, new
 from tests.postgres.plans import BIG_TABLES, QUEUES, Explained, explain, fill
-from windlass import Windlass
-from windlass.model import ChainState, Claimed, Outcome, State
-from windlass.operation import Op, Steps, compose
-from windlass.postgres.transaction import SETTINGS
-from windlass.sql import Query
-from windlass.store import Store
-from windlass.store.listing import ChainFilter, JobFilter
-from windlass.store.retention import Ages
+from towline import Towline
+from towline.model import ChainState, Claimed, Outcome, State
+from towline.operation import Op, Steps, compose
+from towline.postgres.transaction import SETTINGS
+from towline.sql import Query
+from towline.store import Store
+from towline.store.listing import ChainFilter, JobFilter
+from towline.store.retention import Ages
 
 EACH = 25_000
 NUMBERS = Numbers.each(EACH, len(QUEUES))
@@ -46,7 +46,7 @@ Ops = Sequence[Callable[[], Op[Any]]]
 
 
 def store_of(url: str) -> Store:
-    return Windlass(url).store
+    return Towline(url).store
 
 
 def one(op: Callable[[Store, Numbers], Op[Any]]) -> Callable[[Store, Numbers], Ops]:
@@ -173,7 +173,7 @@ def finish_what_others_wait_for(store: Store) -> Steps[None]:
 
 
 def promote_ten(store: Store) -> Steps[None]:
-    text = "UPDATE windlass_live SET run_at = 1 WHERE job_id = "
+    text = "UPDATE towline_live SET run_at = 1 WHERE job_id = "
     for job, _ in (yield from store.enqueue([new(delay=2**50) for _ in range(10)])):
         yield Query("due", f"{text}{job.id}")()
     assert (yield from store.promote()) == 10
@@ -331,9 +331,9 @@ def on_big_tables(store: Store) -> set[str]:
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT job_id FROM windlass_live WHERE state + 0 = 0 LIMIT 1 OFFSET 5000",
-        "SELECT job_id FROM windlass_live WHERE state = 0 ORDER BY attempt, job_id LIMIT 1",
-        "SELECT count(*) FROM windlass_live WHERE state = 0 AND queue = 'queue0'",
+        "SELECT job_id FROM towline_live WHERE state + 0 = 0 LIMIT 1 OFFSET 5000",
+        "SELECT job_id FROM towline_live WHERE state = 0 ORDER BY attempt, job_id LIMIT 1",
+        "SELECT count(*) FROM towline_live WHERE state = 0 AND queue = 'queue0'",
     ],
 )
 def test_the_count_finds_a_statement_that_reads_too_much(filled: Filled, text: str) -> None:

@@ -15,15 +15,15 @@ from tests.database import Database
 from tests.kit import new
 from tests.postgres.catalogue import catalogue, relations
 from tests.postgres.conftest import add
-from windlass import Windlass
-from windlass.errors import InvalidSetting, ReadOnlyDatabase, SchemaMissing
-from windlass.migrate import Migrations
-from windlass.sql import SEQUENCES, TABLES, VIEWS, fill, read_text
+from towline import Towline
+from towline.errors import InvalidSetting, ReadOnlyDatabase, SchemaMissing
+from towline.migrate import Migrations
+from towline.sql import SEQUENCES, TABLES, VIEWS, fill, read_text
 
-PACKAGE = "windlass.postgres"
-KNOWN = Migrations(PACKAGE, "windlass_", "public").names
+PACKAGE = "towline.postgres"
+KNOWN = Migrations(PACKAGE, "towline_", "public").names
 
-Make = Callable[..., Windlass]
+Make = Callable[..., Towline]
 
 
 def run(url: str, text: str) -> list[tuple[Any, ...]]:
@@ -39,12 +39,12 @@ def run(url: str, text: str) -> list[tuple[Any, ...]]:
 def test_M4_a_fresh_schema_equals_a_migrated_one(empty: str, database: Database) -> None:
     """Step by step from the first migration, compared from the catalogue."""
     for name in KNOWN:
-        run(empty, fill(read_text(PACKAGE, "migrations", f"{name}.sql"), "windlass_", "public"))
+        run(empty, fill(read_text(PACKAGE, "migrations", f"{name}.sql"), "towline_", "public"))
     run(database.url, "DROP TABLE mine")
     migrated, fresh = catalogue(empty), catalogue(database.url)
     for what in fresh:
         assert migrated[what] == fresh[what], what
-    names = {f"windlass_{name}" for name in TABLES + VIEWS + SEQUENCES}
+    names = {f"towline_{name}" for name in TABLES + VIEWS + SEQUENCES}
     assert names <= {name for name, *_ in fresh["relations"]}
     assert len(fresh["constraints"]) > 10
 
@@ -52,25 +52,25 @@ def test_M4_a_fresh_schema_equals_a_migrated_one(empty: str, database: Database)
 @pytest.mark.parametrize(
     "change",
     [
-        "ALTER TABLE windlass_job ADD COLUMN more text",
-        "ALTER TABLE windlass_job ALTER COLUMN label SET NOT NULL",
-        "ALTER TABLE windlass_live ALTER COLUMN used SET DEFAULT 1",
-        "ALTER TABLE windlass_live SET (fillfactor = 71)",
-        "ALTER TABLE windlass_live DROP CONSTRAINT windlass_live_state_check",
-        "ALTER SEQUENCE windlass_job_ids CACHE 10",
-        "CREATE INDEX other ON windlass_job (task)",
-        "CREATE OR REPLACE VIEW windlass_chains AS SELECT * FROM windlass_chains",
-        "DROP VIEW windlass_attempts",
-        'ALTER TABLE windlass_key ALTER COLUMN key TYPE text COLLATE "POSIX"',
+        "ALTER TABLE towline_job ADD COLUMN more text",
+        "ALTER TABLE towline_job ALTER COLUMN label SET NOT NULL",
+        "ALTER TABLE towline_live ALTER COLUMN used SET DEFAULT 1",
+        "ALTER TABLE towline_live SET (fillfactor = 71)",
+        "ALTER TABLE towline_live DROP CONSTRAINT towline_live_state_check",
+        "ALTER SEQUENCE towline_job_ids CACHE 10",
+        "CREATE INDEX other ON towline_job (task)",
+        "CREATE OR REPLACE VIEW towline_chains AS SELECT * FROM towline_chains",
+        "DROP VIEW towline_attempts",
+        'ALTER TABLE towline_key ALTER COLUMN key TYPE text COLLATE "POSIX"',
     ],
 )
 def test_M4_the_comparison_sees_a_difference(database: Database, change: str) -> None:
     before = catalogue(database.url)
     if "OR REPLACE" in change:
-        change = "CREATE OR REPLACE VIEW windlass_chains AS " + re.sub(
+        change = "CREATE OR REPLACE VIEW towline_chains AS " + re.sub(
             "'open'",
             "'opened'",
-            run(database.url, "SELECT pg_get_viewdef('windlass_chains')")[0][0],
+            run(database.url, "SELECT pg_get_viewdef('towline_chains')")[0][0],
         )
     run(database.url, change)
     assert catalogue(database.url) != before
@@ -79,9 +79,9 @@ def test_M4_the_comparison_sees_a_difference(database: Database, change: str) ->
 def test_settings_of_storage_ship_with_the_tables(database: Database) -> None:
     """DESIGN §6.9."""
     options = {name: options for name, _, _, options, _ in catalogue(database.url)["relations"]}
-    assert "fillfactor=70" in options["windlass_live"]
-    assert "autovacuum_vacuum_scale_factor=0.02" in options["windlass_live"]
-    assert options["windlass_chain"] == ["fillfactor=85"]
+    assert "fillfactor=70" in options["towline_live"]
+    assert "autovacuum_vacuum_scale_factor=0.02" in options["towline_live"]
+    assert options["towline_chain"] == ["fillfactor=85"]
 
 
 # ---- M5
@@ -91,15 +91,15 @@ def test_settings_of_storage_ship_with_the_tables(database: Database) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "", "Windlass_", "1st_", "a-b", "a b", "a.b", "a;b", 'a"b', "a'b", "a`b", "[a]", "a\n",
-        "windlass_\n", "\na", "a\0", "größe_", "x; DROP TABLE job; --", "a" * 41, "pg_", "pg_temp",
+        "", "Towline_", "1st_", "a-b", "a b", "a.b", "a;b", 'a"b', "a'b", "a`b", "[a]", "a\n",
+        "towline_\n", "\na", "a\0", "größe_", "x; DROP TABLE job; --", "a" * 41, "pg_", "pg_temp",
         "{job}", "a%s", "a?", "ａ", "$user", None, 1, b"a", ["a"],
     ],
 )  # fmt: skip
 def test_M5_what_could_be_more_than_a_name_is_refused(what: str, name: object) -> None:
     settings: dict[str, Any] = {what: name}
     with pytest.raises(InvalidSetting, match=what):
-        Windlass("postgresql:///none", **settings)
+        Towline("postgresql:///none", **settings)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_M5_no_schema_of_the_search_path_is_looked_into(empty: str, make_app: Ma
         ours.counts()
     ours.migrate()
     ours.task(add).enqueue(1)
-    assert run(empty, "SELECT count(*) FROM public.windlass_job") == [(1,)]
-    assert run(empty, "SELECT count(*) FROM theirs.windlass_job") == [(0,)]
+    assert run(empty, "SELECT count(*) FROM public.towline_job") == [(1,)]
+    assert run(empty, "SELECT count(*) FROM theirs.towline_job") == [(0,)]
 
 
 # ---- a second role
@@ -263,7 +263,7 @@ def test_M6_the_printed_ddl_gives_the_same_tables(
     job = app.task(add).enqueue(1)
     assert app.complete(job.id, 2).state == "completed"
     assert app.migrate() == []
-    prefix = settings.get("prefix", "windlass_")
+    prefix = settings.get("prefix", "towline_")
     recorded = run(empty, f"SELECT name, applied_at FROM {schema}.{prefix}migration ORDER BY 1")
     assert [name for name, _ in recorded] == list(KNOWN)
     now = run(empty, "SELECT extract(epoch FROM now())::bigint * 1000000")[0][0]
@@ -271,18 +271,18 @@ def test_M6_the_printed_ddl_gives_the_same_tables(
 
 
 def test_M6_the_printed_ddl_is_for_the_names_of_the_app() -> None:
-    text = Windlass("postgresql:///none", prefix="j_", schema="jobs").ddl()
+    text = Towline("postgresql:///none", prefix="j_", schema="jobs").ddl()
     assert "{" not in text
-    assert not re.search(r"windlass_\w|public\.", text)
+    assert not re.search(r"towline_\w|public\.", text)
 
 
 def test_M6_the_printed_ddl_is_one_that_can_be_sent_at_once_or_by_statement(empty: str) -> None:
-    app = Windlass("postgresql:///none")
+    app = Towline("postgresql:///none")
     with psycopg.connect(empty) as connection:
         for statement in app.ddl().split(";\n"):
             if statement.strip():
                 connection.execute(statement.encode())
-    assert "windlass_job" in relations(empty)
+    assert "towline_job" in relations(empty)
 
 
 # ---- M7
@@ -291,22 +291,22 @@ def test_M6_the_printed_ddl_is_one_that_can_be_sent_at_once_or_by_statement(empt
 @pytest.mark.parametrize(
     "text",
     [
-        "UPDATE windlass_live SET state = 5",
-        "UPDATE windlass_live SET state = -1",
-        "UPDATE windlass_live SET state = NULL",
-        "UPDATE windlass_live SET open_blockers = -1",
-        "UPDATE windlass_chain SET state = 4",
-        "UPDATE windlass_chain SET state = NULL",
-        "UPDATE windlass_attempt SET outcome = 0",
-        "UPDATE windlass_attempt SET outcome = 9",
-        "UPDATE windlass_attempt SET outcome = NULL",
-        "UPDATE windlass_attempt SET final = 0",
-        "UPDATE windlass_job SET policy = 3",
-        "UPDATE windlass_job SET policy = NULL",
+        "UPDATE towline_live SET state = 5",
+        "UPDATE towline_live SET state = -1",
+        "UPDATE towline_live SET state = NULL",
+        "UPDATE towline_live SET open_blockers = -1",
+        "UPDATE towline_chain SET state = 4",
+        "UPDATE towline_chain SET state = NULL",
+        "UPDATE towline_attempt SET outcome = 0",
+        "UPDATE towline_attempt SET outcome = 9",
+        "UPDATE towline_attempt SET outcome = NULL",
+        "UPDATE towline_attempt SET final = 0",
+        "UPDATE towline_job SET policy = 3",
+        "UPDATE towline_job SET policy = NULL",
     ],
 )
 def test_M7_the_database_refuses_an_unknown_state_outcome_or_policy(
-    app: Windlass, database: Database, text: str
+    app: Towline, database: Database, text: str
 ) -> None:
     app.run(app.store.enqueue([new(), new()]))
     app.run(app.store.complete(2, "null"))
@@ -317,13 +317,13 @@ def test_M7_the_database_refuses_an_unknown_state_outcome_or_policy(
 @pytest.mark.parametrize(
     "text",
     [
-        "UPDATE windlass_live SET state = 'pending'",
-        "UPDATE windlass_chain SET state = 'open'",
-        "UPDATE windlass_attempt SET outcome = 'completed'",
-        "UPDATE windlass_job SET policy = 'fail'",
+        "UPDATE towline_live SET state = 'pending'",
+        "UPDATE towline_chain SET state = 'open'",
+        "UPDATE towline_attempt SET outcome = 'completed'",
+        "UPDATE towline_job SET policy = 'fail'",
     ],
 )
-def test_M7_a_word_is_no_state(app: Windlass, database: Database, text: str) -> None:
+def test_M7_a_word_is_no_state(app: Towline, database: Database, text: str) -> None:
     with pytest.raises(psycopg.DataError, match="invalid input syntax for type smallint"):
         database.rows(text)
 
@@ -338,11 +338,11 @@ def test_M7_a_word_is_no_state(app: Windlass, database: Database, text: str) -> 
     ],
 )
 def test_M7_the_database_accepts_each_known_one(
-    app: Windlass, database: Database, table: str, column: str, values: range
+    app: Towline, database: Database, table: str, column: str, values: range
 ) -> None:
     app.run(app.store.enqueue([new(), new()]))
     app.run(app.store.complete(2, "null"))
     for value in values:
-        database.rows(f"UPDATE windlass_{table} SET {column} = {value}")
-        found = database.rows(f"SELECT DISTINCT {column} FROM windlass_{table}")
+        database.rows(f"UPDATE towline_{table} SET {column} = {value}")
+        found = database.rows(f"SELECT DISTINCT {column} FROM towline_{table}")
         assert found == [(value,)]

@@ -17,13 +17,13 @@ from tests import servers
 from tests.kit import claim, completed, new
 from tests.postgres.conftest import add, on_newest
 from tests.races.together import in_threads
-from windlass import Windlass
-from windlass.errors import InvalidSetting, ReadOnlyDatabase, StoreError, StoreUnavailable
-from windlass.model import State
-from windlass.operation import Steps, compose
-from windlass.sql import Query
+from towline import Towline
+from towline.errors import InvalidSetting, ReadOnlyDatabase, StoreError, StoreUnavailable
+from towline.model import State
+from towline.operation import Steps, compose
+from towline.sql import Query
 
-Make = Callable[..., Windlass]
+Make = Callable[..., Towline]
 Connect = Callable[..., psycopg.Connection[Any]]
 Alter = Callable[[str], object]
 
@@ -36,7 +36,7 @@ def alter(url: str, connect: Connect) -> Alter:
     return lambda setting: eye.execute(f"ALTER DATABASE {name} SET {setting}".encode())
 
 
-def use(app: Windlass) -> None:
+def use(app: Towline) -> None:
     """Every kind of operation once: plain, keyed, many, read, a turn, retention."""
     task = app.task(add)
     first = task.enqueue(1)
@@ -70,7 +70,7 @@ def test_both_schemes_are_the_same(url: str, make_app: Make, scheme: str) -> Non
 @pytest.mark.parametrize("url", ["postgresql://[::1/x", "postgresql:///x?no_such_option=1"])
 def test_a_url_that_is_none_says_what_one_is_like(url: str) -> None:
     with pytest.raises(InvalidSetting, match=r"postgresql://user@host/database"):
-        Windlass(url)
+        Towline(url)
 
 
 def test_a_url_may_set_what_we_set_by_default(url: str, make_app: Make) -> None:
@@ -88,18 +88,18 @@ def test_without_the_driver_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     for module in ("psycopg", "psycopg_pool"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
-            with pytest.raises(InvalidSetting, match=r"pip install 'windlass\[postgres\]'"):
-                Windlass("postgresql:///none")
+            with pytest.raises(InvalidSetting, match=r"pip install 'towline\[postgres\]'"):
+                Towline("postgresql:///none")
 
 
 def test_nothing_is_opened_before_the_first_use() -> None:
-    Windlass("postgresql://nobody@127.0.0.1:1/none").close()
+    Towline("postgresql://nobody@127.0.0.1:1/none").close()
 
 
 @pytest.mark.parametrize("connections", [0, -1])
 def test_a_pool_of_none_is_refused(connections: int) -> None:
     with pytest.raises(InvalidSetting, match="connections"):
-        Windlass("postgresql:///none", connections=connections)
+        Towline("postgresql:///none", connections=connections)
 
 
 # ---- a server that cannot be used
@@ -223,7 +223,7 @@ def test_a_statement_timeout_of_the_role_is_not_for_our_transactions(
     app.run(compose("slow", steps, reads=True))
 
 
-def test_E3_what_is_cancelled_says_so(app: Windlass) -> None:
+def test_E3_what_is_cancelled_says_so(app: Towline) -> None:
     """As by an administrator, or by the role's statement_timeout where a statement is all."""
 
     def steps() -> Steps[None]:

@@ -20,11 +20,11 @@ from tests.database import Database
 from tests.kit import SECOND, completed, continued, new, register, rows
 from tests.postgres.proxy import Proxy
 from tests.races.auditor import audit_tables, open_reader
-from windlass import Windlass
-from windlass.errors import CommitUnknown
-from windlass.model import Claimed, Ending, NewJob
-from windlass.operation import Op, compose
-from windlass.store.work import Turn
+from towline import Towline
+from towline.errors import CommitUnknown
+from towline.model import Claimed, Ending, NewJob
+from towline.operation import Op, compose
+from towline.store.work import Turn
 
 ANSWERED = pytest.mark.parametrize(
     "answered", [False, True], ids=["cut before the server", "cut after the server"]
@@ -40,7 +40,7 @@ def proxy(url: str) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def app(make_app: Callable[..., Windlass], proxy: Proxy) -> Windlass:
+def app(make_app: Callable[..., Towline], proxy: Proxy) -> Towline:
     """All its connections go through the proxy."""
     app = make_app(proxy.url, lock_timeout=10)
     app.counts()  # connected, and it has seen the tables
@@ -48,7 +48,7 @@ def app(make_app: Callable[..., Windlass], proxy: Proxy) -> Windlass:
 
 
 def count(database: Database, table: str) -> int:
-    ((number,),) = rows(database, f"SELECT count(*) FROM windlass_{table}")
+    ((number,),) = rows(database, f"SELECT count(*) FROM towline_{table}")
     return int(number)
 
 
@@ -67,7 +67,7 @@ def keyed() -> NewJob:
 
 @ANSWERED
 def test_E9_P6_an_enqueue_whose_commit_is_cut_is_unknown_and_can_be_repeated_by_its_key(
-    app: Windlass, proxy: Proxy, database: Database, answered: bool
+    app: Towline, proxy: Proxy, database: Database, answered: bool
 ) -> None:
     proxy.cut("COMMIT", answered=answered)
     with pytest.raises(CommitUnknown, match="enqueue was being committed") as caught:
@@ -78,13 +78,13 @@ def test_E9_P6_an_enqueue_whose_commit_is_cut_is_unknown_and_can_be_repeated_by_
     assert created is not answered
     ((again, created),) = app.run(app.store.enqueue([keyed()]))
     assert (again.chain_id, created) == (record.chain_id, False)
-    assert rows(database, "SELECT id FROM windlass_chain") == [(record.chain_id,)]
+    assert rows(database, "SELECT id FROM towline_chain") == [(record.chain_id,)]
     audit(database)
 
 
 @ANSWERED
 def test_P6_a_plain_enqueue_commits_with_its_one_statement_and_is_never_run_twice(
-    app: Windlass, proxy: Proxy, database: Database, answered: bool
+    app: Towline, proxy: Proxy, database: Database, answered: bool
 ) -> None:
     proxy.cut(lambda text: "INSERT INTO" in text, answered=answered)
     with pytest.raises(CommitUnknown, match="enqueue was being committed"):
@@ -94,7 +94,7 @@ def test_P6_a_plain_enqueue_commits_with_its_one_statement_and_is_never_run_twic
 
 
 @ANSWERED
-def test_P6_the_awaiting_face_says_the_same(app: Windlass, proxy: Proxy, answered: bool) -> None:
+def test_P6_the_awaiting_face_says_the_same(app: Towline, proxy: Proxy, answered: bool) -> None:
     proxy.cut("COMMIT", answered=answered)
     with pytest.raises(CommitUnknown):
         asyncio.run(app.arun(app.store.enqueue([keyed()])))
@@ -102,7 +102,7 @@ def test_P6_the_awaiting_face_says_the_same(app: Windlass, proxy: Proxy, answere
 
 @ANSWERED
 def test_P6_what_only_reads_is_run_again_wherever_it_is_cut(
-    app: Windlass, proxy: Proxy, answered: bool
+    app: Towline, proxy: Proxy, answered: bool
 ) -> None:
     ((record, _),) = app.run(app.store.enqueue([new()]))
     proxy.cut("COMMIT", answered=answered)
@@ -116,7 +116,7 @@ def test_P6_what_only_reads_is_run_again_wherever_it_is_cut(
 class Scene:
     """A worker with two jobs in its hands, one of which others wait for, and more to claim."""
 
-    def __init__(self, app: Windlass) -> None:
+    def __init__(self, app: Towline) -> None:
         store = app.store
         self.app = app
         self.store = store
@@ -148,14 +148,14 @@ def fingerprint(database: Database) -> list[Any]:
     return [
         rows(database, text)
         for text in (
-            "SELECT chain_id - id, position, task, key, blockers FROM windlass_job ORDER BY id",
-            "SELECT state, queue, attempt, used, lost, open_blockers FROM windlass_live"
+            "SELECT chain_id - id, position, task, key, blockers FROM towline_job ORDER BY id",
+            "SELECT state, queue, attempt, used, lost, open_blockers FROM towline_live"
             " ORDER BY job_id",
-            "SELECT job_id, number, outcome, final, output FROM windlass_attempt ORDER BY 1, 2",
-            "SELECT task, state FROM windlass_chain ORDER BY id",
-            "SELECT count(*) FROM windlass_blocker",
-            "SELECT task, key, ended_at IS NULL FROM windlass_key ORDER BY 1, 2",
-            "SELECT sum(ended - removed) FROM windlass_rollup",
+            "SELECT job_id, number, outcome, final, output FROM towline_attempt ORDER BY 1, 2",
+            "SELECT task, state FROM towline_chain ORDER BY id",
+            "SELECT count(*) FROM towline_blocker",
+            "SELECT task, key, ended_at IS NULL FROM towline_key ORDER BY 1, 2",
+            "SELECT sum(ended - removed) FROM towline_rollup",
         )
     ]
 
@@ -164,7 +164,7 @@ def fingerprint(database: Database) -> list[Any]:
 @pytest.mark.parametrize("name", OPERATIONS)
 @ANSWERED
 def test_P6_cut_at_any_statement_before_the_commit_the_engine_runs_it_again(
-    make_app: Callable[..., Windlass],
+    make_app: Callable[..., Towline],
     server: servers.Server,
     database: Database,
     name: str,
@@ -173,7 +173,7 @@ def test_P6_cut_at_any_statement_before_the_commit_the_engine_runs_it_again(
     """Each statement of the operation in turn, in a database of its own; each time all of it is
     stored, once. What follows the commit is a hint whose loss nobody is told of."""
     empty = "TRUNCATE " + ", ".join(
-        f"windlass_{table}"
+        f"towline_{table}"
         for table in ("job", "live", "attempt", "chain", "key", "blocker", "rollup")
     )
     proxy = Proxy(database.url)
@@ -182,7 +182,7 @@ def test_P6_cut_at_any_statement_before_the_commit_the_engine_runs_it_again(
         expected: list[Any] | None = None
         place = -1  # first uncut
         while True:
-            database.rows(f"{empty}; SELECT setval('windlass_job_ids', 1, false)")
+            database.rows(f"{empty}; SELECT setval('towline_job_ids', 1, false)")
             scene = Scene(app)
             before = len(proxy.statements)
             if place >= 0:
@@ -216,7 +216,7 @@ def test_P6_cut_at_any_statement_before_the_commit_the_engine_runs_it_again(
 
 @ANSWERED
 def test_P6_a_turn_whose_commit_is_cut_is_repeated_nothing_is_lost_and_nothing_is_twice(
-    app: Windlass, proxy: Proxy, database: Database, answered: bool
+    app: Towline, proxy: Proxy, database: Database, answered: bool
 ) -> None:
     """The endings are told again: refused if they had been stored, else accepted. Jobs that the
     lost turn had claimed come back by the next renewal, under the next attempt number."""
@@ -242,14 +242,14 @@ def test_P6_a_turn_whose_commit_is_cut_is_repeated_nothing_is_lost_and_nothing_i
     assert (behind.task, behind.attempt) == ("behind", 1)
     given += [(job.job_id, job.attempt) for job in (third, step, behind)]
     assert len(set(given)) == len(given)
-    history = rows(database, "SELECT job_id, outcome, output FROM windlass_attempt ORDER BY 1")
+    history = rows(database, "SELECT job_id, outcome, output FROM towline_attempt ORDER BY 1")
     assert history == [(ids[0], 1, '"done"'), (ids[1], 2, None), (step.job_id, 1, "null")]
     audit(database)
 
 
 @ANSWERED
 def test_P6_a_claim_whose_answer_is_lost_never_gives_its_number_out_again(
-    app: Windlass, proxy: Proxy, database: Database, answered: bool
+    app: Towline, proxy: Proxy, database: Database, answered: bool
 ) -> None:
     """The worker does not even know that it claimed; it may also be gone, and be swept."""
     store = app.store
@@ -263,9 +263,9 @@ def test_P6_a_claim_whose_answer_is_lost_never_gives_its_number_out_again(
         claim()
     assert len(claim()) == (0 if answered else 1)
     app.run(store.sweep(gone=[scene.worker]))
-    lost = rows(database, "SELECT max(number) FROM windlass_attempt WHERE outcome = 7")
+    lost = rows(database, "SELECT max(number) FROM towline_attempt WHERE outcome = 7")
     assert lost == [(1,)]
-    database.rows("UPDATE windlass_live SET run_at = 0 WHERE state = 1")
+    database.rows("UPDATE towline_live SET run_at = 0 WHERE state = 1")
     app.run(store.promote())
     other = app.run(compose("register", lambda: register(store, "w2", lease=LEASE)))
     assert {job.attempt for job in app.run(store.claim(other, ["default"], 5, "w2"))} == {2}
@@ -275,9 +275,9 @@ def test_P6_a_claim_whose_answer_is_lost_never_gives_its_number_out_again(
 
 
 @ANSWERED
-@pytest.mark.parametrize("place", ["SAVEPOINT windlass", "RELEASE SAVEPOINT windlass", "COMMIT"])
+@pytest.mark.parametrize("place", ["SAVEPOINT towline", "RELEASE SAVEPOINT towline", "COMMIT"])
 def test_E3_P6_a_cut_on_the_callers_connection_reaches_the_caller_unchanged(
-    app: Windlass, proxy: Proxy, database: Database, place: str, answered: bool
+    app: Towline, proxy: Proxy, database: Database, place: str, answered: bool
 ) -> None:
     def enqueue_and_commit() -> None:
         app.run(app.store.enqueue([keyed()]), raw)

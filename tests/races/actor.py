@@ -15,35 +15,35 @@ from psycopg import errors
 from tests.races.auditor import OWN
 from tests.races.crew import QUEUES, SECOND, TASKS, UNKNOWN, Crew, Log
 from tests.races.together import begin, own_connection
-from windlass import Windlass
-from windlass.errors import (
+from towline import Towline
+from towline.errors import (
     BlockerError,
     DuplicateKey,
     InvalidState,
     NotFound,
     StillNeeded,
-    WindlassError,
+    TowlineError,
 )
-from windlass.job import Job
-from windlass.model import Outcome
-from windlass.operation import Op, Steps, compose
-from windlass.sql import Query
-from windlass.store.base import int_of
-from windlass.store.listing import JobFilter
-from windlass.store.retention import Ages
-from windlass.task import Call
+from towline.job import Job
+from towline.model import Outcome
+from towline.operation import Op, Steps, compose
+from towline.sql import Query
+from towline.store.base import int_of
+from towline.store.listing import JobFilter
+from towline.store.retention import Ages
+from towline.task import Call
 
 KEYS = ("k1", "k2", "k3")
-CHAIN_IDS = Query("chain_ids", "SELECT id FROM windlass_chain")
+CHAIN_IDS = Query("chain_ids", "SELECT id FROM towline_chain")
 STATES = ("pending", "scheduled", "blocked", "running", "completed", "failed", "cancelled", None)
 
 
-class RolledBack(WindlassError):
+class RolledBack(TowlineError):
     """The caller has changed its mind."""
 
 
 # How often each operation is drawn, and the errors it may answer with.
-Errors = tuple[type[WindlassError], ...]
+Errors = tuple[type[TowlineError], ...]
 MENU: dict[str, tuple[float, Errors]] = {
     "enqueue one": (12, (BlockerError, DuplicateKey)),
     "enqueue many": (4, (BlockerError, DuplicateKey)),
@@ -72,7 +72,7 @@ MENU: dict[str, tuple[float, Errors]] = {
 }
 
 
-def add_tasks(app: Windlass) -> None:
+def add_tasks(app: Towline) -> None:
     """The tasks of the storm; nobody runs them, endings are drawn."""
 
     def note(text: str) -> str:
@@ -91,7 +91,7 @@ def met_others(error: BaseException) -> bool:
 class Actor(Crew):
     """Draws operations until its time is up."""
 
-    def __init__(self, app: Windlass, log: Log, name: str, seed: str) -> None:
+    def __init__(self, app: Towline, log: Log, name: str, seed: str) -> None:
         super().__init__(app, log, name, seed)
         self.default = own_connection(app.url)
         self.autocommit = own_connection(app.url, autocommit=True)

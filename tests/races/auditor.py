@@ -34,146 +34,146 @@ class Check(NamedTuple):
 
 
 UNFINISHED = """
-    (SELECT count(*) FROM windlass_blocker AS b JOIN windlass_chain AS c ON c.id = b.chain_id
+    (SELECT count(*) FROM towline_blocker AS b JOIN towline_chain AS c ON c.id = b.chain_id
       WHERE b.job_id = j.id AND (c.state = 0 OR c.state IN (2, 3) AND j.policy = 1))"""
 LAST_NUMBER = (
-    "coalesce((SELECT max(number) FROM windlass_attempt AS a WHERE a.job_id = l.job_id), 0)"
+    "coalesce((SELECT max(number) FROM towline_attempt AS a WHERE a.job_id = l.job_id), 0)"
 )
 
 CHECKS = (
     # ---- a job has exactly one live row or exactly one final attempt
     Check("twice", "job {} has {} live rows",
-          "SELECT job_id, count(*) FROM windlass_live GROUP BY job_id HAVING count(*) > 1"),
+          "SELECT job_id, count(*) FROM towline_live GROUP BY job_id HAVING count(*) > 1"),
     Check("twice", "job {} has {} final attempts",
-          """SELECT job_id, count(*) FROM windlass_attempt WHERE final = 1
+          """SELECT job_id, count(*) FROM towline_attempt WHERE final = 1
               GROUP BY job_id HAVING count(*) > 1"""),
     Check("twice", "job {} is live and has ended at once",
-          """SELECT DISTINCT job_id FROM windlass_live
-              WHERE job_id IN (SELECT job_id FROM windlass_attempt WHERE final = 1)"""),
+          """SELECT DISTINCT job_id FROM towline_live
+              WHERE job_id IN (SELECT job_id FROM towline_attempt WHERE final = 1)"""),
     Check("lost", "job {} has neither a live row nor a final attempt",
-          """SELECT id FROM windlass_job WHERE id NOT IN (SELECT job_id FROM windlass_live)
-                AND id NOT IN (SELECT job_id FROM windlass_attempt WHERE final = 1)"""),
+          """SELECT id FROM towline_job WHERE id NOT IN (SELECT job_id FROM towline_live)
+                AND id NOT IN (SELECT job_id FROM towline_attempt WHERE final = 1)"""),
     # ---- rows fit each other
     Check("row", "the live row of job {} has no job, or another queue or priority",
-          """SELECT l.job_id FROM windlass_live AS l LEFT JOIN windlass_job AS j
+          """SELECT l.job_id FROM towline_live AS l LEFT JOIN towline_job AS j
                 ON j.id = l.job_id AND j.queue = l.queue AND j.priority = l.priority
               WHERE j.id IS NULL"""),
     Check("row", "attempt {1} belongs to job {0}, which does not exist",
-          """SELECT job_id, number FROM windlass_attempt
-              WHERE job_id NOT IN (SELECT id FROM windlass_job)"""),
+          """SELECT job_id, number FROM towline_attempt
+              WHERE job_id NOT IN (SELECT id FROM towline_job)"""),
     Check("row", "the final attempt {1} of job {0} is not its last",
-          """SELECT a.job_id, a.number FROM windlass_attempt AS a WHERE a.final = 1 AND EXISTS
-             (SELECT 1 FROM windlass_attempt AS m WHERE m.job_id = a.job_id AND m.number > a.number)
+          """SELECT a.job_id, a.number FROM towline_attempt AS a WHERE a.final = 1 AND EXISTS
+             (SELECT 1 FROM towline_attempt AS m WHERE m.job_id = a.job_id AND m.number > a.number)
           """),
     Check("twice", "job {} is at attempt {}, but attempt {} has ended already",
-          f"""SELECT l.job_id, l.attempt, {LAST_NUMBER} FROM windlass_live AS l
+          f"""SELECT l.job_id, l.attempt, {LAST_NUMBER} FROM towline_live AS l
                WHERE l.attempt < {LAST_NUMBER} OR l.state = 3 AND l.attempt = {LAST_NUMBER}"""),
     Check("row", "the live row of job {} does not fit its state {}",
-          """SELECT l.job_id, l.state FROM windlass_live AS l JOIN windlass_job AS j
+          """SELECT l.job_id, l.state FROM towline_live AS l JOIN towline_job AS j
                  ON j.id = l.job_id
               WHERE l.state = 1 AND l.run_at IS NULL
                  OR (l.state = 3) <> (l.worker IS NOT NULL AND l.claimed_at IS NOT NULL)
                  OR (l.state = 4) <> (l.parked_task IS NOT DISTINCT FROM j.task)
                  OR (l.state = 2) <> (l.open_blockers > 0)"""),
     Check("row", "job {} is open after {} of {} attempts and {} lost ones",
-          """SELECT j.id, l.used, j.max_attempts, l.lost FROM windlass_live AS l
-               JOIN windlass_job AS j ON j.id = l.job_id
+          """SELECT j.id, l.used, j.max_attempts, l.lost FROM towline_live AS l
+               JOIN towline_job AS j ON j.id = l.job_id
               WHERE l.used >= j.max_attempts OR l.lost >= 3"""),
     # ---- chains
     Check("chain", "job {} belongs to chain {}, which does not exist",
-          """SELECT id, chain_id FROM windlass_job
-              WHERE chain_id NOT IN (SELECT id FROM windlass_chain)"""),
+          """SELECT id, chain_id FROM towline_job
+              WHERE chain_id NOT IN (SELECT id FROM towline_chain)"""),
     Check("chain", "chain {} has no first job of its id and task",
-          """SELECT c.id FROM windlass_chain AS c LEFT JOIN windlass_job AS j ON j.id = c.id
+          """SELECT c.id FROM towline_chain AS c LEFT JOIN towline_job AS j ON j.id = c.id
                 AND j.chain_id = c.id AND j.position = 0 AND j.task = c.task
               WHERE j.id IS NULL"""),
     Check("chain", "the positions of chain {} are {} from {} to {}",
-          """SELECT chain_id, count(*), min(position), max(position) FROM windlass_job
+          """SELECT chain_id, count(*), min(position), max(position) FROM towline_job
               GROUP BY chain_id
              HAVING min(position) <> 0 OR max(position) + 1 <> count(*)
                  OR count(DISTINCT position) <> count(*)"""),
     Check("chain", "chain {} has state {}, its last job {} says {}",
           """WITH last AS (
-                 SELECT chain_id, max(position) AS position FROM windlass_job GROUP BY chain_id
+                 SELECT chain_id, max(position) AS position FROM towline_job GROUP BY chain_id
              ), tail AS (
                  SELECT j.chain_id, j.id,
                         CASE WHEN l.job_id IS NOT NULL THEN 0 WHEN a.outcome = 1 THEN 1
                              WHEN a.outcome = 6 THEN 3 WHEN a.outcome IN (3, 4, 7) THEN 2
                              ELSE -1 END AS state
-                   FROM windlass_job AS j
+                   FROM towline_job AS j
                    JOIN last ON last.chain_id = j.chain_id AND last.position = j.position
-                   LEFT JOIN windlass_live AS l ON l.job_id = j.id
-                   LEFT JOIN windlass_attempt AS a ON a.job_id = j.id AND a.final = 1)
-             SELECT c.id, c.state, t.id, t.state FROM windlass_chain AS c
+                   LEFT JOIN towline_live AS l ON l.job_id = j.id
+                   LEFT JOIN towline_attempt AS a ON a.job_id = j.id AND a.final = 1)
+             SELECT c.id, c.state, t.id, t.state FROM towline_chain AS c
                JOIN tail AS t ON t.chain_id = c.id WHERE c.state <> t.state"""),
     Check("chain", "chain {} has state {} and ended at {}",
-          """SELECT id, state, ended_at FROM windlass_chain
+          """SELECT id, state, ended_at FROM towline_chain
               WHERE (state = 0) <> (ended_at IS NULL)"""),
     Check("chain", "job {} says it was continued by {}; its successor is {}",
-          """SELECT j.id, a.continued_by, s.id FROM windlass_job AS j
-               LEFT JOIN windlass_job AS s
+          """SELECT j.id, a.continued_by, s.id FROM towline_job AS j
+               LEFT JOIN towline_job AS s
                  ON s.chain_id = j.chain_id AND s.position = j.position + 1 AND s.position > 0
-               LEFT JOIN windlass_attempt AS a ON a.job_id = j.id AND a.final = 1
+               LEFT JOIN towline_attempt AS a ON a.job_id = j.id AND a.final = 1
               WHERE s.id IS DISTINCT FROM a.continued_by
                  OR (s.id IS NOT NULL) <> (a.outcome IS NOT DISTINCT FROM 2)"""),
     Check("chain", "attempt {1} of job {0} continued, but did not end it",
-          """SELECT job_id, number FROM windlass_attempt
+          """SELECT job_id, number FROM towline_attempt
               WHERE final IS NULL AND (outcome = 2 OR continued_by IS NOT NULL)"""),
     # ---- blockers
     Check("stuck", "job {} is blocked by {} chains, but {} of its blockers are unfinished",
-          f"""SELECT j.id, l.open_blockers, {UNFINISHED} FROM windlass_live AS l
-                JOIN windlass_job AS j ON j.id = l.job_id
+          f"""SELECT j.id, l.open_blockers, {UNFINISHED} FROM towline_live AS l
+                JOIN towline_job AS j ON j.id = l.job_id
                WHERE l.state = 2 AND l.open_blockers <> {UNFINISHED}"""),
     Check("stuck", "job {} is blocked, but all its blockers have ended",
-          f"""SELECT j.id FROM windlass_live AS l JOIN windlass_job AS j ON j.id = l.job_id
+          f"""SELECT j.id FROM towline_live AS l JOIN towline_job AS j ON j.id = l.job_id
                WHERE l.state = 2 AND {UNFINISHED} = 0"""),
     Check("stuck", "job {} is blocked behind chain {}, whose end should have failed it",
-          """SELECT j.id, c.id FROM windlass_live AS l JOIN windlass_job AS j ON j.id = l.job_id
-               JOIN windlass_blocker AS b ON b.job_id = j.id
-               JOIN windlass_chain AS c ON c.id = b.chain_id
+          """SELECT j.id, c.id FROM towline_live AS l JOIN towline_job AS j ON j.id = l.job_id
+               JOIN towline_blocker AS b ON b.job_id = j.id
+               JOIN towline_chain AS c ON c.id = b.chain_id
               WHERE l.state = 2 AND j.policy = 0 AND c.state IN (2, 3)"""),
     # Under policy "run" a job may have been running when its failed blocker was retried.
     Check("early", "job {} may run or runs, but chain {} that it waits for is not completed",
-          """SELECT j.id, c.id FROM windlass_live AS l JOIN windlass_job AS j ON j.id = l.job_id
-               JOIN windlass_blocker AS b ON b.job_id = j.id
-               JOIN windlass_chain AS c ON c.id = b.chain_id
+          """SELECT j.id, c.id FROM towline_live AS l JOIN towline_job AS j ON j.id = l.job_id
+               JOIN towline_blocker AS b ON b.job_id = j.id
+               JOIN towline_chain AS c ON c.id = b.chain_id
               WHERE l.state <> 2 AND j.policy <> 2 AND c.state <> 1"""),
     Check("edge", "open job {} was given {} blockers and has {}",
-          """SELECT j.id, j.blockers, count(b.job_id) FROM windlass_live AS l
-               JOIN windlass_job AS j ON j.id = l.job_id
-               LEFT JOIN windlass_blocker AS b ON b.job_id = j.id
+          """SELECT j.id, j.blockers, count(b.job_id) FROM towline_live AS l
+               JOIN towline_job AS j ON j.id = l.job_id
+               LEFT JOIN towline_blocker AS b ON b.job_id = j.id
               GROUP BY j.id HAVING count(b.job_id) <> j.blockers"""),
     Check("edge", "an edge from chain {} to job {}: one of them does not exist",
-          """SELECT chain_id, job_id FROM windlass_blocker
-              WHERE chain_id NOT IN (SELECT id FROM windlass_chain)
-                 OR job_id NOT IN (SELECT id FROM windlass_job)"""),
+          """SELECT chain_id, job_id FROM towline_blocker
+              WHERE chain_id NOT IN (SELECT id FROM towline_chain)
+                 OR job_id NOT IN (SELECT id FROM towline_job)"""),
     # ---- keys
     Check("key", "{} open chains of task {} have the key {}",
-          """SELECT count(*), c.task, j.key FROM windlass_chain AS c
-               JOIN windlass_job AS j ON j.id = c.id
+          """SELECT count(*), c.task, j.key FROM towline_chain AS c
+               JOIN towline_job AS j ON j.id = c.id
               WHERE c.state = 0 AND j.key IS NOT NULL GROUP BY c.task, j.key HAVING count(*) > 1
           """),
     Check("key", "open chain {} does not hold its key {}",
-          """SELECT c.id, j.key FROM windlass_chain AS c JOIN windlass_job AS j ON j.id = c.id
-               LEFT JOIN windlass_key AS k
+          """SELECT c.id, j.key FROM towline_chain AS c JOIN towline_job AS j ON j.id = c.id
+               LEFT JOIN towline_key AS k
                  ON k.task = c.task AND k.key = j.key AND k.chain_id = c.id
               WHERE c.state = 0 AND j.key IS NOT NULL AND k.key IS NULL"""),
     Check("key", "key {} of task {} is held by chain {}, which has another end or does not exist",
-          """SELECT k.key, k.task, k.chain_id FROM windlass_key AS k
-               LEFT JOIN windlass_chain AS c ON c.id = k.chain_id AND c.task = k.task
-               LEFT JOIN windlass_job AS j ON j.id = c.id AND j.key = k.key
+          """SELECT k.key, k.task, k.chain_id FROM towline_key AS k
+               LEFT JOIN towline_chain AS c ON c.id = k.chain_id AND c.task = k.task
+               LEFT JOIN towline_job AS j ON j.id = c.id AND j.key = k.key
               WHERE j.id IS NULL OR c.ended_at IS DISTINCT FROM k.ended_at"""),
     Check("key", "job {} of chain {} has lost the chain's key",
-          """SELECT j.id, j.chain_id FROM windlass_job AS j
-               JOIN windlass_job AS f ON f.id = j.chain_id WHERE j.key IS DISTINCT FROM f.key"""),
+          """SELECT j.id, j.chain_id FROM towline_job AS j
+               JOIN towline_job AS f ON f.id = j.chain_id WHERE j.key IS DISTINCT FROM f.key"""),
     # ---- roll-ups
     Check("rollup", "{} jobs of queue {}, task {} are counted with outcome {}; there are {}",
           """SELECT sum(number), queue, task, outcome, sum(found) FROM (
                  SELECT queue, task, outcome, ended - removed AS number, 0 AS found
-                   FROM windlass_rollup
+                   FROM towline_rollup
                  UNION ALL
-                 SELECT j.queue, j.task, a.outcome, 0, 1 FROM windlass_attempt AS a
-                   JOIN windlass_job AS j ON j.id = a.job_id WHERE a.final = 1) AS u
+                 SELECT j.queue, j.task, a.outcome, 0, 1 FROM towline_attempt AS a
+                   JOIN towline_job AS j ON j.id = a.job_id WHERE a.final = 1) AS u
               GROUP BY 2, 3, 4 HAVING sum(number) <> sum(found)"""),
 )  # fmt: skip
 
@@ -181,14 +181,14 @@ CHECKS = (
 # a failure to be retried, and whatever waits for those.
 REMAINING = """
 WITH RECURSIVE excused(id) AS (
-    SELECT j.id FROM windlass_live AS l JOIN windlass_job AS j ON j.id = l.job_id
-      JOIN windlass_blocker AS b ON b.job_id = j.id JOIN windlass_chain AS c ON c.id = b.chain_id
+    SELECT j.id FROM towline_live AS l JOIN towline_job AS j ON j.id = l.job_id
+      JOIN towline_blocker AS b ON b.job_id = j.id JOIN towline_chain AS c ON c.id = b.chain_id
      WHERE l.state = 2 AND j.policy = 1 AND c.state IN (2, 3)
     UNION
-    SELECT l.job_id FROM excused AS e JOIN windlass_job AS j ON j.id = e.id
-      JOIN windlass_blocker AS b ON b.chain_id = j.chain_id
-      JOIN windlass_live AS l ON l.job_id = b.job_id AND l.state = 2)
-SELECT job_id, state FROM windlass_live WHERE job_id NOT IN (SELECT id FROM excused)"""
+    SELECT l.job_id FROM excused AS e JOIN towline_job AS j ON j.id = e.id
+      JOIN towline_blocker AS b ON b.chain_id = j.chain_id
+      JOIN towline_live AS l ON l.job_id = b.job_id AND l.state = 2)
+SELECT job_id, state FROM towline_live WHERE job_id NOT IN (SELECT id FROM excused)"""
 
 
 # A sound database, by its own word: rows are what is wrong with it.
@@ -255,7 +255,7 @@ def audit_logs(reader: Reader, logs: Logs) -> list[Finding]:
 def _audit_new(reader: Reader, logs: Logs) -> Iterator[Finding]:
     """Every acknowledged job is there or was deleted; nothing else is; nothing is there twice."""
     stored: dict[str, tuple[int, int]] = {}
-    for token, id, chain in ask(reader, "SELECT label, id, chain_id FROM windlass_job"):
+    for token, id, chain in ask(reader, "SELECT label, id, chain_id FROM towline_job"):
         if token in stored:
             yield Finding("twice", f"{token} is stored as jobs {stored[token][0]} and {id}")
         stored[token] = (id, chain)
@@ -274,7 +274,7 @@ def _audit_new(reader: Reader, logs: Logs) -> Iterator[Finding]:
             yield Finding("row", f"{token} was rolled back or refused, and is stored")
         elif token not in logs.maybe:
             yield Finding("row", f"{token} is stored, and nobody ever wanted to")
-    chains = {id for (id,) in ask(reader, "SELECT id FROM windlass_chain")}
+    chains = {id for (id,) in ask(reader, "SELECT id FROM towline_chain")}
     for chain in sorted(chains & logs.left):
         yield Finding("row", f"chain {chain} was deleted and is still there")
     # The application's own row stands or falls with the job it was written with.
@@ -308,14 +308,14 @@ def _audit_claims(reader: Reader, logs: Logs) -> Iterator[Finding]:
     for id, number, ended_at, next in ask(
         reader,
         """SELECT a.job_id, a.number, a.ended_at, m.number
-             FROM windlass_attempt AS a JOIN windlass_attempt AS m
+             FROM towline_attempt AS a JOIN towline_attempt AS m
                ON m.job_id = a.job_id AND m.number > a.number AND m.started_at < a.ended_at""",
     ):
         if is_sqlite(reader) or latest.get((id, next), ended_at) < ended_at:
             yield Finding("early", f"job {id} was started again before attempt {number} had ended")
     for id, number, worker, at in ask(
         reader,
-        """SELECT job_id, number, worker, ended_at FROM windlass_attempt
+        """SELECT job_id, number, worker, ended_at FROM towline_attempt
             WHERE outcome = 7 AND error LIKE 'worker % died or lost its lease%'""",
     ):
         if worker is None or logs.process(worker) in logs.killed:
@@ -326,12 +326,12 @@ def _audit_claims(reader: Reader, logs: Logs) -> Iterator[Finding]:
 
 def _audit_endings(reader: Reader, logs: Logs) -> Iterator[Finding]:
     """Every ended attempt is one that somebody asked for, and every accepted one is there."""
-    labels = dict(ask(reader, "SELECT id, label FROM windlass_job"))
+    labels = dict(ask(reader, "SELECT id, label FROM towline_job"))
     found: dict[str, int] = {}
     for row in ask(
         reader,
         """SELECT job_id, number, outcome, continued_by, coalesce(ended_by, output, error), blocker
-             FROM windlass_attempt ORDER BY job_id, number""",
+             FROM towline_attempt ORDER BY job_id, number""",
     ):
         id, number, outcome, continued_by, text, blocker = row
         name = f"attempt {number} of job {id}"

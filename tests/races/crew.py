@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 import psycopg
 
 from tests.races.together import still_owed
-from windlass import Windlass
-from windlass.errors import CommitUnknown
-from windlass.job import Job
-from windlass.model import (
+from towline import Towline
+from towline.errors import CommitUnknown
+from towline.job import Job
+from towline.model import (
     ChainState,
     Claimed,
     Ending,
@@ -29,7 +29,7 @@ from windlass.model import (
     Outcome,
     Policy,
 )
-from windlass.operation import Op, compose
+from towline.operation import Op, compose
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Log:
 class Crew:
     """Draws what a worker does, and how its jobs end."""
 
-    def __init__(self, app: Windlass, log: Log, name: str, seed: str) -> None:
+    def __init__(self, app: Towline, log: Log, name: str, seed: str) -> None:
         self.app = app
         self.store = app.store
         self.clock = app.store.clock

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from tests.database import Database
 from tests.races.auditor import audit_tables, open_reader
 from tests.races.logs import Finding
-from windlass import Windlass
+from towline import Towline
 
 T = TypeVar("T")
 
@@ -24,9 +24,9 @@ quick_clock = time.time_ns
 _start: Any = None
 
 
-def open_quick(url: str) -> Windlass:
+def open_quick(url: str) -> Towline:
     """An app of a crowd: patient with the writer, careless of power cuts, on the quick clock."""
-    return Windlass(url, lock_timeout=60, durable=False, clock=quick_clock)
+    return Towline(url, lock_timeout=60, durable=False, clock=quick_clock)
 
 
 def _enter(start: Any) -> None:
@@ -34,9 +34,7 @@ def _enter(start: Any) -> None:
     _start = start
 
 
-def _in_threads(
-    work: Callable[[Windlass, int], T], url: str, process: int, threads: int
-) -> list[T]:
+def _in_threads(work: Callable[[Towline, int], T], url: str, process: int, threads: int) -> list[T]:
     app = open_quick(url)
     app.migrate()
     together = threading.Barrier(threads)
@@ -54,7 +52,7 @@ def _in_threads(
 
 
 def crowd(
-    work: Callable[[Windlass, int], T], url: str, *, processes: int = 3, threads: int = 2
+    work: Callable[[Towline, int], T], url: str, *, processes: int = 3, threads: int = 2
 ) -> list[T]:
     """Run `work(app, number)` everywhere at once; one app per process, one answer per thread."""
     context = multiprocessing.get_context("spawn")

@@ -25,8 +25,8 @@ from typing import Any
 
 from tests.races.auditor import audit_tables, open_reader
 from tests.races.together import PATIENCE, Run, run_of, still_owed, waiting, with_app
-from windlass import Windlass
-from windlass.model import Claimed, Ending, NewBlocker, NewJob, Outcome
+from towline import Towline
+from towline.model import Claimed, Ending, NewBlocker, NewJob, Outcome
 
 STEPS = 2  # jobs of a chain that continues
 BLOCKERS = "blockers"
@@ -99,7 +99,7 @@ def finish_hand(url: str, index: int, hand: list[Claimed]) -> Part:
     """End what one was dealt, a few at a time, then whatever comes, until nothing is open."""
     part = Part()
 
-    def work(app: Windlass) -> None:
+    def work(app: Towline) -> None:
         store = app.store
         name = f"w{index}"
         dice = random.Random(f"{url} {index}")
@@ -150,7 +150,7 @@ class Finishers:
     def run(self, url: str, jobs: int) -> Result:
         """One fan-in on an empty database; it is there to be looked at afterwards."""
 
-        def begin(app: Windlass) -> list[Claimed]:
+        def begin(app: Towline) -> list[Claimed]:
             app.run(app.store.enqueue(graph(jobs)))
             return app.run(app.store.claim(1, [BLOCKERS], 3 * jobs))
 
@@ -169,7 +169,7 @@ def judge(url: str, jobs: int, parts: Sequence[Part]) -> Result:
     done = ("completed",) * 3, ('"plain"', '"other"', '"walk"')
     with closing(open_reader(url)) as reader:
         found = audit_tables(reader, healed=True)
-        ((open_jobs,),) = reader.execute("SELECT count(*) FROM windlass_live").fetchall()
+        ((open_jobs,),) = reader.execute("SELECT count(*) FROM towline_live").fetchall()
     return Result(
         jobs,
         stuck=max(open_jobs, jobs - len(times)),

@@ -14,9 +14,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-TABLE = re.compile(r'"public"\.windlass_(\w+)(?: AS (\w+))?')
+TABLE = re.compile(r'"public"\.towline_(\w+)(?: AS (\w+))?')
 VERB = re.compile(
-    r'(?P<write>INSERT INTO|UPDATE|DELETE FROM) "public"\.windlass_(?P<table>\w+)'
+    r'(?P<write>INSERT INTO|UPDATE|DELETE FROM) "public"\.towline_(?P<table>\w+)'
     r"|FOR (?P<lock>NO KEY UPDATE|UPDATE|KEY SHARE|SHARE)(?: OF (?P<of>\w+))?"
     r"|(?P<upsert>ON CONFLICT)"
 )

@@ -17,11 +17,11 @@ from typing import Any, Generic, TypeVar
 from tests.races.footprint import Footprint, Marks
 from tests.races.side import Side, Style
 from tests.races.stage import Stage
-from windlass.errors import WindlassError
-from windlass.model import Finished
-from windlass.operation import Op, Steps, compose
-from windlass.store import Store
-from windlass.store.work import Renewed, Turn
+from towline.errors import TowlineError
+from towline.model import Finished
+from towline.operation import Op, Steps, compose
+from towline.store import Store
+from towline.store.work import Renewed, Turn
 
 G = TypeVar("G")
 
@@ -215,7 +215,7 @@ class Interleaver:
         for side, op in zip(self._sides, ops, strict=True):
             if side.waited and op.name in PUMP:
                 yield f"wait: {op.name} of {side.name} waited at {side.waited}"
-            if side.error is not None and not isinstance(side.error, WindlassError):
+            if side.error is not None and not isinstance(side.error, TowlineError):
                 yield f"fault: {op.name} of {side.name}: {side.error!r}"
         yield from self._stage.audit()
         report.ends[self._stage.end()] += 1
@@ -230,7 +230,7 @@ class Interleaver:
             if is_postponed(answer):
                 try:
                     answer = self._stage.look(op)
-                except WindlassError as error:
+                except TowlineError as error:
                     answer = error
                 if is_postponed(answer):
                     yield f"wait: {op.name} of {side.name} is put off, and nobody is there"

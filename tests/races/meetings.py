@@ -10,12 +10,12 @@ from typing import Any
 
 from tests.kit import SECOND, claim, completed, continued, end, failed, new, put, register
 from tests.races.interleaver import Meeting, Met
-from windlass.errors import BlockerError, InvalidState
-from windlass.model import Claimed, Ending, NewJob, Outcome, Policy
-from windlass.operation import Op, Steps
-from windlass.store import Store
-from windlass.store.retention import Ages
-from windlass.store.work import Renewed
+from towline.errors import BlockerError, InvalidState
+from towline.model import Claimed, Ending, NewJob, Outcome, Policy
+from towline.operation import Op, Steps
+from towline.store import Store
+from towline.store.retention import Ages
+from towline.store.work import Renewed
 
 Given = dict[str, Any]
 AT_ONCE = Ages(0, 0, 0)

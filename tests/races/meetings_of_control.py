@@ -8,10 +8,10 @@ from typing import Any
 from tests.kit import completed, continued, end, new, put
 from tests.races.interleaver import Meeting, Met
 from tests.races.meetings import AT_ONCE, Given, finish, is_not, running
-from windlass.errors import BlockerError, InvalidState, NotFound, StillNeeded
-from windlass.model import Policy
-from windlass.operation import Op, Steps
-from windlass.store import Store
+from towline.errors import BlockerError, InvalidState, NotFound, StillNeeded
+from towline.model import Policy
+from towline.operation import Op, Steps
+from towline.store import Store
 
 # ---- keys
 

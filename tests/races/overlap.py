@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 import psycopg
 
 from tests.races.together import PATIENCE
-from windlass import Windlass
-from windlass.operation import Op
+from towline import Towline
+from towline.operation import Op
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class Open(Generic[T]):
     its end or waits for a lock.
     """
 
-    def __init__(self, app: Windlass, url: str, op: Op[T], *, brief: bool = False) -> None:
+    def __init__(self, app: Towline, url: str, op: Op[T], *, brief: bool = False) -> None:
         self._brief = brief
         self._eye = psycopg.connect(url, autocommit=True)
         self._raw = psycopg.connect(url)
@@ -31,7 +31,7 @@ class Open(Generic[T]):
         threading.Thread(target=self._run, args=(app, op), daemon=True).start()
         self.settle()
 
-    def _run(self, app: Windlass, op: Op[T]) -> None:
+    def _run(self, app: Towline, op: Op[T]) -> None:
         try:
             answer = app.run(op, on=self._raw)
             if self._brief:

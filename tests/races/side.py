@@ -15,12 +15,12 @@ from typing import Any
 import psycopg
 
 from tests.races.footprint import Footprint, Held, Marks
-from windlass.connections.psycopg import PlainCursor, PsycopgConnection, execute
-from windlass.errors import WindlassError
-from windlass.operation import Op
-from windlass.postgres.fault import AGAIN
-from windlass.postgres.transaction import Transaction
-from windlass.sql import Queries, Statement
+from towline.connections.psycopg import PlainCursor, PsycopgConnection, execute
+from towline.errors import TowlineError
+from towline.operation import Op
+from towline.postgres.fault import AGAIN
+from towline.postgres.transaction import Transaction
+from towline.sql import Queries, Statement
 
 PATIENCE = 30.0  # seconds until a step that neither ends nor waits is a mistake of ours
 GLANCE = 0.0015  # seconds that a statement has before we ask whether it waits
@@ -184,7 +184,7 @@ class Side:
             self.answer, self.next = stop.value, "commit"
         except Exception as error:
             # A caller who is refused may go on and commit; ours is undone.
-            kept = self._style is Style.CALLER and isinstance(error, WindlassError)
+            kept = self._style is Style.CALLER and isinstance(error, TowlineError)
             self.error, self.next = error, "commit" if kept else "rollback"
         else:
             self.next = self._statement.query.name

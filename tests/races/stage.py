@@ -12,17 +12,17 @@ from psycopg.sql import SQL, Composable, Identifier, Literal
 
 from tests.races.auditor import CHECKS
 from tests.races.footprint import Marks
-from windlass.connections.psycopg import PlainCursor, execute
-from windlass.operation import Op, drive
-from windlass.sql import TABLES
+from towline.connections.psycopg import PlainCursor, execute
+from towline.operation import Op, drive
+from towline.sql import TABLES
 
 T = TypeVar("T")
 
 KEPT = tuple(name for name in TABLES if name != "migration")
-SEQUENCES = ("windlass_job_ids", "windlass_worker_ids")
+SEQUENCES = ("towline_job_ids", "towline_worker_ids")
 # Rows of every table with their last lockers; the columns are those that tell rows apart.
 MARKS = " UNION ALL ".join(
-    f"SELECT '{table}', concat_ws(' ', {key}), xmax::text FROM windlass_{table}"
+    f"SELECT '{table}', concat_ws(' ', {key}), xmax::text FROM towline_{table}"
     for table, key in (
         ("job", "id"), ("live", "job_id"), ("attempt", "job_id, number"), ("chain", "id"),
         ("key", "task, key"), ("blocker", "chain_id, job_id"), ("worker", "id"),
@@ -32,13 +32,13 @@ MARKS = " UNION ALL ".join(
 # What a schedule ended with. The time of the next try is drawn by lot.
 END = b"""
 SELECT json_build_array(
-    (SELECT json_agg(j ORDER BY j.id) FROM windlass_job AS j),
-    (SELECT json_agg(to_jsonb(l) - 'run_at' ORDER BY l.job_id) FROM windlass_live AS l),
-    (SELECT json_agg(a ORDER BY a.job_id, a.number) FROM windlass_attempt AS a),
-    (SELECT json_agg(c ORDER BY c.id) FROM windlass_chain AS c),
-    (SELECT json_agg(k ORDER BY k.task, k.key) FROM windlass_key AS k),
-    (SELECT json_agg(b ORDER BY b.chain_id, b.job_id) FROM windlass_blocker AS b),
-    (SELECT json_agg(w ORDER BY w.id) FROM windlass_worker AS w))::text
+    (SELECT json_agg(j ORDER BY j.id) FROM towline_job AS j),
+    (SELECT json_agg(to_jsonb(l) - 'run_at' ORDER BY l.job_id) FROM towline_live AS l),
+    (SELECT json_agg(a ORDER BY a.job_id, a.number) FROM towline_attempt AS a),
+    (SELECT json_agg(c ORDER BY c.id) FROM towline_chain AS c),
+    (SELECT json_agg(k ORDER BY k.task, k.key) FROM towline_key AS k),
+    (SELECT json_agg(b ORDER BY b.chain_id, b.job_id) FROM towline_blocker AS b),
+    (SELECT json_agg(w ORDER BY w.id) FROM towline_worker AS w))::text
 """
 
 
@@ -94,7 +94,7 @@ class Stage:
         """SQL that makes the tables again what they are now."""
         parts: list[Composable] = self._cleared()
         for table in KEPT:
-            name = Identifier(f"windlass_{table}")
+            name = Identifier(f"towline_{table}")
             text = SQL("SELECT json_agg(t)::text FROM {} AS t").format(name)
             ((rows,),) = self._rows(text.as_bytes(self._eye))
             if rows is not None and table != "mark":
@@ -112,11 +112,11 @@ class Stage:
 
     def _cleared(self) -> list[Composable]:
         parts: list[Composable] = [
-            SQL("DELETE FROM {}").format(Identifier(f"windlass_{table}"))
+            SQL("DELETE FROM {}").format(Identifier(f"towline_{table}"))
             for table in KEPT
             if table != "mark"
         ]
-        parts.append(SQL("UPDATE windlass_mark SET value = 0"))
+        parts.append(SQL("UPDATE towline_mark SET value = 0"))
         parts += [SQL("SELECT setval({}, 1, false)").format(name) for name in SEQUENCES]
         return parts
 

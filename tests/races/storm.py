@@ -41,8 +41,8 @@ from tests.races.auditor import (
 from tests.races.crew import LEASE, QUEUES, TASKS, Log
 from tests.races.logs import Finding, Logs, read_logs
 from tests.races.together import still_owed
-from windlass import Windlass
-from windlass.model import Claimed, Ending, Outcome
+from towline import Towline
+from towline.model import Claimed, Ending, Outcome
 
 SQLITE = "sqlite"
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,7 +112,7 @@ def storm(
     logs.mkdir()
     log = Log(logs / "parent.jsonl")
     with opened(server, folder) as url:
-        with closing(Windlass(url, clock=clock)) as app, closing(open_reader(url)) as reader:
+        with closing(Towline(url, clock=clock)) as app, closing(open_reader(url)) as reader:
             app.migrate()
             reader.execute(
                 "CREATE TABLE booking (token TEXT PRIMARY KEY, chain_id BIGINT NOT NULL)"
@@ -194,7 +194,7 @@ def count(result: Storm, reader: Reader, book: Logs) -> None:
     """Figures of the storm."""
     result.ops = book.ops
     for name in ("job", "chain", "attempt", "blocker", "key", "live"):
-        ((result.rows[name],),) = ask(reader, f"SELECT count(*) FROM windlass_{name}")
+        ((result.rows[name],),) = ask(reader, f"SELECT count(*) FROM towline_{name}")
     result.rows["acknowledged"] = len(book.new)
     result.rows["claims"] = len(book.claims)
     result.rows["deleted chains"] = len(book.left)
@@ -206,7 +206,7 @@ def count(result: Storm, reader: Reader, book: Logs) -> None:
         )
 
 
-def heal(app: Windlass, clock: Clock, log: Log) -> int:
+def heal(app: Towline, clock: Clock, log: Log) -> int:
     """Clean workers run until nothing is left to do; time passes as fast as they can work."""
     store = app.store
     clock.offset += 3 * LEASE
@@ -295,11 +295,11 @@ def words_of(children: Sequence[Child]) -> list[Finding]:
     ]
 
 
-def _audit_counts(app: Windlass, reader: Reader) -> list[Finding]:
+def _audit_counts(app: Towline, reader: Reader) -> list[Finding]:
     """What the library counts is what the view for people shows."""
     shown: dict[str, dict[str, int]] = {}
     for queue, state, number in ask(
-        reader, "SELECT queue, state, count(*) FROM windlass_jobs GROUP BY queue, state"
+        reader, "SELECT queue, state, count(*) FROM towline_jobs GROUP BY queue, state"
     ):
         shown.setdefault(queue, {})[state] = number
     counted = {
@@ -314,7 +314,7 @@ def _audit_counts(app: Windlass, reader: Reader) -> list[Finding]:
 def play_child(folder: Path, url: str, name: str, seed: str, threads: int, offset: int) -> None:
     """Some threads on one app until the time is up; one that hangs shows where."""
     durable = random.Random(seed).random() < 0.5  # others' commits, others' moments to be killed
-    app = Windlass(url, clock=Clock(offset), durable=durable, connections=threads)
+    app = Towline(url, clock=Clock(offset), durable=durable, connections=threads)
     log = Log(folder / "logs" / f"{name}.jsonl")
     play(app, folder, name, lambda thread, until: Actor(
         app, log, f"{name}-{thread}", f"{seed}.{thread}"
@@ -322,7 +322,7 @@ def play_child(folder: Path, url: str, name: str, seed: str, threads: int, offse
 
 
 def play(
-    app: Windlass, folder: Path, name: str, act: Callable[[int, float], None], threads: int
+    app: Towline, folder: Path, name: str, act: Callable[[int, float], None], threads: int
 ) -> None:
     """Let threads act from when all are there until the time is up."""
     add_tasks(app)

@@ -12,9 +12,9 @@ from tests.database import Database
 from tests.kit import SECOND, claim, completed, new, register, rows
 from tests.races.crowd import audit, crowd, open_quick
 from tests.races.together import finish_all_of
-from windlass import Windlass
-from windlass.model import Claimed, Ending, Outcome, State
-from windlass.operation import compose
+from towline import Towline
+from towline.model import Claimed, Ending, Outcome, State
+from towline.operation import compose
 
 JOBS = 400
 STALLED = 300
@@ -23,20 +23,20 @@ LONG = 10**7 * SECOND
 Given = list[tuple[int, int]]
 
 
-def enter(app: Windlass, name: str, lease: int = LONG) -> int:
+def enter(app: Towline, name: str, lease: int = LONG) -> int:
     return app.run(compose("register", lambda: register(app.store, name, lease=lease)))
 
 
-def take(app: Windlass, worker: int, room: int) -> list[Claimed]:
+def take(app: Towline, worker: int, room: int) -> list[Claimed]:
     return app.run(compose("claim", lambda: claim(app.store, room, worker)))
 
 
-def all_ended(app: Windlass) -> bool:
+def all_ended(app: Towline) -> bool:
     states = app.counts().get("default", {})
     return not any(number for state, number in states.items() if state.open)
 
 
-def claim_and_end(app: Windlass, number: int) -> tuple[Given, Given]:
+def claim_and_end(app: Towline, number: int) -> tuple[Given, Given]:
     """Claim and end in every way until nothing is open; what was given, and which ends were taken.
 
     Now and then it is taken for dead, goes on under a new number, and says late how its old
@@ -102,17 +102,17 @@ def test_L1_every_attempt_number_is_given_out_once_and_every_job_ends_once(
     assert sorted(highest) == list(range(1, JOBS + 1))
     assert given.total() == sum(highest.values())  # no number was left out
     assert len([attempts for attempts, _ in answers if attempts]) > 1, "only one of them worked"
-    kept = "SELECT job_id, number FROM windlass_attempt"
+    kept = "SELECT job_id, number FROM towline_attempt"
     assert set(rows(database, kept)) <= set(given)
     # Whoever was told that its completion counts is the one in the history, and nobody else.
     finals = rows(database, f"{kept} WHERE final = 1 AND outcome = 1 ORDER BY 1")
     assert sorted(attempt for _, ended in answers for attempt in ended) == finals
-    ends = "SELECT count(*), count(DISTINCT job_id) FROM windlass_attempt WHERE final = 1"
+    ends = "SELECT count(*), count(DISTINCT job_id) FROM towline_attempt WHERE final = 1"
     assert rows(database, ends) == [(JOBS, JOBS)]
     audit(database)
 
 
-def sweep_and_run(app: Windlass, number: int) -> list[int]:
+def sweep_and_run(app: Towline, number: int) -> list[int]:
     """A worker that takes over what has stalled and runs it."""
     ran: list[int] = []
     worker = enter(app, f"w{number}")
@@ -140,7 +140,7 @@ def test_L5_three_hundred_stalled_jobs_and_six_workers_run_three_hundred_jobs(
     assert app.counts() == {"default": {State.RUNNING: STALLED}}
     answers = crowd(sweep_and_run, url)
     assert sorted(job for ran in answers for job in ran) == list(range(1, STALLED + 1))
-    history = "SELECT number, outcome, count(*) FROM windlass_attempts GROUP BY 1, 2 ORDER BY 1"
+    history = "SELECT number, outcome, count(*) FROM towline_attempts GROUP BY 1, 2 ORDER BY 1"
     assert rows(database, history) == [(1, "lost", STALLED), (2, "completed", STALLED)]
     assert app.counts()["default"][State.COMPLETED] == STALLED
     left = app.run(app.store.workers())

@@ -19,8 +19,8 @@ from tests.races.together import (
     with_app,
     work_off,
 )
-from windlass import Windlass
-from windlass.model import Claimed, Ending, NewBlocker, NewJob, Policy
+from towline import Towline
+from towline.model import Claimed, Ending, NewBlocker, NewJob, Policy
 
 JOBS = 100
 STEPS = 3  # of a blocker that continues
@@ -69,8 +69,8 @@ def check(database: Database, per_worker: list[list[Run]]) -> None:
             assert run.states == ("completed",) * 3
             assert run.outputs == expected
     # Never stuck: nothing is open.
-    assert rows(database, "SELECT * FROM windlass_live") == []
-    assert rows(database, "SELECT DISTINCT state FROM windlass_chain") == [(1,)]
+    assert rows(database, "SELECT * FROM towline_live") == []
+    assert rows(database, "SELECT DISTINCT state FROM towline_chain") == [(1,)]
     # The race took place: more than one worker ran dependents.
     assert sum(any(run.task == "dependent" for run in some) for some in per_worker) > 1
 
@@ -98,19 +98,19 @@ def test_B2_one_job_behind_many_blockers_that_all_end_at_once(url: str, database
         for _ in range(20)
     ]
 
-    def hold(app: Windlass) -> list[Claimed]:
+    def hold(app: Towline) -> list[Claimed]:
         app.run(app.store.enqueue(batch))
         return app.run(app.store.claim(1, ["default"], 60))
 
     held = with_app(url, hold)
 
-    def finish(app: Windlass, index: int) -> int:
+    def finish(app: Towline, index: int) -> int:
         """Turns that subtract; together they free every dependent once for each blocker."""
         return sum(finish_all_of(app, [completed(one)]).freed for one in held[index::6])
 
     freed = in_threads(6, lambda index: with_app(url, lambda app: finish(app, index)))
     assert sum(freed) == 60 * 20
-    live = rows(database, "SELECT state, open_blockers, count(*) FROM windlass_live GROUP BY 1, 2")
+    live = rows(database, "SELECT state, open_blockers, count(*) FROM towline_live GROUP BY 1, 2")
     assert live == [(0, 0, 20)]
 
 
@@ -127,7 +127,7 @@ def test_B4_a_blocker_that_continues_blocks_until_its_last_job_ends_whoever_look
         ),
     )
 
-    def either(app: Windlass, index: int) -> list[Run]:
+    def either(app: Towline, index: int) -> list[Run]:
         if index % 2:
             for chain in range(1, chains + 1):
                 for _ in range(5):
@@ -140,7 +140,7 @@ def test_B4_a_blocker_that_continues_blocks_until_its_last_job_ends_whoever_look
     assert tasks == {"walk": chains * steps, "dependent": 3 * 5 * chains}
     assert {run.attempt for run in runs} == {1}
     assert {run.outputs for run in runs if run.task == "dependent"} == {('"walk 1"',)}
-    assert rows(database, "SELECT * FROM windlass_live") == []
+    assert rows(database, "SELECT * FROM towline_live") == []
 
 
 @pytest.mark.parametrize("key", [None, "k"], ids=["", "with a key"])
@@ -155,7 +155,7 @@ def test_B2_one_turn_ends_a_chain_and_continues_another_behind_it(
 ) -> None:
     """Both are in one worker's hands; a third chain is behind the second."""
 
-    def work(app: Windlass) -> None:
+    def work(app: Towline) -> None:
         app.run(app.store.enqueue([new("first", key=key), new("second")]))
         first, second = app.run(app.store.claim(1, ["default"], 2))
         app.run(app.store.enqueue([new("third", after=[second.chain_id], policy=policy)]))
@@ -165,7 +165,7 @@ def test_B2_one_turn_ends_a_chain_and_continues_another_behind_it(
 
     with_app(url, work)
     audit(database)
-    states = dict(rows(database, "SELECT task, state FROM windlass_jobs"))
+    states = dict(rows(database, "SELECT task, state FROM towline_jobs"))
     ended = end is completed
     if ended or policy is Policy.RUN:
         expected = ("pending", "blocked")

@@ -12,15 +12,15 @@ from tests.database import Database
 from tests.kit import claim, completed, continued, new, rows
 from tests.races.crowd import audit, crowd, open_quick
 from tests.races.together import finish_all_of
-from windlass import Windlass
-from windlass.errors import BlockerError, NotFound, StillNeeded
-from windlass.model import Policy
-from windlass.operation import compose
+from towline import Towline
+from towline.errors import BlockerError, NotFound, StillNeeded
+from towline.model import Policy
+from towline.operation import compose
 
 ROUNDS = 150
 
 
-def meddle(app: Windlass, number: int) -> Counter[str]:
+def meddle(app: Towline, number: int) -> Counter[str]:
     """Enqueue behind whatever there is, delete it, run it; count what happened."""
     chance = random.Random(number)
     store = app.store
@@ -75,6 +75,6 @@ def test_R3_deleting_races_enqueueing_behind_and_nothing_dangles_or_waits_for_ev
         app.run(app.store.finish([completed(job) for job in held]))
     assert [job for job in app.jobs(limit=10_000) if job.state.open] == []
     audit(database)
-    recounted = rows(database, "SELECT state, count(*) FROM windlass_jobs GROUP BY 1")
+    recounted = rows(database, "SELECT state, count(*) FROM towline_jobs GROUP BY 1")
     assert {s: n for s, n in app.counts()["default"].items() if n} == dict(recounted)
     app.close()

@@ -22,9 +22,9 @@ from tests.races.together import (
     with_app,
     work_off,
 )
-from windlass import Windlass
-from windlass.errors import BlockerError, StillNeeded
-from windlass.model import Claimed, Ending, Policy
+from towline import Towline
+from towline.errors import BlockerError, StillNeeded
+from towline.model import Claimed, Ending, Policy
 
 CHAINS = 120
 ENDS = ("completes", "continues", "fails", "goes")
@@ -46,7 +46,7 @@ def end_of(chain: int) -> str:
     return ENDS[chain % len(ENDS)]
 
 
-def end_blockers(app: Windlass, index: int, part: Part) -> None:
+def end_blockers(app: Towline, index: int, part: Part) -> None:
     """Claim blockers a few at a time and end each in its own way."""
     store = app.store
     while held := app.run(store.claim(100 + index, [BLOCKERS], 2)):
@@ -74,7 +74,7 @@ def decide(job: Claimed) -> Ending:
     return completed(job, '"tail"' if job.task == "tail" else "null")
 
 
-def put_behind(app: Windlass, policy: Policy, part: Part) -> None:
+def put_behind(app: Towline, policy: Policy, part: Part) -> None:
     """Store a job behind every chain in turn, each in a transaction of ours."""
     for chain in range(1, CHAINS + 1):
         try:
@@ -87,7 +87,7 @@ def put_behind(app: Windlass, policy: Policy, part: Part) -> None:
             part.stored.append((record.id, chain, policy.name))
 
 
-def put_behind_on(app: Windlass, url: str, part: Part) -> None:
+def put_behind_on(app: Towline, url: str, part: Part) -> None:
     """The same in transactions of the caller, every third of which is rolled back."""
     with closing(own_connection(url)) as connection:
         for chain in range(1, CHAINS + 1):
@@ -111,7 +111,7 @@ def take_part(url: str, index: int) -> Part:
     """Even ones end blockers, odd ones put jobs behind them; then all of them work."""
     part = Part()
 
-    def work(app: Windlass) -> None:
+    def work(app: Towline) -> None:
         if index % 2 == 0:
             end_blockers(app, index, part)
         elif index == 7:
@@ -138,11 +138,11 @@ def check(url: str, database: Database, parts: list[Part]) -> None:
     # Refused only where the chain was deleted; what was stored before that had run by then.
     assert {chain for part in parts for chain in part.refused} <= deleted
     # What was rolled back was never there, and nothing ran twice.
-    jobs = rows(database, "SELECT id FROM windlass_job WHERE task = 'dependent'")
+    jobs = rows(database, "SELECT id FROM towline_job WHERE task = 'dependent'")
     assert {id for (id,) in jobs} == set(stored)
     assert sum(run.task == "dependent" for part in parts for run in part.runs) == len(runs)
     assert {run.attempt for run in runs.values()} <= {1}
-    states = dict(rows(database, "SELECT id, state FROM windlass_jobs"))
+    states = dict(rows(database, "SELECT id, state FROM towline_jobs"))
     outputs = {"completes": '"done"', "goes": '"done"', "continues": '"tail"'}
     for job, (chain, policy) in stored.items():
         if (output := outputs.get(end_of(chain))) is not None:
@@ -160,13 +160,13 @@ def check(url: str, database: Database, parts: list[Part]) -> None:
 def revive(url: str, database: Database) -> None:
     """What failed comes back with its blocker, while others look for work: B6 in a crowd."""
 
-    def end_one(app: Windlass, index: int) -> None:
+    def end_one(app: Towline, index: int) -> None:
         for job in app.run(app.store.claim(100 + index, [BLOCKERS], 1)):
             finish_all_of(app, [completed(job, '"at last"')])
 
     bad = [chain for chain in range(1, CHAINS + 1) if end_of(chain) == "fails"]
 
-    def work(app: Windlass, index: int) -> None:
+    def work(app: Towline, index: int) -> None:
         for chain in bad[index::4]:
             app.run(app.store.retry(chain))
             end_one(app, index)
@@ -175,8 +175,8 @@ def revive(url: str, database: Database) -> None:
         work_off(app, f"r{index}", decide)
 
     in_threads(4, lambda index: with_app(url, lambda app: work(app, index)))
-    assert rows(database, "SELECT * FROM windlass_live") == []
-    ends = rows(database, "SELECT state, count(*) FROM windlass_chains GROUP BY state")
+    assert rows(database, "SELECT * FROM towline_live") == []
+    ends = rows(database, "SELECT state, count(*) FROM towline_chains GROUP BY state")
     assert [state for state, _ in ends] == ["completed"]
 
 

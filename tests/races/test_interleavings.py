@@ -21,11 +21,11 @@ from tests.races import meetings as m
 from tests.races import meetings_of_control as c
 from tests.races.interleaver import Interleaver, Meeting, Report
 from tests.races.side import Style
-from windlass import Windlass
-from windlass.model import Policy
-from windlass.postgres.store import PostgresStore
-from windlass.sql import Queries, Query
-from windlass.store import Store
+from towline import Towline
+from towline.model import Policy
+from towline.postgres.store import PostgresStore
+from towline.sql import Queries, Query
+from towline.store import Store
 
 OURS, CALLER = Style.OURS, Style.CALLER
 POLICIES = (Policy.FAIL, Policy.WAIT, Policy.RUN)
@@ -122,7 +122,7 @@ def open_on() -> Iterator[Open]:
         @cache
         def open_(server: str) -> tuple[Interleaver, Store]:
             url = stack.enter_context(opened(server, Path())).url
-            app = stack.enter_context(closing(Windlass(url, clock=Clock(), notify=False)))
+            app = stack.enter_context(closing(Towline(url, clock=Clock(), notify=False)))
             return stack.enter_context(closing(Interleaver(url, sides=3))), app.store
 
         yield open_
@@ -216,7 +216,7 @@ def test_a_lock_that_is_left_out_is_found(open_on: Open, plant: str) -> None:
 
 def without(store: Store, changes: dict[str, str]) -> Store:
     """The store with statements that lack these words."""
-    sql = Queries("windlass.postgres", "windlass_", "public")
+    sql = Queries("towline.postgres", "towline_", "public")
     for name, words in changes.items():
         text = getattr(sql, name).text
         assert words in text

@@ -20,8 +20,8 @@ from tests.database import Database
 from tests.kit import completed, continued, failed, new
 from tests.races.crowd import audit, crowd, open_quick, watched
 from tests.races.together import own_connection
-from windlass import Windlass
-from windlass.errors import (
+from towline import Towline
+from towline.errors import (
     BlockerError,
     DuplicateKey,
     InvalidState,
@@ -29,9 +29,9 @@ from windlass.errors import (
     StillNeeded,
     StoreUnavailable,
 )
-from windlass.model import Ending, Outcome, Policy
-from windlass.operation import Op
-from windlass.store.listing import JobFilter
+from towline.model import Ending, Outcome, Policy
+from towline.operation import Op
+from towline.store.listing import JobFilter
 
 ROUNDS = 40
 FEW = 8  # chains to meet at
@@ -39,7 +39,7 @@ FEW = 8  # chains to meet at
 REFUSALS = (BlockerError, DuplicateKey, InvalidState, NotFound, StillNeeded)
 
 
-def meddle(app: Windlass, number: int) -> Counter[str]:
+def meddle(app: Towline, number: int) -> Counter[str]:
     """Count what happened, and on which side somebody was told of a deadlock."""
     chance = random.Random(number)
     store = app.store

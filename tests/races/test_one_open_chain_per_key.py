@@ -21,8 +21,8 @@ from tests.races.together import (
     with_app,
     work_off,
 )
-from windlass import Windlass
-from windlass.model import Claimed, Ending, NewJob
+from towline import Towline
+from towline.model import Claimed, Ending, NewJob
 
 KEYS = 60
 ROUNDS = 60
@@ -30,7 +30,7 @@ ROUNDS = 60
 Answer = tuple[str, int, bool]  # key, chain, created
 
 
-def ask(app: Windlass, job: NewJob, on: object = None) -> Answer:
+def ask(app: Towline, job: NewJob, on: object = None) -> Answer:
     ((record, created),) = app.run(app.store.enqueue([job]), on)
     return str(job.key), record.chain_id, created
 
@@ -38,7 +38,7 @@ def ask(app: Windlass, job: NewJob, on: object = None) -> Answer:
 def enqueue_all(url: str, index: int) -> list[Answer]:
     """Every key once, at about the same moment as all the others; one by the caller's own hand."""
 
-    def work(app: Windlass) -> list[Answer]:
+    def work(app: Towline) -> list[Answer]:
         app.migrate()
         if index:
             return [ask(app, new("t", key=f"k{n}")) for n in range(KEYS)]
@@ -65,7 +65,7 @@ def check_one_chain_each(database: Database, answers: list[Answer]) -> None:
         created[key] += new_one
     assert {key: len(some) for key, some in chains.items()} == {f"k{n}": 1 for n in range(KEYS)}
     assert set(created.values()) == {1}
-    found = rows(database, "SELECT key, id FROM windlass_job")
+    found = rows(database, "SELECT key, id FROM towline_job")
     assert sorted(found) == sorted((key, *some) for key, some in chains.items())
 
 
@@ -90,7 +90,7 @@ def test_D1_processes_that_enqueue_one_key_get_one_chain(
 # ---- D2: while chains end
 
 
-def end_chains(app: Windlass, index: int, askers: int) -> list[Answer]:
+def end_chains(app: Towline, index: int, askers: int) -> list[Answer]:
     """Continue, complete and fail what comes, until all who ask have said that they are done."""
     work_off(app, f"w{index}", settle, until=lambda: waiting(app, 0, queue="done") == askers)
     return []
@@ -102,7 +102,7 @@ def settle(job: Claimed) -> Ending:
     return failed(job) if job.chain_id % 5 == 0 else completed(job)
 
 
-def keep_asking(app: Windlass, job: NewJob) -> list[Answer]:
+def keep_asking(app: Towline, job: NewJob) -> list[Answer]:
     answers = [ask(app, job) for _ in range(ROUNDS)]
     app.run(app.store.enqueue([new("done", queue="done")]))
     return answers
@@ -119,7 +119,7 @@ def check_no_overlap(database: Database, answers: list[Answer]) -> None:
     """Each chain was created by one enqueue, and only after the one before had ended."""
     chains = rows(
         database,
-        "SELECT id, state, created_at, ended_at FROM windlass_chain WHERE task = 't' ORDER BY id",
+        "SELECT id, state, created_at, ended_at FROM towline_chain WHERE task = 't' ORDER BY id",
     )
     assert sorted(chain for _, chain, created in answers if created) == [row[0] for row in chains]
     assert {chain for _, chain, _ in answers} == {row[0] for row in chains}
@@ -132,11 +132,11 @@ def check_no_overlap(database: Database, answers: list[Answer]) -> None:
     # Chains continued while they were asked for.
     lengths = rows(
         database,
-        "SELECT chain_id, count(*) FROM windlass_job WHERE chain_id IN"
-        " (SELECT id FROM windlass_chain WHERE task = 't') GROUP BY 1 ORDER BY 1",
+        "SELECT chain_id, count(*) FROM towline_job WHERE chain_id IN"
+        " (SELECT id FROM towline_chain WHERE task = 't') GROUP BY 1 ORDER BY 1",
     )
     assert lengths == [(row[0], 1 + row[0] % 3) for row in chains]
-    assert rows(database, "SELECT * FROM windlass_live WHERE queue = 'default'") == []
+    assert rows(database, "SELECT * FROM towline_live WHERE queue = 'default'") == []
 
 
 def test_D2_threads_that_ask_while_the_chain_continues_and_ends_never_see_two_open(
@@ -159,7 +159,7 @@ def test_D2_processes_that_ask_while_the_chain_continues_and_ends_never_see_two_
 def test_D2_scope_any_gives_the_first_chain_for_ever_while_it_ends(
     url: str, database: Database
 ) -> None:
-    def take_part(app: Windlass, index: int) -> list[Answer]:
+    def take_part(app: Towline, index: int) -> list[Answer]:
         if index % 2 == 0:
             return end_chains(app, index, 3)
         return keep_asking(app, new("t", key="k", scope="any"))
@@ -170,4 +170,4 @@ def test_D2_scope_any_gives_the_first_chain_for_ever_while_it_ends(
     ((key, chain),) = {(key, chain) for key, chain, _ in answers}
     assert key == "k"
     assert sum(created for _, _, created in answers) == 1
-    assert rows(database, "SELECT id FROM windlass_chain WHERE task = 't'") == [(chain,)]
+    assert rows(database, "SELECT id FROM towline_chain WHERE task = 't'") == [(chain,)]

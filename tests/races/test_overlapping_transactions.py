@@ -13,20 +13,20 @@ from tests.database import Database
 from tests.kit import claim, completed, continued, new, put, register, states
 from tests.races.overlap import Open
 from tests.races.together import finish_all_of
-from windlass import Windlass
-from windlass.model import Claimed, State
-from windlass.operation import Steps, compose
-from windlass.store import Store
+from towline import Towline
+from towline.model import Claimed, State
+from towline.operation import Steps, compose
+from towline.store import Store
 
 pytestmark = pytest.mark.parametrize("database", databases.names()[1:], indirect=True)
 
 
 @pytest.fixture
-def store(app: Windlass) -> Store:
+def store(app: Towline) -> Store:
     return app.store
 
 
-def run_some(app: Windlass, number: int = 1) -> list[Claimed]:
+def run_some(app: Towline, number: int = 1) -> list[Claimed]:
     """That many jobs, running."""
 
     def steps() -> Steps[list[Claimed]]:
@@ -36,13 +36,13 @@ def run_some(app: Windlass, number: int = 1) -> list[Claimed]:
     return app.run(compose("run some", steps))
 
 
-def state_of(app: Windlass, job: int) -> State:
+def state_of(app: Towline, job: int) -> State:
     (state,) = app.run(compose("states", lambda: states(app.store, job), reads=True))
     return state
 
 
 def test_B3_B4_a_chain_that_goes_on_and_ends_while_somebody_enqueues_behind_it_frees_the_job(
-    app: Windlass, store: Store, url: str
+    app: Towline, store: Store, url: str
 ) -> None:
     """The chain is what is waited for: its last job may be another one by the time we hold it."""
     (held,) = run_some(app)
@@ -60,16 +60,16 @@ def test_B3_B4_a_chain_that_goes_on_and_ends_while_somebody_enqueues_behind_it_f
 
 
 def test_P5_callers_who_end_blockers_of_the_same_jobs_take_them_in_one_order(
-    app: Windlass, store: Store, url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+    app: Towline, store: Store, url: str, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody holds a row in the middle, so that each has taken some rows and waits for others.
     Whoever deadlocks would be run again; here he is told."""
-    monkeypatch.setattr("windlass.connections.postgres.PAUSES", ())
+    monkeypatch.setattr("towline.connections.postgres.PAUSES", ())
     blockers = [held.chain_id for held in run_some(app, 4)]
     waiting = app.run(store.enqueue([new("d", after=blockers) for _ in range(20)]))
     with database.connect() as holder:
         holder.execute(
-            "SELECT 1 FROM windlass_live WHERE job_id = %s FOR UPDATE", [waiting[10].record.id]
+            "SELECT 1 FROM towline_live WHERE job_id = %s FOR UPDATE", [waiting[10].record.id]
         )
         callers = [Open(app, url, store.complete(id, "null"), brief=True) for id in blockers]
         assert all(caller.waits for caller in callers)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.kit import Clock, claim, completed, new
-from windlass import Windlass
-from windlass.operation import compose
+from towline import Towline
+from towline.operation import compose
 
 THERE = 300
 
@@ -16,7 +16,7 @@ THERE = 300
 class Arrivals:
     """A thread that keeps storing jobs, and ends some of its own, until it is told to stop."""
 
-    def __init__(self, app: Windlass) -> None:
+    def __init__(self, app: Towline) -> None:
         self.app = app
         self.stored = 0
         self.errors: list[BaseException] = []
@@ -58,7 +58,7 @@ def walk(read: Callable[..., Any], arrivals: Arrivals, **where: Any) -> Iterator
 
 
 def test_R1_newest_first_pages_hold_every_job_once_while_others_arrive(
-    app: Windlass, clock: Clock
+    app: Towline, clock: Clock
 ) -> None:
     queues = ["x", "y", "z"]
     there = app.run(
@@ -81,7 +81,7 @@ def test_R1_newest_first_pages_hold_every_job_once_while_others_arrive(
         assert sorted(id for id in seen if id <= THERE) == expected
 
 
-def test_R1_oldest_first_pages_catch_up_with_what_arrives(app: Windlass, clock: Clock) -> None:
+def test_R1_oldest_first_pages_catch_up_with_what_arrives(app: Towline, clock: Clock) -> None:
     app.run(app.store.enqueue([new("a", queue="x") for _ in range(THERE)]))
     with Arrivals(app) as arrivals:
         pages = walk(app.jobs, arrivals, newest=False)

@@ -22,10 +22,10 @@ from tests.races.auditor import (
 )
 from tests.races.logs import Event, Finding, Logs, read_logs
 from tests.races.storm import storm
-from windlass import Windlass
-from windlass.model import Policy
-from windlass.operation import Steps, compose
-from windlass.store import Store
+from towline import Towline
+from towline.model import Policy
+from towline.operation import Steps, compose
+from towline.store import Store
 
 
 @pytest.mark.parametrize("server", [databases.SQLITE, databases.newest()])
@@ -89,7 +89,7 @@ def ending(token: str, job: int, outcome: str, **fields: Any) -> Event:
 
 
 @pytest.fixture
-def scene(app: Windlass, clock: Clock, database: Database) -> Iterator[Reader]:
+def scene(app: Towline, clock: Clock, database: Database) -> Iterator[Reader]:
     """The tables of the scene, to be changed by plain SQL; nothing keeps them from lying."""
     app.run(compose("scene", lambda: act(app.store, clock)))
     app.close()
@@ -107,10 +107,10 @@ def unguard(reader: Reader) -> None:
     if is_sqlite(reader):
         reader.execute("PRAGMA ignore_check_constraints = ON")
         return
-    reader.execute("ALTER TABLE windlass_live DROP CONSTRAINT windlass_live_pkey")
+    reader.execute("ALTER TABLE towline_live DROP CONSTRAINT towline_live_pkey")
     checks = reader.execute(
         "SELECT conrelid::regclass, conname FROM pg_constraint WHERE contype = 'c'"
-        " AND conrelid::regclass::text LIKE 'windlass%'"
+        " AND conrelid::regclass::text LIKE 'towline%'"
     ).fetchall()
     for table, name in checks:
         reader.execute(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
@@ -127,8 +127,8 @@ def test_the_auditor_finds_nothing_in_an_honest_scene(events: list[Event], scene
     assert audit_logs(scene, Logs.of(events)) == []
 
 
-ATTEMPT = "INSERT INTO windlass_attempt (job_id, number, outcome, final, started_at, ended_at)"
-LIVE = "INSERT INTO windlass_live (state, queue, priority, job_id, attempt)"
+ATTEMPT = "INSERT INTO towline_attempt (job_id, number, outcome, final, started_at, ended_at)"
+LIVE = "INSERT INTO towline_live (state, queue, priority, job_id, attempt)"
 
 # For each check, by its text: what to change, and the rows it then must find.
 LIES: dict[str, list[tuple[str, tuple[Any, ...]]]] = {
@@ -136,13 +136,13 @@ LIES: dict[str, list[tuple[str, tuple[Any, ...]]]] = {
     "job {} has {} final attempts": [(f"{ATTEMPT} VALUES (1, 2, 1, 1, 5, 5)", (1, 2))],
     "job {} is live and has ended at once": [(f"{LIVE} VALUES (0, 'first', 0, 1, 1)", (1,))],
     "job {} has neither a live row nor a final attempt": [
-        ("DELETE FROM windlass_live WHERE job_id = 8", (8,)),
-        ("UPDATE windlass_attempt SET final = NULL WHERE job_id = 3", (3,)),
+        ("DELETE FROM towline_live WHERE job_id = 8", (8,)),
+        ("UPDATE towline_attempt SET final = NULL WHERE job_id = 3", (3,)),
     ],
     "the live row of job {} has no job, or another queue or priority": [
-        ("UPDATE windlass_live SET queue = 'other' WHERE job_id = 8", (8,)),
-        ("UPDATE windlass_live SET priority = 1 WHERE job_id = 8", (8,)),
-        ("DELETE FROM windlass_job WHERE id = 8", (8,)),
+        ("UPDATE towline_live SET queue = 'other' WHERE job_id = 8", (8,)),
+        ("UPDATE towline_live SET priority = 1 WHERE job_id = 8", (8,)),
+        ("DELETE FROM towline_job WHERE id = 8", (8,)),
     ],
     "attempt {1} belongs to job {0}, which does not exist": [
         (f"{ATTEMPT} VALUES (99, 1, 1, 1, 5, 5)", (99, 1))
@@ -151,91 +151,91 @@ LIES: dict[str, list[tuple[str, tuple[Any, ...]]]] = {
         (f"{ATTEMPT} VALUES (3, 2, 3, NULL, 5, 5)", (3, 1))
     ],
     "job {} is at attempt {}, but attempt {} has ended already": [
-        ("UPDATE windlass_live SET attempt = 0 WHERE job_id = 11", (11, 0, 1)),
+        ("UPDATE towline_live SET attempt = 0 WHERE job_id = 11", (11, 0, 1)),
         (f"{ATTEMPT} VALUES (9, 1, 8, NULL, 5, 5)", (9, 1, 1)),
     ],
     "the live row of job {} does not fit its state {}": [
-        ("UPDATE windlass_live SET run_at = NULL WHERE job_id = 8", (8, 1)),
-        ("UPDATE windlass_live SET worker = NULL WHERE job_id = 9", (9, 3)),
-        ("UPDATE windlass_live SET worker = 1, claimed_at = 1 WHERE job_id = 6", (6, 0)),
-        ("UPDATE windlass_live SET parked_task = 'b' WHERE job_id = 10", (10, 4)),
-        ("UPDATE windlass_live SET open_blockers = 0 WHERE job_id = 7", (7, 2)),
-        ("UPDATE windlass_live SET open_blockers = 1 WHERE job_id = 6", (6, 0)),
+        ("UPDATE towline_live SET run_at = NULL WHERE job_id = 8", (8, 1)),
+        ("UPDATE towline_live SET worker = NULL WHERE job_id = 9", (9, 3)),
+        ("UPDATE towline_live SET worker = 1, claimed_at = 1 WHERE job_id = 6", (6, 0)),
+        ("UPDATE towline_live SET parked_task = 'b' WHERE job_id = 10", (10, 4)),
+        ("UPDATE towline_live SET open_blockers = 0 WHERE job_id = 7", (7, 2)),
+        ("UPDATE towline_live SET open_blockers = 1 WHERE job_id = 6", (6, 0)),
     ],
     "job {} is open after {} of {} attempts and {} lost ones": [
-        ("UPDATE windlass_live SET used = 5 WHERE job_id = 6", (6, 5, 5, 0)),
-        ("UPDATE windlass_live SET lost = 3 WHERE job_id = 11", (11, 0, 5, 3)),
+        ("UPDATE towline_live SET used = 5 WHERE job_id = 6", (6, 5, 5, 0)),
+        ("UPDATE towline_live SET lost = 3 WHERE job_id = 11", (11, 0, 5, 3)),
     ],
     "job {} belongs to chain {}, which does not exist": [
-        ("DELETE FROM windlass_chain WHERE id = 8", (8, 8))
+        ("DELETE FROM towline_chain WHERE id = 8", (8, 8))
     ],
     "chain {} has no first job of its id and task": [
-        ("UPDATE windlass_chain SET task = 'b' WHERE id = 1", (1,)),
-        ("DELETE FROM windlass_job WHERE id = 2", (2,)),
+        ("UPDATE towline_chain SET task = 'b' WHERE id = 1", (1,)),
+        ("DELETE FROM towline_job WHERE id = 2", (2,)),
     ],
     "the positions of chain {} are {} from {} to {}": [
-        ("UPDATE windlass_job SET position = 2 WHERE id = 4", (2, 2, 0, 2)),
-        ("UPDATE windlass_job SET position = 0 WHERE id = 4", (2, 2, 0, 0)),
+        ("UPDATE towline_job SET position = 2 WHERE id = 4", (2, 2, 0, 2)),
+        ("UPDATE towline_job SET position = 0 WHERE id = 4", (2, 2, 0, 0)),
     ],
     "chain {} has state {}, its last job {} says {}": [
-        ("UPDATE windlass_chain SET state = 2 WHERE id = 1", (1, 2, 1, 1)),
-        ("UPDATE windlass_chain SET state = 1 WHERE id = 2", (2, 1, 4, 0)),
-        ("UPDATE windlass_chain SET state = 0 WHERE id = 3", (3, 0, 3, 2)),
-        ("UPDATE windlass_attempt SET outcome = 6 WHERE job_id = 3", (3, 2, 3, 3)),
+        ("UPDATE towline_chain SET state = 2 WHERE id = 1", (1, 2, 1, 1)),
+        ("UPDATE towline_chain SET state = 1 WHERE id = 2", (2, 1, 4, 0)),
+        ("UPDATE towline_chain SET state = 0 WHERE id = 3", (3, 0, 3, 2)),
+        ("UPDATE towline_attempt SET outcome = 6 WHERE job_id = 3", (3, 2, 3, 3)),
     ],
     "chain {} has state {} and ended at {}": [
-        ("UPDATE windlass_chain SET ended_at = NULL WHERE id = 1", (1, 1, None)),
-        ("UPDATE windlass_chain SET ended_at = 5 WHERE id = 2", (2, 0, 5)),
+        ("UPDATE towline_chain SET ended_at = NULL WHERE id = 1", (1, 1, None)),
+        ("UPDATE towline_chain SET ended_at = 5 WHERE id = 2", (2, 0, 5)),
     ],
     "job {} says it was continued by {}; its successor is {}": [
-        ("UPDATE windlass_attempt SET continued_by = 9 WHERE job_id = 2", (2, 9, 4)),
-        ("DELETE FROM windlass_job WHERE id = 4", (2, 4, None)),
-        ("UPDATE windlass_attempt SET outcome = 1 WHERE job_id = 2", (2, 4, 4)),
-        ("UPDATE windlass_job SET chain_id = 1, position = 1 WHERE id = 8", (1, None, 8)),
+        ("UPDATE towline_attempt SET continued_by = 9 WHERE job_id = 2", (2, 9, 4)),
+        ("DELETE FROM towline_job WHERE id = 4", (2, 4, None)),
+        ("UPDATE towline_attempt SET outcome = 1 WHERE job_id = 2", (2, 4, 4)),
+        ("UPDATE towline_job SET chain_id = 1, position = 1 WHERE id = 8", (1, None, 8)),
     ],
     "attempt {1} of job {0} continued, but did not end it": [
-        ("UPDATE windlass_attempt SET final = NULL WHERE job_id = 2", (2, 1))
+        ("UPDATE towline_attempt SET final = NULL WHERE job_id = 2", (2, 1))
     ],
     "job {} is blocked by {} chains, but {} of its blockers are unfinished": [
-        ("UPDATE windlass_live SET open_blockers = 2 WHERE job_id = 7", (7, 2, 1)),
-        ("UPDATE windlass_job SET policy = 2 WHERE id = 5", (5, 1, 0)),
+        ("UPDATE towline_live SET open_blockers = 2 WHERE job_id = 7", (7, 2, 1)),
+        ("UPDATE towline_job SET policy = 2 WHERE id = 5", (5, 1, 0)),
     ],
     "job {} is blocked, but all its blockers have ended": [
-        ("UPDATE windlass_chain SET state = 1, ended_at = 5 WHERE id = 6", (7,))
+        ("UPDATE towline_chain SET state = 1, ended_at = 5 WHERE id = 6", (7,))
     ],
     "job {} is blocked behind chain {}, whose end should have failed it": [
-        ("UPDATE windlass_chain SET state = 3, ended_at = 5 WHERE id = 6", (7, 6))
+        ("UPDATE towline_chain SET state = 3, ended_at = 5 WHERE id = 6", (7, 6))
     ],
     "job {} may run or runs, but chain {} that it waits for is not completed": [
-        ("UPDATE windlass_live SET state = 0, open_blockers = 0 WHERE job_id = 7", (7, 6)),
-        ("UPDATE windlass_live SET state = 0, open_blockers = 0 WHERE job_id = 5", (5, 3)),
+        ("UPDATE towline_live SET state = 0, open_blockers = 0 WHERE job_id = 7", (7, 6)),
+        ("UPDATE towline_live SET state = 0, open_blockers = 0 WHERE job_id = 5", (5, 3)),
     ],
     "open job {} was given {} blockers and has {}": [
-        ("DELETE FROM windlass_blocker WHERE job_id = 7", (7, 1, 0))
+        ("DELETE FROM towline_blocker WHERE job_id = 7", (7, 1, 0))
     ],
     "an edge from chain {} to job {}: one of them does not exist": [
-        ("INSERT INTO windlass_blocker (chain_id, job_id, position) VALUES (99, 1, 0)", (99, 1)),
-        ("INSERT INTO windlass_blocker (chain_id, job_id, position) VALUES (1, 99, 0)", (1, 99)),
+        ("INSERT INTO towline_blocker (chain_id, job_id, position) VALUES (99, 1, 0)", (99, 1)),
+        ("INSERT INTO towline_blocker (chain_id, job_id, position) VALUES (1, 99, 0)", (1, 99)),
     ],
     "{} open chains of task {} have the key {}": [
-        ("UPDATE windlass_job SET key = 'k' WHERE id = 8", (2, "a", "k"))
+        ("UPDATE towline_job SET key = 'k' WHERE id = 8", (2, "a", "k"))
     ],
     "open chain {} does not hold its key {}": [
-        ("DELETE FROM windlass_key", (6, "k")),
-        ("UPDATE windlass_key SET chain_id = 8", (6, "k")),
+        ("DELETE FROM towline_key", (6, "k")),
+        ("UPDATE towline_key SET chain_id = 8", (6, "k")),
     ],
     "key {} of task {} is held by chain {}, which has another end or does not exist": [
-        ("UPDATE windlass_key SET ended_at = 5", ("k", "a", 6)),
-        ("UPDATE windlass_key SET chain_id = 99", ("k", "a", 99)),
-        ("UPDATE windlass_key SET chain_id = 8", ("k", "a", 8)),
+        ("UPDATE towline_key SET ended_at = 5", ("k", "a", 6)),
+        ("UPDATE towline_key SET chain_id = 99", ("k", "a", 99)),
+        ("UPDATE towline_key SET chain_id = 8", ("k", "a", 8)),
     ],
     "job {} of chain {} has lost the chain's key": [
-        ("UPDATE windlass_job SET key = 'other' WHERE id = 4", (4, 2))
+        ("UPDATE towline_job SET key = 'other' WHERE id = 4", (4, 2))
     ],
     "{} jobs of queue {}, task {} are counted with outcome {}; there are {}": [
-        ("UPDATE windlass_rollup SET ended = 2 WHERE outcome = 3", (2, "first", "a", 3, 1)),
-        ("UPDATE windlass_rollup SET removed = 1 WHERE outcome = 2", (0, "first", "a", 2, 1)),
-        ("DELETE FROM windlass_rollup WHERE outcome = 1", (0, "first", "a", 1, 1)),
+        ("UPDATE towline_rollup SET ended = 2 WHERE outcome = 3", (2, "first", "a", 3, 1)),
+        ("UPDATE towline_rollup SET removed = 1 WHERE outcome = 2", (0, "first", "a", 2, 1)),
+        ("DELETE FROM towline_rollup WHERE outcome = 1", (0, "first", "a", 1, 1)),
     ],
 }
 
@@ -264,7 +264,7 @@ def test_the_auditor_finds_what_is_left_over_after_healing(scene: Reader) -> Non
         Finding("stuck", f"job {id} is left over in live state {s}") for id, s in left.items()
     }
     assert set(audit_tables(scene, healed=True)) == expected
-    scene.execute("UPDATE windlass_blocker SET chain_id = 5 WHERE job_id = 7")
+    scene.execute("UPDATE towline_blocker SET chain_id = 5 WHERE job_id = 7")
     expected.discard(Finding("stuck", "job 7 is left over in live state 2"))
     assert set(audit_tables(scene, healed=True)) == expected
 
@@ -272,15 +272,14 @@ def test_the_auditor_finds_what_is_left_over_after_healing(scene: Reader) -> Non
 @pytest.mark.usefixtures("costly")
 def test_the_auditor_finds_a_damaged_database(scene: Reader) -> None:
     if is_sqlite(scene):
-        scene.execute("UPDATE windlass_job SET policy = 9 WHERE id = 1")
+        scene.execute("UPDATE towline_job SET policy = 9 WHERE id = 1")
         scene.execute("PRAGMA ignore_check_constraints = OFF")
-        damage = "CHECK constraint failed in windlass_job"
+        damage = "CHECK constraint failed in towline_job"
     else:
         scene.execute(
-            "UPDATE pg_index SET indisvalid = false"
-            " WHERE indexrelid = 'windlass_job_pkey'::regclass"
+            "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'towline_job_pkey'::regclass"
         )
-        damage = "index windlass_job_pkey is invalid"
+        damage = "index towline_job_pkey is invalid"
     found = [text for kind, text in audit_tables(scene, healed=True) if kind == "integrity"]
     assert found == [damage]
 
@@ -295,7 +294,7 @@ LONG_LEASE: Event = {"e": "lease", "worker": "w-2", "since": 0, "until": 2**60}
 LIES_OF_LOGS: list[tuple[str, list[Event], Finding]] = [
     (NOTHING, [{"e": "new", "jobs": [("t99", 99, 99)]}],
      Finding("lost", "t99 was acknowledged as job 99 and is gone")),
-    ("UPDATE windlass_job SET label = 't1' WHERE id = 8", [],
+    ("UPDATE towline_job SET label = 't1' WHERE id = 8", [],
      Finding("twice", "t1 is stored as jobs 1 and 8")),
     (NOTHING, [{"e": "new", "jobs": [("t98", 1, 1)]}],
      Finding("twice", "id 1 was given to t1 and to t98")),
@@ -303,7 +302,7 @@ LIES_OF_LOGS: list[tuple[str, list[Event], Finding]] = [
      Finding("row", "t8 is job 8, not 99 as was said")),
     (NOTHING, [{"e": "none", "tokens": ["t8"]}],
      Finding("row", "t8 was rolled back or refused, and is stored")),
-    ("UPDATE windlass_job SET label = 'ghost' WHERE id = 8", [],
+    ("UPDATE towline_job SET label = 'ghost' WHERE id = 8", [],
      Finding("row", "ghost is stored, and nobody ever wanted to")),
     (NOTHING, [{"e": "left", "chains": [8]}],
      Finding("row", "chain 8 was deleted and is still there")),
@@ -319,15 +318,15 @@ LIES_OF_LOGS: list[tuple[str, list[Event], Finding]] = [
      Finding("early", "job 11 was started again before attempt 1 had ended")),
     (NOTHING, [LONG_LEASE],
      Finding("fence", "attempt 1 of job 11 was taken from living w-2")),
-    ("UPDATE windlass_attempt SET output = '\"x\"' WHERE job_id = 1", [],
+    ("UPDATE towline_attempt SET output = '\"x\"' WHERE job_id = 1", [],
      Finding("fence", "attempt 1 of job 1 ended with '\"x\"', which nobody asked for")),
-    ("UPDATE windlass_attempt SET error = 'e1' WHERE job_id = 3", [],
+    ("UPDATE towline_attempt SET error = 'e1' WHERE job_id = 3", [],
      Finding("twice", "e1 ended an attempt of job 1 and attempt 1 of job 3")),
     (NOTHING, [ending("e3", 3, "timeout")],
      Finding("fence", "attempt 1 of job 3 has outcome 3, but e3 asked for (3, 1, 4)")),
     (NOTHING, [{"e": "refused", "tokens": ["e1"]}],
      Finding("fence", "attempt 1 of job 1 was ended by e1, which was told it was refused")),
-    ("UPDATE windlass_job SET label = 't99' WHERE id = 4", [],
+    ("UPDATE towline_job SET label = 't99' WHERE id = 4", [],
      Finding("chain", "attempt 1 of job 2 was continued by another job than e2 asked for")),
     (NOTHING, [ending("e9", 8, "completed"), {"e": "ended", "tokens": ["e9"]}],
      Finding("lost", "e9 was told that it ended job 8: no row")),

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 
-from windlass import Windlass
-from windlass.model import BlockerRecord, Claimed, Ending, Finished
-from windlass.operation import Steps, compose
+from towline import Towline
+from towline.model import BlockerRecord, Claimed, Ending, Finished
+from towline.operation import Steps, compose
 
 T = TypeVar("T")
 
@@ -37,9 +37,9 @@ class Run(NamedTuple):
     outputs: tuple[str | None, ...]
 
 
-def with_app(url: str, work: Callable[[Windlass], T]) -> T:
+def with_app(url: str, work: Callable[[Towline], T]) -> T:
     """Do something with an app of one's own."""
-    with closing(Windlass(url, durable=False, lock_timeout=PATIENCE)) as app:
+    with closing(Towline(url, durable=False, lock_timeout=PATIENCE)) as app:
         return work(app)
 
 
@@ -98,7 +98,7 @@ def _begin(gate: Path, number: int, work: Callable[[str, int], T], url: str, ind
 
 
 def work_off(
-    app: Windlass,
+    app: Towline,
     name: str,
     decide: Decide,
     *,
@@ -140,7 +140,7 @@ def still_owed(endings: Sequence[Ending], finished: Finished) -> list[Ending]:
     return [ending for ending in endings if ending.held.job_id in postponed]
 
 
-def finish_all_of(app: Windlass, endings: Sequence[Ending], worker: str | None = None) -> Finished:
+def finish_all_of(app: Towline, endings: Sequence[Ending], worker: str | None = None) -> Finished:
     """Finish, and again what was postponed, until each ending was accepted or refused."""
     total = Finished()
     owed = list(endings)
@@ -160,7 +160,7 @@ def run_of(job: Claimed, blockers: Sequence[BlockerRecord]) -> Run:
     return Run(job.job_id, job.attempt, job.task, states, tuple(b.output for b in blockers))
 
 
-def waiting(app: Windlass, *states: int, queue: str = "default") -> int:
+def waiting(app: Towline, *states: int, queue: str = "default") -> int:
     """How many jobs of a queue are in these states of `live`."""
 
     def steps() -> Steps[int]:

@@ -1,6 +1,6 @@
 """The files of the package as text and syntax trees, for the tests that judge their shape.
 
-Nothing here imports windlass: a module that fails to import still has a shape.
+Nothing here imports towline: a module that fails to import still has a shape.
 """
 
 import ast
@@ -10,12 +10,12 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "windlass"
+PACKAGE = ROOT / "towline"
 
 
 @dataclass(frozen=True)
 class Module:
-    """One Python file of the package; `name` is dotted, without the leading `windlass.`."""
+    """One Python file of the package; `name` is dotted, without the leading `towline.`."""
 
     path: Path
 

@@ -32,7 +32,7 @@ def test_the_drawn_errors_are_the_defined_errors(errors: Module) -> None:
 
 
 def test_the_errors_have_one_root(errors: Module) -> None:
-    assert [name for name, base in defined(errors) if base is None] == ["WindlassError"]
+    assert [name for name, base in defined(errors) if base is None] == ["TowlineError"]
 
 
 def drawn(module: Module) -> set[Edge]:

@@ -85,7 +85,7 @@ def ring_of(top: str) -> str | None:
 def test_every_module_belongs_to_a_ring() -> None:
     complain(
         [
-            f"{module.at(1)}: windlass.{module.name} is in no ring; "
+            f"{module.at(1)}: towline.{module.name} is in no ring; "
             f"list {module.name.split('.')[0]!r} in RINGS at the top of {HERE}"
             for module in modules()
             if ring_of(module.name.split(".")[0]) is None
@@ -121,12 +121,12 @@ def outward(module: Module) -> Iterator[str]:
 
 
 def imports(module: Module) -> Iterator[tuple[int, str]]:
-    """Each import of the package by itself: line, and the first name below `windlass`."""
+    """Each import of the package by itself: line, and the first name below `towline`."""
     for node in running(module.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 first, *rest = alias.name.split(".")
-                if first == "windlass":
+                if first == "towline":
                     yield node.lineno, rest[0] if rest else "__init__"
         elif isinstance(node, ast.ImportFrom):
             path = origin(module, node)
@@ -143,7 +143,7 @@ def origin(module: Module, node: ast.ImportFrom) -> tuple[str, ...] | None:
     """Where `from … import` looks, as a path below the package; None when that is elsewhere."""
     named = tuple(node.module.split(".")) if node.module else ()
     if node.level == 0:
-        return named[1:] if named[:1] == ("windlass",) else None
+        return named[1:] if named[:1] == ("towline",) else None
     package = module.package
     return package[: len(package) - (node.level - 1)] + named
 

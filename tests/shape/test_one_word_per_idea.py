@@ -54,7 +54,7 @@ def words(name: str) -> list[str]:
 
 def given(module: Module) -> Iterator[tuple[int, str]]:
     """Every name this module gives to something, with its line."""
-    yield 1, module.parts[-1] if module.parts else "windlass"
+    yield 1, module.parts[-1] if module.parts else "towline"
     for node in ast.walk(module.tree):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():

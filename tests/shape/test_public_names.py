@@ -1,10 +1,10 @@
-"""What `import windlass` offers is a decision, and costs little."""
+"""What `import towline` offers is a decision, and costs little."""
 
 import json
 import subprocess
 import sys
 
-import windlass
+import towline
 from tests.shape.source import PACKAGE, ROOT
 
 # Adding a name here is a promise to keep it; taking one away belongs in CHANGELOG.md.
@@ -36,27 +36,27 @@ PUBLIC = {
     "Task",
     "Tasks",
     "WaitTimeout",
-    "Windlass",
-    "WindlassError",
+    "Towline",
+    "TowlineError",
     "context",
 }
 
 MOST = 32
 
-# Needed by some programs that use windlass, not by all: loaded when first used.
+# Needed by some programs that use towline, not by all: loaded when first used.
 LAZY = {"click", "cronsim", "msgspec", "rich"}
 
 
 def test_the_public_names_are_pinned() -> None:
-    assert set(windlass.__all__) == PUBLIC
+    assert set(towline.__all__) == PUBLIC
 
 
 def test_the_public_names_are_few() -> None:
-    assert len(windlass.__all__) == len(set(windlass.__all__)) <= MOST
+    assert len(towline.__all__) == len(set(towline.__all__)) <= MOST
 
 
 def test_every_public_name_is_there() -> None:
-    assert [name for name in windlass.__all__ if not hasattr(windlass, name)] == []
+    assert [name for name in towline.__all__ if not hasattr(towline, name)] == []
 
 
 def test_the_package_says_that_it_is_typed() -> None:
@@ -66,7 +66,7 @@ def test_the_package_says_that_it_is_typed() -> None:
 def test_importing_the_package_loads_no_dependency() -> None:
     # A fresh interpreter: in this one the other tests have loaded everything.
     loaded = subprocess.run(
-        [sys.executable, "-c", "import sys, json, windlass; print(json.dumps([*sys.modules]))"],
+        [sys.executable, "-c", "import sys, json, towline; print(json.dumps([*sys.modules]))"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from windlass.sql import TABLES, VIEWS, Queries, read_text, strip_comments
+from towline.sql import TABLES, VIEWS, Queries, read_text, strip_comments
 
-PACKAGES = ("windlass.sqlite", "windlass.postgres")
+PACKAGES = ("towline.sqlite", "towline.postgres")
 
 # What one database needs and the other does not: at the end of its file, and listed here.
 ONLY_IN = {
-    "windlass.sqlite": ["find_pending", "claim_jobs", "take_writer", "newest_migration"],
-    "windlass.postgres": [
+    "towline.sqlite": ["find_pending", "claim_jobs", "take_writer", "newest_migration"],
+    "towline.postgres": [
         "claim_pending", "settle_jobs", "enqueue_plain",
         "hold_running", "still_running", "find_awaited",
         "hold_chains", "share_chains", "hold_doomed", "hold_keys", "hold_blocked",
@@ -24,7 +24,7 @@ ONLY_IN = {
 
 
 # A success must be able to stay on its page there, so no index may name the state.
-OWN_COLUMNS = {("windlass.postgres", "chain"): {"bad"}}
+OWN_COLUMNS = {("towline.postgres", "chain"): {"bad"}}
 
 
 def names(package: str) -> list[str]:
@@ -69,7 +69,7 @@ def test_both_engines_have_the_same_sections() -> None:
 def test_both_engines_have_the_same_walks() -> None:
     """A name may stand for two statements, _newest and _oldest."""
     walks = [
-        [query.name for query in Queries(package, "windlass_") if query.name.startswith("walk_")]
+        [query.name for query in Queries(package, "towline_") if query.name.startswith("walk_")]
         for package in PACKAGES
     ]
     assert walks[0] == walks[1]

@@ -13,15 +13,15 @@ import pytest
 from tests.kit import Clock, new, rows
 from tests.sqlite.conftest import add
 from tests.sqlite.crew import crew
-from windlass import Windlass
-from windlass.errors import InvalidSetting, SchemaMismatch, SchemaMissing
-from windlass.migrate import Migrations
-from windlass.sql import TABLES, VIEWS, fill, read_text
-from windlass.sqlite.engine import PACKAGE
+from towline import Towline
+from towline.errors import InvalidSetting, SchemaMismatch, SchemaMissing
+from towline.migrate import Migrations
+from towline.sql import TABLES, VIEWS, fill, read_text
+from towline.sqlite.engine import PACKAGE
 
 FIRST = "0001-initial"
-KNOWN = Migrations(PACKAGE, "windlass_").names  # without those a test adds
-RECORDED = "SELECT name FROM windlass_migration ORDER BY name"
+KNOWN = Migrations(PACKAGE, "towline_").names  # without those a test adds
+RECORDED = "SELECT name FROM towline_migration ORDER BY name"
 
 Steps = dict[str, str]
 
@@ -72,7 +72,7 @@ def work(number):
 
 def test_M1_fifty_processes_open_an_empty_database_at_once(database: Path) -> None:
     assert sorted(crew(50, OPEN_AT_ONCE, database)) == list(range(1, 51))
-    arguments = rows(database, "SELECT arguments FROM windlass_job")
+    arguments = rows(database, "SELECT arguments FROM towline_job")
     assert {text for (text,) in arguments} == {f'{{"number":{n}}}' for n in range(50)}
     assert rows(database, RECORDED) == [(name,) for name in KNOWN]
     assert rows(database, "PRAGMA journal_mode") == [("wal",)]
@@ -81,7 +81,7 @@ def test_M1_fifty_processes_open_an_empty_database_at_once(database: Path) -> No
 
 
 def test_M1_an_application_that_opens_the_file_first_keeps_its_settings(
-    database: Path, make_app: Callable[..., Windlass]
+    database: Path, make_app: Callable[..., Towline]
 ) -> None:
     connection = sqlite3.connect(database)
     connection.execute("CREATE TABLE mine (id INTEGER PRIMARY KEY)")
@@ -98,7 +98,7 @@ def test_M1_an_application_that_opens_the_file_first_keeps_its_settings(
 
 
 def test_M2_migrations_are_recorded_with_their_time(
-    make_app: Callable[..., Windlass], clock: Clock, database: Path, later: Callable[[Steps], None]
+    make_app: Callable[..., Towline], clock: Clock, database: Path, later: Callable[[Steps], None]
 ) -> None:
     app = make_app(clock=clock)
     assert app.migrate() == list(KNOWN)
@@ -107,13 +107,13 @@ def test_M2_migrations_are_recorded_with_their_time(
     clock.advance(3600)
     later({"0900-more": "ALTER TABLE {job} ADD COLUMN more TEXT;", "0901-again": "-- nothing\n"})
     assert make_app(clock=clock).migrate() == ["0900-more", "0901-again"]
-    recorded = rows(database, "SELECT name, applied_at FROM windlass_migration ORDER BY name")
+    recorded = rows(database, "SELECT name, applied_at FROM towline_migration ORDER BY name")
     assert recorded[0] == (FIRST, first)
     assert recorded[-2:] == [("0900-more", clock.time), ("0901-again", clock.time)]
 
 
 def test_M2_a_failed_migration_leaves_nothing_half_done(
-    app: Windlass, make_app: Callable[..., Windlass], database: Path, later: Callable[[Steps], None]
+    app: Towline, make_app: Callable[..., Towline], database: Path, later: Callable[[Steps], None]
 ) -> None:
     app.task(add).enqueue(1)
     before = catalogue(database)
@@ -127,27 +127,27 @@ def test_M2_a_failed_migration_leaves_nothing_half_done(
             make_app().migrate()
     assert catalogue(database) == before
     assert rows(database, RECORDED) == [(name,) for name in KNOWN]
-    assert rows(database, "SELECT label FROM windlass_job") == [(None,)]
+    assert rows(database, "SELECT label FROM towline_job") == [(None,)]
 
 
 def test_M2_a_failed_first_creation_leaves_an_empty_database(
-    make_app: Callable[..., Windlass], database: Path
+    make_app: Callable[..., Towline], database: Path
 ) -> None:
     connection = sqlite3.connect(database)
-    connection.execute("CREATE TABLE windlass_mark (taken)")
+    connection.execute("CREATE TABLE towline_mark (taken)")
     connection.close()
-    with pytest.raises(Exception, match="windlass_mark already exists"):
+    with pytest.raises(Exception, match="towline_mark already exists"):
         make_app().counts()
-    assert tables(database) == {"windlass_mark"}
+    assert tables(database) == {"towline_mark"}
 
 
 def test_M2_one_process_migrates_while_others_come(
-    app: Windlass, database: Path, later: Callable[[Steps], None]
+    app: Towline, database: Path, later: Callable[[Steps], None]
 ) -> None:
     """All of them apply the same step at once; it is applied once."""
     script = """
-from windlass.migrate import Migrations
-names, step = Migrations(*("windlass.sqlite", "windlass_")).names, Migrations._step
+from towline.migrate import Migrations
+names, step = Migrations(*("towline.sqlite", "towline_")).names, Migrations._step
 Migrations.names = (*names, "0900-more")
 Migrations._step = lambda self, name: "ALTER TABLE {job} ADD COLUMN more TEXT;"
 def work(number):
@@ -158,16 +158,14 @@ def work(number):
 """
     answers = crew(8, script, database)
     assert sorted(answers) == [[]] * 7 + [["0900-more"]]
-    assert (
-        len([c for c in rows(database, "PRAGMA table_info(windlass_job)") if c[1] == "more"]) == 1
-    )
+    assert len([c for c in rows(database, "PRAGMA table_info(towline_job)") if c[1] == "more"]) == 1
 
 
 # ---- M3
 
 
 def test_M3_an_older_schema_says_which_steps_and_the_command(
-    app: Windlass, make_app: Callable[..., Windlass], later: Callable[[Steps], None]
+    app: Towline, make_app: Callable[..., Towline], later: Callable[[Steps], None]
 ) -> None:
     later({"0900-more": "ALTER TABLE {job} ADD COLUMN more TEXT;"})
     strict = make_app(migrate=False)
@@ -176,31 +174,31 @@ def test_M3_an_older_schema_says_which_steps_and_the_command(
             SchemaMismatch, match=r"older than this release.*0900-more missing"
         ) as e:
             call()
-        assert "run `windlass migrate` or call app.migrate()" in str(e.value)
+        assert "run `towline migrate` or call app.migrate()" in str(e.value)
     assert strict.migrate() == ["0900-more"]
     assert strict.counts() == {}
 
 
 def test_M3_an_older_schema_is_brought_up_to_date_on_first_use(
-    app: Windlass, make_app: Callable[..., Windlass], database: Path, later: Callable[[Steps], None]
+    app: Towline, make_app: Callable[..., Towline], database: Path, later: Callable[[Steps], None]
 ) -> None:
     job = app.task(add).enqueue(1)
     later({"0900-more": "ALTER TABLE {job} ADD COLUMN more TEXT;"})
     assert make_app().job(job.id).state == "pending"
     assert rows(database, RECORDED)[-1] == ("0900-more",)
-    assert rows(database, "SELECT more FROM windlass_job") == [(None,)]
+    assert rows(database, "SELECT more FROM towline_job") == [(None,)]
 
 
 def test_M3_no_tables_and_no_leave_to_make_them_says_the_command(
-    make_app: Callable[..., Windlass], database: Path
+    make_app: Callable[..., Towline], database: Path
 ) -> None:
     app = make_app(migrate=False)
-    with pytest.raises(SchemaMissing, match="run `windlass migrate` or call"):
+    with pytest.raises(SchemaMissing, match="run `towline migrate` or call"):
         app.counts()
     assert tables(database) == set()
 
 
-def come_from_later(database: Path, name: str, prefix: str = "windlass_") -> None:
+def come_from_later(database: Path, name: str, prefix: str = "towline_") -> None:
     """As if a newer release had been here."""
     connection = sqlite3.connect(database)
     connection.execute(f"INSERT INTO {prefix}migration VALUES (?, 1)", (name,))
@@ -210,12 +208,12 @@ def come_from_later(database: Path, name: str, prefix: str = "windlass_") -> Non
 
 @pytest.mark.parametrize("migrate", [True, False])
 def test_M3_a_newer_schema_that_only_adds_keeps_working(
-    app: Windlass, make_app: Callable[..., Windlass], database: Path, migrate: bool
+    app: Towline, make_app: Callable[..., Towline], database: Path, migrate: bool
 ) -> None:
     connection = sqlite3.connect(database)
-    connection.execute("ALTER TABLE windlass_job ADD COLUMN more TEXT DEFAULT 'x'")
-    connection.execute("ALTER TABLE windlass_live ADD COLUMN more TEXT")
-    connection.execute("CREATE TABLE windlass_extra (id)")
+    connection.execute("ALTER TABLE towline_job ADD COLUMN more TEXT DEFAULT 'x'")
+    connection.execute("ALTER TABLE towline_live ADD COLUMN more TEXT")
+    connection.execute("CREATE TABLE towline_extra (id)")
     connection.close()
     come_from_later(database, "9000-more")
     old = make_app(migrate=migrate)
@@ -227,7 +225,7 @@ def test_M3_a_newer_schema_that_only_adds_keeps_working(
 
 @pytest.mark.parametrize("migrate", [True, False])
 def test_M3_a_newer_schema_that_adds_works_first_on_a_callers_open_transaction(
-    app: Windlass, make_app: Callable[..., Windlass], database: Path, migrate: bool
+    app: Towline, make_app: Callable[..., Towline], database: Path, migrate: bool
 ) -> None:
     come_from_later(database, "9000-more")
     task = make_app(migrate=migrate).task(add)
@@ -241,8 +239,8 @@ def test_M3_a_newer_schema_that_adds_works_first_on_a_callers_open_transaction(
 @pytest.mark.parametrize("migrate", [True, False])
 @pytest.mark.parametrize("names", [["9000-new-breaking"], ["9000-new-breaking", "9001-more"]])
 def test_M3_a_newer_schema_that_breaks_says_to_upgrade(
-    app: Windlass,
-    make_app: Callable[..., Windlass],
+    app: Towline,
+    make_app: Callable[..., Towline],
     database: Path,
     names: list[str],
     migrate: bool,
@@ -263,11 +261,11 @@ def test_M3_a_newer_schema_that_breaks_says_to_upgrade(
     with pytest.raises(SchemaMismatch, match="pip install --upgrade"):
         task.using(on=caller).enqueue(1)
     caller.close()
-    assert rows(database, "SELECT count(*) FROM windlass_job") == [(0,)]
+    assert rows(database, "SELECT count(*) FROM towline_job") == [(0,)]
 
 
 def test_M3_an_older_schema_on_a_callers_open_transaction_says_the_command(
-    app: Windlass, make_app: Callable[..., Windlass], database: Path, later: Callable[[Steps], None]
+    app: Towline, make_app: Callable[..., Towline], database: Path, later: Callable[[Steps], None]
 ) -> None:
     later({"0900-more": "ALTER TABLE {job} ADD COLUMN more TEXT;"})
     task = make_app().task(add)
@@ -285,21 +283,21 @@ def test_M3_an_older_schema_on_a_callers_open_transaction_says_the_command(
 # ---- M4
 
 
-def test_M4_a_fresh_schema_equals_a_migrated_one(app: Windlass, database: Path) -> None:
+def test_M4_a_fresh_schema_equals_a_migrated_one(app: Towline, database: Path) -> None:
     """Step by step from the first migration, compared from the catalogue."""
     migrated = database.parent / "migrated.db"
     connection = sqlite3.connect(migrated)
     for name in KNOWN:
-        connection.executescript(fill(read_text(PACKAGE, "migrations", f"{name}.sql"), "windlass_"))
+        connection.executescript(fill(read_text(PACKAGE, "migrations", f"{name}.sql"), "towline_"))
     connection.close()
     assert catalogue(migrated) == catalogue(database)
-    assert {f"windlass_{name}" for name in TABLES + VIEWS} <= tables(migrated)
+    assert {f"towline_{name}" for name in TABLES + VIEWS} <= tables(migrated)
 
 
-def test_M4_the_comparison_sees_a_difference(app: Windlass, database: Path) -> None:
+def test_M4_the_comparison_sees_a_difference(app: Towline, database: Path) -> None:
     before = catalogue(database)
     connection = sqlite3.connect(database)
-    connection.execute("CREATE INDEX other ON windlass_job (task)")
+    connection.execute("CREATE INDEX other ON towline_job (task)")
     connection.close()
     assert catalogue(database) != before
 
@@ -310,28 +308,28 @@ def test_M4_the_comparison_sees_a_difference(app: Windlass, database: Path) -> N
 @pytest.mark.parametrize(
     "prefix",
     [
-        "", "Windlass_", "1st_", "a-b", "a b", "a.b", "a;b", 'a"b', "a'b", "a`b", "[a]", "a\n",
-        "windlass_\n", "\na", "a\0", "größe_", "x; DROP TABLE job; --", "a" * 41, "sqlite_", "pg_",
+        "", "Towline_", "1st_", "a-b", "a b", "a.b", "a;b", 'a"b', "a'b", "a`b", "[a]", "a\n",
+        "towline_\n", "\na", "a\0", "größe_", "x; DROP TABLE job; --", "a" * 41, "sqlite_", "pg_",
         "sqlite_stat_", "{job}", "a%s", "a?", "ａ",
     ],
 )  # fmt: skip
 def test_M5_a_prefix_that_could_be_more_than_a_name_is_refused(
-    make_app: Callable[..., Windlass], database: Path, prefix: str
+    make_app: Callable[..., Towline], database: Path, prefix: str
 ) -> None:
     with pytest.raises(InvalidSetting, match="prefix"):
         make_app(prefix=prefix)
     assert not database.exists()
 
 
-@pytest.mark.parametrize("prefix", [None, 1, b"windlass_", ["a"]])
-def test_M5_a_prefix_is_text(make_app: Callable[..., Windlass], prefix: object) -> None:
+@pytest.mark.parametrize("prefix", [None, 1, b"towline_", ["a"]])
+def test_M5_a_prefix_is_text(make_app: Callable[..., Towline], prefix: object) -> None:
     with pytest.raises(InvalidSetting, match="prefix"):
         make_app(prefix=prefix)
 
 
 @pytest.mark.parametrize("prefix", ["a", "_", "jobs_", "a1_", "x" * 40, "job", "select_"])
 def test_M5_a_prefix_that_is_a_name_works(
-    make_app: Callable[..., Windlass], database: Path, prefix: str
+    make_app: Callable[..., Towline], database: Path, prefix: str
 ) -> None:
     app = make_app(prefix=prefix)
     job = app.task(add).enqueue(1)
@@ -341,7 +339,7 @@ def test_M5_a_prefix_that_is_a_name_works(
 
 
 def test_M5_two_apps_with_their_own_prefixes_never_meet(
-    make_app: Callable[..., Windlass], database: Path
+    make_app: Callable[..., Towline], database: Path
 ) -> None:
     """Also when one prefix is the beginning of the other."""
     one, two = make_app(prefix="app_"), make_app(prefix="app_job")
@@ -360,7 +358,7 @@ def test_M5_two_apps_with_their_own_prefixes_never_meet(
     assert len(tables(database)) == 2 * len(catalogue_of("app_", make_app, database))
 
 
-def catalogue_of(prefix: str, make_app: Callable[..., Windlass], database: Path) -> set[str]:
+def catalogue_of(prefix: str, make_app: Callable[..., Towline], database: Path) -> set[str]:
     """What one app alone makes of an empty file."""
     alone = database.parent / "alone.db"
     make_app(f"sqlite:///{alone}", prefix=prefix).migrate()
@@ -368,7 +366,7 @@ def catalogue_of(prefix: str, make_app: Callable[..., Windlass], database: Path)
 
 
 def test_M5_migrations_of_two_prefixes_are_kept_apart(
-    make_app: Callable[..., Windlass], database: Path
+    make_app: Callable[..., Towline], database: Path
 ) -> None:
     make_app(prefix="a_").migrate()
     come_from_later(database, "9000-new-breaking", "a_")
@@ -381,7 +379,7 @@ def test_M5_migrations_of_two_prefixes_are_kept_apart(
 
 
 def test_M6_the_printed_ddl_gives_the_same_tables(
-    app: Windlass, make_app: Callable[..., Windlass], database: Path
+    app: Towline, make_app: Callable[..., Towline], database: Path
 ) -> None:
     by_hand = database.parent / "by_hand.db"
     connection = sqlite3.connect(by_hand)
@@ -392,19 +390,19 @@ def test_M6_the_printed_ddl_gives_the_same_tables(
     job = other.task(add).enqueue(1)
     assert other.complete(job.id, 2).state == "completed"
     assert other.migrate() == []
-    ((name, at),) = rows(by_hand, "SELECT name, applied_at FROM windlass_migration")
+    ((name, at),) = rows(by_hand, "SELECT name, applied_at FROM towline_migration")
     assert name == FIRST
     (now,) = rows(by_hand, "SELECT CAST(strftime('%s', 'now') AS INTEGER) * 1000000")[0]
     assert abs(now - at) < 3600 * 1_000_000
 
 
 def test_M6_the_printed_ddl_is_for_the_prefix_of_the_app(
-    make_app: Callable[..., Windlass], database: Path
+    make_app: Callable[..., Towline], database: Path
 ) -> None:
     app = make_app(prefix="other_", migrate=False)
     text = app.ddl()
     assert "{" not in text
-    assert not re.search(r"windlass_\w", text)
+    assert not re.search(r"towline_\w", text)
     connection = sqlite3.connect(database)
     connection.executescript(text)
     connection.close()
@@ -412,7 +410,7 @@ def test_M6_the_printed_ddl_is_for_the_prefix_of_the_app(
 
 
 def test_M6_the_steps_after_a_migration_can_be_printed(
-    app: Windlass, make_app: Callable[..., Windlass], database: Path, later: Callable[[Steps], None]
+    app: Towline, make_app: Callable[..., Towline], database: Path, later: Callable[[Steps], None]
 ) -> None:
     later({"0900-more": "ALTER TABLE {job} ADD COLUMN more TEXT;"})
     newer = make_app(migrate=False)
@@ -426,7 +424,7 @@ def test_M6_the_steps_after_a_migration_can_be_printed(
     assert newer.ddl(after="0900-more").strip() == ""
 
 
-def test_M6_printing_opens_nothing(make_app: Callable[..., Windlass], database: Path) -> None:
+def test_M6_printing_opens_nothing(make_app: Callable[..., Towline], database: Path) -> None:
     make_app().ddl()
     assert not database.exists()
 
@@ -437,26 +435,26 @@ def test_M6_printing_opens_nothing(make_app: Callable[..., Windlass], database: 
 @pytest.mark.parametrize(
     "text",
     [
-        "UPDATE windlass_live SET state = 5",
-        "UPDATE windlass_live SET state = -1",
-        "UPDATE windlass_live SET state = NULL",
-        "UPDATE windlass_live SET state = 'pending'",
-        "UPDATE windlass_live SET open_blockers = -1",
-        "UPDATE windlass_chain SET state = 4",
-        "UPDATE windlass_chain SET state = 'open'",
-        "UPDATE windlass_chain SET state = NULL",
-        "UPDATE windlass_attempt SET outcome = 0",
-        "UPDATE windlass_attempt SET outcome = 9",
-        "UPDATE windlass_attempt SET outcome = 'completed'",
-        "UPDATE windlass_attempt SET outcome = NULL",
-        "UPDATE windlass_attempt SET final = 0",
-        "UPDATE windlass_job SET policy = 3",
-        "UPDATE windlass_job SET policy = NULL",
-        "UPDATE windlass_job SET policy = 'fail'",
+        "UPDATE towline_live SET state = 5",
+        "UPDATE towline_live SET state = -1",
+        "UPDATE towline_live SET state = NULL",
+        "UPDATE towline_live SET state = 'pending'",
+        "UPDATE towline_live SET open_blockers = -1",
+        "UPDATE towline_chain SET state = 4",
+        "UPDATE towline_chain SET state = 'open'",
+        "UPDATE towline_chain SET state = NULL",
+        "UPDATE towline_attempt SET outcome = 0",
+        "UPDATE towline_attempt SET outcome = 9",
+        "UPDATE towline_attempt SET outcome = 'completed'",
+        "UPDATE towline_attempt SET outcome = NULL",
+        "UPDATE towline_attempt SET final = 0",
+        "UPDATE towline_job SET policy = 3",
+        "UPDATE towline_job SET policy = NULL",
+        "UPDATE towline_job SET policy = 'fail'",
     ],
 )
 def test_M7_the_database_refuses_an_unknown_state_outcome_or_policy(
-    app: Windlass, database: Path, text: str
+    app: Towline, database: Path, text: str
 ) -> None:
     task = app.task(add)
     task.enqueue(1)
@@ -476,12 +474,12 @@ def test_M7_the_database_refuses_an_unknown_state_outcome_or_policy(
     ],
 )
 def test_M7_the_database_accepts_each_known_one(
-    app: Windlass, database: Path, table: str, column: str, values: range
+    app: Towline, database: Path, table: str, column: str, values: range
 ) -> None:
     task = app.task(add)
     task.enqueue(1)
     app.complete(task.enqueue(2).id, 2)
     app.close()
     for value in values:
-        rows(database, f"UPDATE windlass_{table} SET {column} = {value}")
-        assert rows(database, f"SELECT DISTINCT {column} FROM windlass_{table}") == [(value,)]
+        rows(database, f"UPDATE towline_{table} SET {column} = {value}")
+        assert rows(database, f"SELECT DISTINCT {column} FROM towline_{table}") == [(value,)]

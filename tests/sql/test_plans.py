@@ -33,14 +33,14 @@ from bench.seed import (
     seed,
 )
 from tests.kit import completed, register
-from windlass.connections.sqlite3 import execute
-from windlass.model import ChainState, Outcome, State
-from windlass.operation import Op, Steps, compose, drive
-from windlass.sql import Queries, Query
-from windlass.sqlite.engine import PACKAGE
-from windlass.store import Store
-from windlass.store.listing import ChainFilter, JobFilter
-from windlass.store.retention import Ages
+from towline.connections.sqlite3 import execute
+from towline.model import ChainState, Outcome, State
+from towline.operation import Op, Steps, compose, drive
+from towline.sql import Queries, Query
+from towline.sqlite.engine import PACKAGE
+from towline.store import Store
+from towline.store.listing import ChainFilter, JobFilter
+from towline.store.retention import Ages
 
 SQL = Queries(PACKAGE, PREFIX)
 STORE = Store(SQL)
@@ -175,7 +175,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         # Reads schema and statistics, which costs steps of its own.
-        connection.execute("SELECT max(id) FROM windlass_job").fetchall()
+        connection.execute("SELECT max(id) FROM towline_job").fetchall()
         yield connection
         connection.execute("ROLLBACK")
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-import windlass
-from windlass import Windlass
-from windlass.migrate import Migrations
-from windlass.sql import TABLES, VIEWS, Queries, Query, read_text, split_statements, strip_comments
-from windlass.sqlite.engine import PACKAGE
+import towline
+from towline import Towline
+from towline.migrate import Migrations
+from towline.sql import TABLES, VIEWS, Queries, Query, read_text, split_statements, strip_comments
+from towline.sqlite.engine import PACKAGE
 
-PREFIX = "windlass_"
+PREFIX = "towline_"
 
 # What came after 3.35.0, and the release it came with.
 NEWER = {
@@ -51,7 +51,7 @@ def sources() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
-    app = Windlass(f"sqlite:///{tmp_path_factory.mktemp('sql')}/app.db")
+    app = Towline(f"sqlite:///{tmp_path_factory.mktemp('sql')}/app.db")
     app.migrate()
     app.close()
     connection = sqlite3.connect(app.url.removeprefix("sqlite:///"), isolation_level=None)
@@ -145,7 +145,7 @@ def test_there_are_no_triggers_and_no_foreign_keys() -> None:
 
 
 def test_every_statement_is_used() -> None:
-    package = Path(windlass.__file__).parent
+    package = Path(towline.__file__).parent
     code = "\n".join(path.read_text("utf-8") for path in package.rglob("*.py"))
     unused = [name for name in bodies() if not re.search(rf"\b{name}(_newest|_oldest)?\b", code)]
     assert unused == []

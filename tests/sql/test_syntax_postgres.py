@@ -9,12 +9,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-import windlass
+import towline
 from tests import database as databases
 from tests import servers
-from windlass import Windlass
-from windlass.migrate import Migrations
-from windlass.sql import (
+from towline import Towline
+from towline.migrate import Migrations
+from towline.sql import (
     SEQUENCES,
     TABLES,
     VIEWS,
@@ -25,8 +25,8 @@ from windlass.sql import (
     strip_comments,
 )
 
-PACKAGE = "windlass.postgres"
-PREFIX = "windlass_"
+PACKAGE = "towline.postgres"
+PREFIX = "towline_"
 SCHEMA = "public"
 
 # What came after 13, and the release it came with.
@@ -209,7 +209,7 @@ def test_there_are_no_triggers_functions_or_foreign_keys() -> None:
 
 
 def test_every_statement_is_used() -> None:
-    package = Path(windlass.__file__).parent
+    package = Path(towline.__file__).parent
     code = "\n".join(
         path.read_text("utf-8") for path in package.rglob("*.py") if "sqlite" not in path.parts
     )
@@ -228,7 +228,7 @@ def test_what_runs_on_callers_connections_names_no_setting() -> None:
 
 
 def test_M5_a_second_app_beside_the_first_names_nothing_of_it() -> None:
-    two = Windlass("postgresql:///x", schema="other", prefix="p_")
+    two = Towline("postgresql:///x", schema="other", prefix="p_")
     for query in two.store.sql:
-        assert not re.search(r"\bpublic\.|windlass_", query.text), query.name
+        assert not re.search(r"\bpublic\.|towline_", query.text), query.name
     assert '"other".p_live' in two.store.sql.claim_pending.text

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from windlass import Windlass
-from windlass.task import Task
+from towline import Towline
+from towline.task import Task
 
 
 class Trace:
@@ -53,15 +53,15 @@ def add(number: int) -> int:
 
 
 @pytest.fixture
-def task(app: Windlass) -> Task[[int], int]:
+def task(app: Towline) -> Task[[int], int]:
     return app.task(add)
 
 
 @pytest.fixture
-def open_app(make_app: Callable[..., Windlass]) -> Callable[..., Windlass]:
+def open_app(make_app: Callable[..., Towline]) -> Callable[..., Towline]:
     """Another app on the same file, with the same task."""
 
-    def open(**settings: Any) -> Windlass:
+    def open(**settings: Any) -> Towline:
         app = make_app(**settings)
         app.task(add)
         return app

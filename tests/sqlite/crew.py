@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from windlass import Windlass
-from windlass.operation import Op, Steps, compose
-from windlass.sql import Query
-from windlass.sqlite.engine import SqliteEngine
+from towline import Towline
+from towline.operation import Op, Steps, compose
+from towline.sql import Query
+from towline.sqlite.engine import SqliteEngine
 
 T = TypeVar("T")
 
@@ -25,11 +25,11 @@ FAR = 30.0
 
 OPEN = """
 import json, os, sqlite3, sys, time
-from windlass import Windlass
-from windlass.operation import compose
+from towline import Towline
+from towline.operation import compose
 
 def open_app(**settings):
-    app = Windlass("sqlite:///" + sys.argv[1], **settings)
+    app = Towline("sqlite:///" + sys.argv[1], **settings)
     app.add = app.task(add)
     return app
 
@@ -57,7 +57,7 @@ os.close(gate[1])
 """
 
 
-def engine_of(app: Windlass) -> SqliteEngine:
+def engine_of(app: Towline) -> SqliteEngine:
     """The engine behind an app on a file, with what only it has."""
     assert isinstance(app.engine, SqliteEngine)
     return app.engine

@@ -10,14 +10,14 @@ import pytest
 
 from tests.kit import DAY, SECOND, Clock, completed, continued, failed, new
 from tests.sqlite.conftest import Trace, add
-from windlass import Windlass
-from windlass.operation import Steps, compose
+from towline import Towline
+from towline.operation import Steps, compose
 
 WRITING = ("INSERT", "UPDATE", "DELETE", "REPLACE", "CREATE", "DROP", "ALTER", "WITH")
 HARMLESS = ("SELECT", "WITH RECURSIVE", "PRAGMA", "SAVEPOINT", "RELEASE", "ROLLBACK", "--")
 
 
-def everything(app: Windlass, clock: Clock) -> None:
+def everything(app: Towline, clock: Clock) -> None:
     """Call every operation that writes, on connections of ours."""
     store = app.store
 
@@ -63,7 +63,7 @@ def everything(app: Windlass, clock: Clock) -> None:
 
 
 def test_Q3_every_write_transaction_begins_immediate(
-    trace: Trace, make_app: Callable[..., Windlass], clock: Clock
+    trace: Trace, make_app: Callable[..., Towline], clock: Clock
 ) -> None:
     app = make_app(clock=clock)
     everything(app, clock)
@@ -95,14 +95,14 @@ def test_Q3_every_write_transaction_begins_immediate(
     assert written > 60
 
 
-def test_Q3_a_reading_connection_cannot_write(trace: Trace, app: Windlass) -> None:
+def test_Q3_a_reading_connection_cannot_write(trace: Trace, app: Towline) -> None:
     app.counts()
     reader = next(c for c, told in trace.connections if "PRAGMA query_only = ON" in told)
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        reader.execute("DELETE FROM windlass_job")
+        reader.execute("DELETE FROM towline_job")
 
 
-def test_Q3_a_stale_snapshot_cannot_occur_on_our_connections(app: Windlass, database: Path) -> None:
+def test_Q3_a_stale_snapshot_cannot_occur_on_our_connections(app: Towline, database: Path) -> None:
     """A read at the start of an operation sees what others have just committed."""
     other = sqlite3.connect(database, isolation_level=None)
 
@@ -121,13 +121,13 @@ def test_Q3_a_stale_snapshot_cannot_occur_on_our_connections(app: Windlass, data
 
 
 def test_Q3_on_the_callers_connection_a_stale_snapshot_reaches_the_caller(
-    app: Windlass, database: Path
+    app: Towline, database: Path
 ) -> None:
     """The caller has read before somebody else wrote, without BEGIN IMMEDIATE."""
     task = app.task(add)
     caller = sqlite3.connect(database, isolation_level=None)
     caller.execute("BEGIN")
-    caller.execute("SELECT count(*) FROM windlass_job").fetchall()
+    caller.execute("SELECT count(*) FROM towline_job").fetchall()
     task.enqueue(1)
     with pytest.raises(sqlite3.OperationalError) as caught:
         task.using(on=caller).enqueue(2)

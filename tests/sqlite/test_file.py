@@ -14,23 +14,23 @@ import pytest
 from tests.kit import rows
 from tests.sqlite.conftest import add
 from tests.sqlite.crew import Held, engine_of, run
-from windlass import Windlass
-from windlass.errors import (
+from towline import Towline
+from towline.errors import (
     DatabaseReplaced,
     DiskFull,
     InvalidSetting,
     StoreError,
     UnsafeFileSystem,
 )
-from windlass.sqlite import file
-from windlass.sqlite.file import File, file_system, path_of
-from windlass.task import Task
+from towline.sqlite import file
+from towline.sqlite.file import File, file_system, path_of
+from towline.task import Task
 
 # ---- Q6: deleted, replaced
 
 
 def test_Q6_a_deleted_database_is_noticed_by_reading_and_writing(
-    app: Windlass, task: Task[[int], int], database: Path
+    app: Towline, task: Task[[int], int], database: Path
 ) -> None:
     job = task.enqueue(1)
     database.unlink()
@@ -44,7 +44,7 @@ def test_Q6_a_deleted_database_is_noticed_by_reading_and_writing(
 
 
 def test_Q6_a_thread_that_never_read_before_makes_no_new_file_of_a_deleted_one(
-    app: Windlass, task: Task[[int], int], database: Path
+    app: Towline, task: Task[[int], int], database: Path
 ) -> None:
     task.enqueue(1)
     database.unlink()
@@ -54,7 +54,7 @@ def test_Q6_a_thread_that_never_read_before_makes_no_new_file_of_a_deleted_one(
 
 
 def test_Q6_a_replaced_database_is_noticed_by_reading_and_writing(
-    app: Windlass, task: Task[[int], int], database: Path, tmp_path: Path
+    app: Towline, task: Task[[int], int], database: Path, tmp_path: Path
 ) -> None:
     task.enqueue(1)
     other = tmp_path / "restored.db"
@@ -68,7 +68,7 @@ def test_Q6_a_replaced_database_is_noticed_by_reading_and_writing(
 
 
 def test_Q6_a_file_that_was_put_back_is_accepted_again(
-    app: Windlass, task: Task[[int], int], database: Path, tmp_path: Path
+    app: Towline, task: Task[[int], int], database: Path, tmp_path: Path
 ) -> None:
     task.enqueue(1)
     away = tmp_path / "away.db"
@@ -80,7 +80,7 @@ def test_Q6_a_file_that_was_put_back_is_accepted_again(
 
 
 def test_Q6_after_close_a_new_file_at_the_path_is_a_new_database(
-    app: Windlass, task: Task[[int], int], database: Path
+    app: Towline, task: Task[[int], int], database: Path
 ) -> None:
     task.enqueue(1)
     app.close()
@@ -92,7 +92,7 @@ def test_Q6_after_close_a_new_file_at_the_path_is_a_new_database(
 
 @pytest.mark.parametrize("content", [b"not a database, by far" * 100, b"SQLite format 3\0" * 100])
 def test_Q6_what_is_not_a_database_is_refused_and_left_alone(
-    make_app: Callable[..., Windlass], database: Path, content: bytes
+    make_app: Callable[..., Towline], database: Path, content: bytes
 ) -> None:
     database.write_bytes(content)
     with pytest.raises(StoreError, match=r"app\.db is damaged or not a database"):
@@ -103,7 +103,7 @@ def test_Q6_what_is_not_a_database_is_refused_and_left_alone(
 # ---- Q6: full
 
 
-def limit_pages(app: Windlass, more: int) -> None:
+def limit_pages(app: Towline, more: int) -> None:
     """Let the file grow by so many pages, as a disk with little space would."""
     connection = engine_of(app)._writer._connection
     assert connection is not None
@@ -112,7 +112,7 @@ def limit_pages(app: Windlass, more: int) -> None:
 
 
 def test_Q6_a_full_disk_is_a_clear_error_and_work_goes_on_when_space_returns(
-    make_app: Callable[..., Windlass], database: Path
+    make_app: Callable[..., Towline], database: Path
 ) -> None:
     app = make_app()
 
@@ -133,7 +133,7 @@ def test_Q6_a_full_disk_is_a_clear_error_and_work_goes_on_when_space_returns(
 
 
 def test_Q6_a_batch_that_does_not_fit_is_not_stored_in_part(
-    make_app: Callable[..., Windlass],
+    make_app: Callable[..., Towline],
 ) -> None:
     app = make_app()
 
@@ -152,10 +152,10 @@ def test_Q6_a_batch_that_does_not_fit_is_not_stored_in_part(
 
 # Root may write everything: become nobody, after everything has been imported and used once.
 NOBODY = """
-from windlass.errors import WindlassError
+from towline.errors import TowlineError
 
 def become_nobody():
-    warm = Windlass("sqlite:///" + sys.argv[2])
+    warm = Towline("sqlite:///" + sys.argv[2])
     warm.task(add).enqueue(1)
     warm.counts()
     warm.close()
@@ -167,7 +167,7 @@ def become_nobody():
 def attempt(call):
     try:
         answer = call()
-    except WindlassError as error:
+    except TowlineError as error:
         say(type(error).__name__, error.retry_safe, error)
     else:
         say("fine", answer)
@@ -182,7 +182,7 @@ attempt(lambda: app.add.enqueue(2).id)
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder everybody may look into."""
-    path = Path(tempfile.mkdtemp(prefix="windlass-"))
+    path = Path(tempfile.mkdtemp(prefix="towline-"))
     path.chmod(0o755)
     yield path
     path.chmod(0o755)
@@ -193,7 +193,7 @@ def folder() -> Iterator[Path]:
 def stored(folder: Path) -> Path:
     """A database with one job, whose -wal is gone."""
     database = folder / "app.db"
-    app = Windlass(f"sqlite:///{database}")
+    app = Towline(f"sqlite:///{database}")
     app.task(add).enqueue(1)
     app.close()
     database.chmod(0o444)
@@ -214,7 +214,7 @@ def test_Q6_a_read_only_file_can_be_read_and_says_why_it_cannot_be_written(
     assert reading == "fine {<State.PENDING: 'pending'>: 1}"
     assert writing.startswith(f"ReadOnlyDatabase False {stored} cannot be written by user ")
     assert "the file, its -wal and -shm and their folder must be writable" in writing
-    assert rows(stored, "SELECT count(*) FROM windlass_job") == [(1,)]
+    assert rows(stored, "SELECT count(*) FROM towline_job") == [(1,)]
 
 
 def test_Q6_a_read_only_folder_says_so(stored: Path, tmp_path: Path) -> None:
@@ -291,28 +291,28 @@ def test_a_url_that_names_no_path_is_refused_with_an_example(url: str) -> None:
 @pytest.mark.parametrize("url", ["sqlite:///", "sqlite:///:memory:", "sqlite:///%3Amemory%3A"])
 def test_there_is_no_database_in_memory(url: str) -> None:
     with pytest.raises(InvalidSetting, match="no in-memory mode"):
-        Windlass(url)
+        Towline(url)
 
 
 def test_a_path_with_a_null_character_is_refused() -> None:
     with pytest.raises(InvalidSetting, match=r"U\+0000"):
-        Windlass("sqlite:///app%00.db")
+        Towline("sqlite:///app%00.db")
 
 
 def test_a_relative_path_stays_where_it_was_when_the_process_moves(
-    make_app: Callable[..., Windlass], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_app: Callable[..., Towline], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     app = make_app("sqlite:///with%20blank.db")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     app.task(add).enqueue(1)
-    assert rows(tmp_path / "with blank.db", "SELECT count(*) FROM windlass_job") == [(1,)]
+    assert rows(tmp_path / "with blank.db", "SELECT count(*) FROM towline_job") == [(1,)]
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_a_missing_folder_is_named_and_not_made(
-    make_app: Callable[..., Windlass], tmp_path: Path
+    make_app: Callable[..., Towline], tmp_path: Path
 ) -> None:
     app = make_app(f"sqlite:///{tmp_path}/missing/app.db")
     with pytest.raises(InvalidSetting, match=f"does not exist: {tmp_path}/missing"):
@@ -323,7 +323,7 @@ def test_a_missing_folder_is_named_and_not_made(
 
 
 def test_two_names_of_one_file_are_one_database(
-    make_app: Callable[..., Windlass], app: Windlass, task: Task[[int], int], tmp_path: Path
+    make_app: Callable[..., Towline], app: Towline, task: Task[[int], int], tmp_path: Path
 ) -> None:
     (tmp_path / "link.db").symlink_to(tmp_path / "app.db")
     other = make_app(f"sqlite:///{tmp_path}/link.db")
@@ -383,7 +383,7 @@ def test_Q11_a_system_that_does_not_tell_is_trusted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "virtiofs"])
 def test_Q11_a_network_file_system_is_refused_with_the_reason(
-    make_app: Callable[..., Windlass],
+    make_app: Callable[..., Towline],
     database: Path,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,

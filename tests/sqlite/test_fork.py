@@ -9,7 +9,7 @@ from tests.sqlite.crew import run
 
 # Scripts run in an interpreter of their own: a test's process has threads.
 FORKED = """
-from windlass.errors import ForkedConnection
+from towline.errors import ForkedConnection
 
 def refused(call):
     try:
@@ -112,7 +112,7 @@ REFUSED = "refused this app was opened before fork(); open one in the child"
 
 def stored(database: Path) -> list[tuple[int]]:
     assert rows(database, "PRAGMA integrity_check") == [("ok",)]
-    return rows(database, "SELECT id FROM windlass_job ORDER BY id")
+    return rows(database, "SELECT id FROM towline_job ORDER BY id")
 
 
 def test_Q5_a_child_that_uses_its_parents_app_is_refused_and_harms_nothing(database: Path) -> None:

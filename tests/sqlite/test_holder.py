@@ -15,9 +15,9 @@ import pytest
 from tests.kit import rows
 from tests.sqlite.conftest import add
 from tests.sqlite.crew import Held, Other, Pause, engine_of, start, until
-from windlass import Job, Windlass
-from windlass.errors import StoreUnavailable, WriterBusy
-from windlass.task import Task
+from towline import Job, Towline
+from towline.errors import StoreUnavailable, WriterBusy
+from towline.task import Task
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -43,7 +43,7 @@ say("gone")
 
 
 @pytest.fixture
-def hasty(app: Windlass, make_app: Callable[..., Windlass]) -> Windlass:
+def hasty(app: Towline, make_app: Callable[..., Towline]) -> Towline:
     """An app that does not wait long for the writer."""
     hasty = make_app(lock_timeout=0.05)
     hasty.task(add)
@@ -52,20 +52,20 @@ def hasty(app: Windlass, make_app: Callable[..., Windlass]) -> Windlass:
 
 
 @pytest.fixture
-def task(hasty: Windlass) -> Task[[int], int]:
+def task(hasty: Towline) -> Task[[int], int]:
     task: Task[[int], int] = hasty.registry["add"]
     return task
 
 
 @pytest.fixture
-def windlass(app: Windlass, database: Path) -> Iterator[Other]:
+def towline(app: Towline, database: Path) -> Iterator[Other]:
     with start(LONG, database) as other:
         assert other.hear() == "holding"
         yield other
 
 
 @pytest.fixture
-def foreign(app: Windlass, database: Path) -> Iterator[Other]:
+def foreign(app: Towline, database: Path) -> Iterator[Other]:
     with start(FOREIGN, database) as other:
         assert other.hear() == "holding"
         yield other
@@ -80,23 +80,23 @@ def refusal(call: Callable[[], object]) -> str:
 
 
 @linux
-def test_Q2_another_windlass_process_is_named_with_what_it_does_and_since_when(
-    task: Task[[int], int], windlass: Other, database: Path
+def test_Q2_another_towline_process_is_named_with_what_it_does_and_since_when(
+    task: Task[[int], int], towline: Other, database: Path
 ) -> None:
     text = refusal(lambda: task.enqueue(1))
     assert text.startswith(f"enqueue waited 0.05 s for the writer of {database}: ")
-    assert f"Windlass in process {windlass.pid} ({sys.executable}" in text
+    assert f"Towline in process {towline.pid} ({sys.executable}" in text
     assert "operation 'import_catalogue'" in text
     assert re.search(r" since \d\d:\d\d:\d\d \(", text)
     assert "lock_timeout" in text
-    assert windlass.do("") == "stored"
+    assert towline.do("") == "stored"
     assert task.enqueue(1).id == 2
 
 
 @linux
-def test_Q2_a_connection_outside_windlass_is_named(task: Task[[int], int], foreign: Other) -> None:
+def test_Q2_a_connection_outside_towline_is_named(task: Task[[int], int], foreign: Other) -> None:
     text = refusal(lambda: task.enqueue(1))
-    assert f"a connection outside Windlass in process {foreign.pid} ({sys.executable}" in text
+    assert f"a connection outside Towline in process {foreign.pid} ({sys.executable}" in text
     assert "operation" not in text
     assert foreign.do("") == "gone"
     assert task.enqueue(1).id == 1
@@ -111,7 +111,7 @@ def test_Q2_an_open_transaction_of_this_very_process_is_told_to_pass_it(
         mine.execute("BEGIN IMMEDIATE")
         text = refusal(lambda: task.enqueue(1))
         assert f"this process ({os.getpid()})" in text
-        assert "a connection outside Windlass is writing in this very process" in text
+        assert "a connection outside Towline is writing in this very process" in text
         assert "pass on=connection" in text
         assert task.using(on=mine).enqueue(1).id == 1
         mine.commit()
@@ -121,16 +121,16 @@ def test_Q2_an_open_transaction_of_this_very_process_is_told_to_pass_it(
 
 
 @linux
-def test_Q2_the_awaiting_face_says_the_same(task: Task[[int], int], windlass: Other) -> None:
+def test_Q2_the_awaiting_face_says_the_same(task: Task[[int], int], towline: Other) -> None:
     async def enqueue() -> None:
         await task.aenqueue(1)
 
     text = refusal(lambda: asyncio.run(enqueue()))
-    assert f"Windlass in process {windlass.pid}" in text
+    assert f"Towline in process {towline.pid}" in text
 
 
 def test_Q2_every_writing_call_says_it_and_reading_goes_on(
-    hasty: Windlass, task: Task[[int], int], app: Windlass, database: Path
+    hasty: Towline, task: Task[[int], int], app: Towline, database: Path
 ) -> None:
     job = task.enqueue(1)
     with start(FOREIGN, database) as foreign:
@@ -142,7 +142,7 @@ def test_Q2_every_writing_call_says_it_and_reading_goes_on(
     assert hasty.paused() == ["default"]
 
 
-def writing_is_refused(hasty: Windlass, job: Job[int]) -> None:
+def writing_is_refused(hasty: Towline, job: Job[int]) -> None:
     for call in (
         lambda: hasty.pause("default"),
         hasty.prune,
@@ -150,20 +150,20 @@ def writing_is_refused(hasty: Windlass, job: Job[int]) -> None:
         hasty.migrate,
         job.cancel,
     ):
-        assert "outside Windlass" in refusal(call)
+        assert "outside Towline" in refusal(call)
 
 
 def test_Q2_a_killed_holder_frees_the_writer_at_once_and_stores_nothing(
-    task: Task[[int], int], windlass: Other, database: Path
+    task: Task[[int], int], towline: Other, database: Path
 ) -> None:
     refusal(lambda: task.enqueue(1))
-    windlass.kill()
+    towline.kill()
     assert task.enqueue(2).id == 1
-    assert rows(database, "SELECT arguments FROM windlass_job") == [('{"number":2}',)]
+    assert rows(database, "SELECT arguments FROM towline_job") == [('{"number":2}',)]
     assert rows(database, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_Q2_a_killed_connection_outside_windlass_frees_the_writer_at_once(
+def test_Q2_a_killed_connection_outside_towline_frees_the_writer_at_once(
     task: Task[[int], int], foreign: Other
 ) -> None:
     foreign.kill()
@@ -171,29 +171,29 @@ def test_Q2_a_killed_connection_outside_windlass_frees_the_writer_at_once(
 
 
 def test_Q2_the_record_of_a_killed_holder_misleads_nobody(
-    task: Task[[int], int], windlass: Other, database: Path
+    task: Task[[int], int], towline: Other, database: Path
 ) -> None:
-    windlass.kill()
+    towline.kill()
     record = Path(f"{database}.lock").read_bytes()
     assert b"import_catalogue" in record
     with start(FOREIGN, database) as foreign:
         assert foreign.hear() == "holding"
         text = refusal(lambda: task.enqueue(1))
         assert "import_catalogue" not in text
-        assert str(windlass.pid) not in text
+        assert str(towline.pid) not in text
     assert task.enqueue(1).id == 1
 
 
 def test_Q2_a_stale_or_damaged_lock_file_of_an_earlier_day_is_harmless(
-    database: Path, make_app: Callable[..., Windlass]
+    database: Path, make_app: Callable[..., Towline]
 ) -> None:
-    Path(f"{database}.lock").write_bytes(b"windlass" + b"\xff" * 500)
+    Path(f"{database}.lock").write_bytes(b"towline" + b"\xff" * 500)
     app = make_app(lock_timeout=0.05)
     assert app.task(add).enqueue(1).id == 1
 
 
 def test_Q2_waiting_goes_on_when_the_holder_ends_in_time(
-    app: Windlass, make_app: Callable[..., Windlass]
+    app: Towline, make_app: Callable[..., Towline]
 ) -> None:
     patient = make_app(lock_timeout=30)
     task = patient.task(add)

@@ -13,13 +13,13 @@ import pytest
 from tests.kit import new, rows
 from tests.sqlite.conftest import Trace
 from tests.sqlite.crew import Held, Pause, engine_of
-from windlass import Windlass
-from windlass.errors import ReadOnlyDatabase
-from windlass.model import State
-from windlass.operation import Steps, compose
-from windlass.sqlite import checkpoint, engine
-from windlass.sqlite.checkpoint import FRAME, Checkpoint
-from windlass.task import Task
+from towline import Towline
+from towline.errors import ReadOnlyDatabase
+from towline.model import State
+from towline.operation import Steps, compose
+from towline.sqlite import checkpoint, engine
+from towline.sqlite.checkpoint import FRAME, Checkpoint
+from towline.task import Task
 
 PAGES = 100
 LIMIT = PAGES * FRAME
@@ -35,7 +35,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def reader(database: Path) -> Iterator[sqlite3.Connection]:
-    """A connection outside Windlass that can hold a snapshot."""
+    """A connection outside Towline that can hold a snapshot."""
     connection = sqlite3.connect(database, isolation_level=None)
     yield connection
     connection.close()
@@ -43,25 +43,25 @@ def reader(database: Path) -> Iterator[sqlite3.Connection]:
 
 def look(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN")
-    connection.execute("SELECT count(*) FROM windlass_job").fetchall()
+    connection.execute("SELECT count(*) FROM towline_job").fetchall()
 
 
 def log(database: Path) -> int:
     return Path(f"{database}-wal").stat().st_size
 
 
-def done(app: Windlass) -> int:
+def done(app: Towline) -> int:
     """How many checkpoints copied all of the log."""
     return engine_of(app)._writer._checkpoint.done
 
 
-def enqueue(app: Windlass, times: int) -> None:
+def enqueue(app: Towline, times: int) -> None:
     for _ in range(times):
         app.run(app.store.enqueue([new()]))
 
 
 def test_Q9_no_connection_of_ours_checkpoints_by_itself(
-    short: None, trace: Trace, app: Windlass, task: Task[[int], int], database: Path
+    short: None, trace: Trace, app: Towline, task: Task[[int], int], database: Path
 ) -> None:
     task.enqueue(1)
     app.counts()
@@ -81,7 +81,7 @@ def is_open(connection: sqlite3.Connection) -> bool:
 
 
 def test_Q7_the_log_stays_bounded_when_only_enqueuers_run(
-    short: None, app: Windlass, database: Path
+    short: None, app: Towline, database: Path
 ) -> None:
     sizes = []
     for _ in range(100):
@@ -91,12 +91,12 @@ def test_Q7_the_log_stays_bounded_when_only_enqueuers_run(
     assert max(sizes) < LIMIT + 40 * FRAME
     assert min(sizes[50:]) <= KEPT
     assert done(app) >= 5
-    assert rows(database, "SELECT count(*) FROM windlass_job") == [(500,)]
+    assert rows(database, "SELECT count(*) FROM towline_job") == [(500,)]
     assert rows(database, "PRAGMA integrity_check") == [("ok",)]
 
 
 def test_Q7_one_large_commit_does_not_leave_a_large_log(
-    short: None, app: Windlass, database: Path
+    short: None, app: Towline, database: Path
 ) -> None:
     app.run(app.store.enqueue([new() for _ in range(3000)]))
     assert log(database) > LIMIT
@@ -107,12 +107,12 @@ def test_Q7_one_large_commit_does_not_leave_a_large_log(
 
 def test_Q9_the_writer_is_held_while_the_log_is_copied(
     short: None,
-    app: Windlass,
+    app: Towline,
     database: Path,
     reader: sqlite3.Connection,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody can start the log anew meanwhile, Windlass or not."""
+    """Nobody can start the log anew meanwhile, Towline or not."""
     real = Checkpoint.run
     shut: list[bool] = []
 
@@ -144,7 +144,7 @@ def test_Q9_the_writer_is_held_while_the_log_is_copied(
 
 
 def test_Q9_only_passive_checkpoints_run_and_each_inside_the_guard(
-    short: None, trace: Trace, app: Windlass
+    short: None, trace: Trace, app: Towline
 ) -> None:
     enqueue(app, 100)
     told = [text for text in trace.statements if "checkpoint" in text]
@@ -155,7 +155,7 @@ def test_Q9_only_passive_checkpoints_run_and_each_inside_the_guard(
 
 def test_Q7_a_long_reader_only_puts_the_checkpoint_off(
     short: None,
-    app: Windlass,
+    app: Towline,
     database: Path,
     reader: sqlite3.Connection,
     monkeypatch: pytest.MonkeyPatch,
@@ -165,16 +165,16 @@ def test_Q7_a_long_reader_only_puts_the_checkpoint_off(
     enqueue(app, 100)
     assert done(app) == 0
     assert log(database) > LIMIT
-    assert reader.execute("SELECT count(*) FROM windlass_job").fetchone() == (0,)
+    assert reader.execute("SELECT count(*) FROM towline_job").fetchone() == (0,)
     reader.execute("COMMIT")
     enqueue(app, 2)
     assert done(app) == 1
     assert log(database) <= KEPT
-    assert rows(database, "SELECT count(*) FROM windlass_job") == [(102,)]
+    assert rows(database, "SELECT count(*) FROM towline_job") == [(102,)]
 
 
 def test_Q7_while_a_reader_pins_the_log_it_is_not_tried_at_every_commit(
-    short: None, trace: Trace, app: Windlass, database: Path, reader: sqlite3.Connection,
+    short: None, trace: Trace, app: Towline, database: Path, reader: sqlite3.Connection,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(checkpoint, "PATIENCE", 1000.0)
@@ -185,7 +185,7 @@ def test_Q7_while_a_reader_pins_the_log_it_is_not_tried_at_every_commit(
 
 
 def test_Q9_a_checkpoint_that_cannot_run_fails_no_operation(
-    short: None, app: Windlass, database: Path, monkeypatch: pytest.MonkeyPatch
+    short: None, app: Towline, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
@@ -193,13 +193,13 @@ def test_Q9_a_checkpoint_that_cannot_run_fails_no_operation(
     monkeypatch.setattr(Checkpoint, "run", fail)
     enqueue(app, 100)
     monkeypatch.undo()
-    assert rows(database, "SELECT count(*) FROM windlass_job") == [(100,)]
+    assert rows(database, "SELECT count(*) FROM towline_job") == [(100,)]
     enqueue(app, 1)
     assert done(app) == 1
 
 
 def test_Q9_a_second_connection_that_cannot_be_opened_fails_no_operation(
-    short: None, app: Windlass, database: Path
+    short: None, app: Towline, database: Path
 ) -> None:
     subject = engine_of(app)._writer
 
@@ -213,15 +213,15 @@ def test_Q9_a_second_connection_that_cannot_be_opened_fails_no_operation(
     subject._connect = engine_of(app).connect
     enqueue(app, 1)
     assert done(app) == 1
-    assert rows(database, "SELECT count(*) FROM windlass_job") == [(102,)]
+    assert rows(database, "SELECT count(*) FROM towline_job") == [(102,)]
 
 
 def test_Q7_readers_are_not_blocked_by_an_open_write_transaction(
-    app: Windlass, task: Task[[int], int], reader: sqlite3.Connection
+    app: Towline, task: Task[[int], int], reader: sqlite3.Connection
 ) -> None:
     job = task.enqueue(1)
     reader.execute("BEGIN IMMEDIATE")
-    reader.execute("DELETE FROM windlass_job")
+    reader.execute("DELETE FROM towline_job")
     assert job.refresh().state == "pending"
     assert [each.id for each in app.jobs()] == [job.id]
     assert app.counts()["default"][State.PENDING] == 1
@@ -229,7 +229,7 @@ def test_Q7_readers_are_not_blocked_by_an_open_write_transaction(
 
 
 def test_Q7_readers_see_what_was_there_while_ours_writes(
-    app: Windlass, make_app: Callable[..., Windlass], task: Task[[int], int]
+    app: Towline, make_app: Callable[..., Towline], task: Task[[int], int]
 ) -> None:
     task.enqueue(1)
     pause = Pause()
@@ -248,7 +248,7 @@ def test_Q7_readers_see_what_was_there_while_ours_writes(
 
 
 def test_Q7_a_read_inside_an_operation_cannot_deadlock(
-    app: Windlass, task: Task[[int], int]
+    app: Towline, task: Task[[int], int]
 ) -> None:
     """It has a connection of its own and sees what is committed, also on another thread."""
     job = task.enqueue(1)
@@ -266,7 +266,7 @@ def test_Q7_a_read_inside_an_operation_cannot_deadlock(
 
 
 def test_Q7_reading_leaves_no_snapshot_behind(
-    short: None, app: Windlass, task: Task[[int], int], database: Path
+    short: None, app: Towline, task: Task[[int], int], database: Path
 ) -> None:
     """Every thread's reader stays open; none of them pins the log."""
     stop = threading.Event()

@@ -12,12 +12,12 @@ import pytest
 from tests.kit import rows
 from tests.sqlite.conftest import CONNECT, Trace
 from tests.sqlite.crew import Held, crew, run, until
-from windlass import Windlass
+from towline import Towline
 
 # Half of them only enqueue, half of them are workers without handlers.
 STORM = """
 def work(number):
-    from windlass.model import Ending, Outcome
+    from towline.model import Ending, Outcome
     end = time.monotonic() + 3
     app = open_app()
     stored, ran, name = [], [], f"w{number}"
@@ -101,12 +101,12 @@ def test_Q1_a_storm_of_eight_processes_loses_nothing_and_raises_nothing(database
         ran += done
     assert sorted(stored) == list(range(1, len(stored) + 1))
     assert [id for id, times in Counter(ran).items() if times > 1] == []
-    completed = rows(database, "SELECT id FROM windlass_jobs WHERE state = 'completed'")
+    completed = rows(database, "SELECT id FROM towline_jobs WHERE state = 'completed'")
     assert sorted(id for (id,) in completed) == sorted(ran)
-    assert rows(database, "SELECT count(*) FROM windlass_job") == [(len(stored),)]
-    assert rows(database, "SELECT count(*) FROM windlass_live") == [(len(stored) - len(ran),)]
-    assert rows(database, "SELECT sum(ended) FROM windlass_rollup") == [(len(ran),)]
-    assert rows(database, "SELECT count(*) FROM windlass_live WHERE state = 3") == [(0,)]
+    assert rows(database, "SELECT count(*) FROM towline_job") == [(len(stored),)]
+    assert rows(database, "SELECT count(*) FROM towline_live") == [(len(stored) - len(ran),)]
+    assert rows(database, "SELECT sum(ended) FROM towline_rollup") == [(len(ran),)]
+    assert rows(database, "SELECT count(*) FROM towline_live WHERE state = 3") == [(0,)]
     assert len(stored) > 100
     assert len(ran) > 100
     sound(database)
@@ -116,13 +116,13 @@ def test_Q1_processes_that_come_and_go_never_find_the_database_locked(database: 
     run("open_app().migrate()", database)
     times = crew(6, COMING_AND_GOING, database)
     assert all(isinstance(each, int) for each in times), times
-    assert rows(database, "SELECT count(*) FROM windlass_job") == [(sum(times),)]
+    assert rows(database, "SELECT count(*) FROM towline_job") == [(sum(times),)]
     sound(database)
 
 
 @pytest.mark.parametrize("action", ["migrate", "check_schema"])
 def test_Q1_a_file_that_somebody_has_alone_for_a_moment_is_waited_for(
-    trace: Trace, make_app: Callable[..., Windlass], database: Path, action: str
+    trace: Trace, make_app: Callable[..., Towline], database: Path, action: str
 ) -> None:
     """As whoever closes the last connection has, to put the log away."""
     engine = make_app().engine
@@ -144,7 +144,7 @@ def test_Q6_killed_writers_lose_nothing_they_had_acknowledged(database: Path) ->
     run("open_app().migrate()", database)
     said = [int(line) for line in run(KILLS, database).splitlines()]
     assert len(said) > 20
-    stored = [id for (id,) in rows(database, "SELECT id FROM windlass_job ORDER BY id")]
+    stored = [id for (id,) in rows(database, "SELECT id FROM towline_job ORDER BY id")]
     assert stored == list(range(1, len(stored) + 1))
     assert len(set(said)) == len(said)
     assert set(said) <= set(stored)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.kit import Clock, new, rows
-from windlass import Windlass
+from towline import Towline
 
 
 def test_R6_vacuum_gives_pages_back_a_bounded_number_at_a_time(
-    app: Windlass, clock: Clock, database: Path
+    app: Towline, clock: Clock, database: Path
 ) -> None:
     def pages() -> tuple[int, int]:
         (count,), (free,) = (

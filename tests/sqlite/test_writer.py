@@ -14,20 +14,20 @@ import pytest
 from tests.kit import completed, new, register, rows
 from tests.sqlite.conftest import Trace
 from tests.sqlite.crew import Held, Pause, engine_of, until
-from windlass import Windlass
-from windlass.errors import BlockerError, DiskFull, WriterBusy
-from windlass.model import Enqueued
-from windlass.operation import Op, Steps, compose
-from windlass.sqlite.writer import GROUP, Writer
-from windlass.task import Task
+from towline import Towline
+from towline.errors import BlockerError, DiskFull, WriterBusy
+from towline.model import Enqueued
+from towline.operation import Op, Steps, compose
+from towline.sqlite.writer import GROUP, Writer
+from towline.task import Task
 
-STORED = "SELECT task FROM windlass_job ORDER BY id"
+STORED = "SELECT task FROM towline_job ORDER BY id"
 
 
 class Line:
     """Operations that queue up behind one that does not end until it is let go."""
 
-    def __init__(self, app: Windlass) -> None:
+    def __init__(self, app: Towline) -> None:
         self.app = app
         self.pause = Pause()
         self.leader = Held(lambda: app.run(self.pause.op))
@@ -48,21 +48,21 @@ class Line:
         assert self.leader.result() == "went"
 
 
-def writer(app: Windlass) -> Writer:
+def writer(app: Towline) -> Writer:
     return engine_of(app)._writer
 
 
-def waiting(app: Windlass) -> list[Any]:
+def waiting(app: Towline) -> list[Any]:
     return list(writer(app)._waiting)
 
 
 @pytest.fixture
-def line(trace: Trace, app: Windlass) -> Line:
+def line(trace: Trace, app: Towline) -> Line:
     return Line(app)
 
 
 def test_Q1_operations_that_wait_for_the_writer_share_one_commit(
-    trace: Trace, app: Windlass, line: Line, database: Path
+    trace: Trace, app: Towline, line: Line, database: Path
 ) -> None:
     calls = [line.store(f"t{number}") for number in range(20)]
     trace.clear()
@@ -73,7 +73,7 @@ def test_Q1_operations_that_wait_for_the_writer_share_one_commit(
     assert trace.count("COMMIT") == 2  # the one they waited for, and theirs
 
 
-def test_Q1_a_group_is_bounded(trace: Trace, app: Windlass, line: Line, database: Path) -> None:
+def test_Q1_a_group_is_bounded(trace: Trace, app: Towline, line: Line, database: Path) -> None:
     calls = [line.store("a") for _ in range(GROUP + 1)]
     trace.clear()
     line.go()
@@ -84,7 +84,7 @@ def test_Q1_a_group_is_bounded(trace: Trace, app: Windlass, line: Line, database
 
 
 def test_Q1_many_threads_lose_nothing(
-    trace: Trace, app: Windlass, task: Task[[int], int], database: Path
+    trace: Trace, app: Towline, task: Task[[int], int], database: Path
 ) -> None:
     def enqueue(start: int) -> list[int]:
         return [task.enqueue(number).id for number in range(start, start + 50)]
@@ -94,7 +94,7 @@ def test_Q1_many_threads_lose_nothing(
     calls = [Held(partial(enqueue, number * 50)) for number in range(12)]
     ids = [id for call in calls for id in call.result()]
     assert sorted(ids) == list(range(1, 601))
-    arguments = rows(database, "SELECT arguments FROM windlass_job")
+    arguments = rows(database, "SELECT arguments FROM towline_job")
     assert len(set(arguments)) == 600
     assert trace.count("COMMIT") < 600
 
@@ -124,7 +124,7 @@ def test_one_failing_operation_of_a_group_takes_no_other_with_it(
 
 
 def test_Q6_a_disk_that_fills_up_in_a_group_is_said_to_all_of_it(
-    app: Windlass, line: Line, database: Path
+    app: Towline, line: Line, database: Path
 ) -> None:
     small = line.store("small")
     large = line.add(app.store.enqueue([new("large", arguments=f'"{"x" * 100_000}"')]))
@@ -231,7 +231,7 @@ class Commits:
 
 
 def test_a_waiter_that_is_interrupted_leaves_the_line_and_stops_nobody(
-    app: Windlass, line: Line, database: Path
+    app: Towline, line: Line, database: Path
 ) -> None:
     """Ctrl-C reaches the main thread while its operation waits for the writer of another."""
     behind: list[Held[list[Enqueued]]] = []
@@ -253,7 +253,7 @@ def test_a_waiter_that_is_interrupted_leaves_the_line_and_stops_nobody(
 
 
 def test_Q2_the_deadline_passes_in_the_line_and_leaves_nothing_queued(
-    make_app: Callable[..., Windlass], app: Windlass, database: Path
+    make_app: Callable[..., Towline], app: Towline, database: Path
 ) -> None:
     hasty = make_app(lock_timeout=0.05)
     hasty.migrate()
@@ -267,7 +267,7 @@ def test_Q2_the_deadline_passes_in_the_line_and_leaves_nothing_queued(
 
 
 def test_Q2_an_operation_inside_an_operation_ends_at_the_deadline(
-    make_app: Callable[..., Windlass],
+    make_app: Callable[..., Towline],
 ) -> None:
     app = make_app(lock_timeout=0.05)
 
@@ -282,7 +282,7 @@ def test_Q2_an_operation_inside_an_operation_ends_at_the_deadline(
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_what_must_survive_a_power_cut_is_written_at_FULL(
-    trace: Trace, make_app: Callable[..., Windlass], durable: bool
+    trace: Trace, make_app: Callable[..., Towline], durable: bool
 ) -> None:
     app = make_app(durable=durable)
     app.migrate()
@@ -305,7 +305,7 @@ def test_what_must_survive_a_power_cut_is_written_at_FULL(
 
 
 def test_at_NORMAL_a_leader_never_carries_what_must_be_durable(
-    trace: Trace, app: Windlass, line: Line, database: Path
+    trace: Trace, app: Towline, line: Line, database: Path
 ) -> None:
     claims = line.add(app.store.promote())
     calls = [line.store("a"), line.store("b")]
@@ -319,7 +319,7 @@ def test_at_NORMAL_a_leader_never_carries_what_must_be_durable(
     for statement in trace.statements:
         if statement.startswith("PRAGMA synchronous ="):
             at_normal = statement.endswith("1")
-        elif statement.startswith("INSERT INTO windlass_job"):
+        elif statement.startswith("INSERT INTO towline_job"):
             assert not at_normal
         elif statement == "COMMIT":
             commits.append(1 if at_normal else 2)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from windlass import Windlass
-from windlass.testing import Clock, isolated
+from towline import Towline
+from towline.testing import Clock, isolated
 
 
 @pytest.fixture
@@ -17,6 +17,6 @@ def hand() -> Clock:
 
 
 @pytest.fixture
-def app(hand: Clock) -> Iterator[Windlass]:
+def app(hand: Clock) -> Iterator[Towline]:
     with isolated(clock=hand) as app:
         yield app

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from windlass import State, Windlass
-from windlass.errors import InvalidSetting
-from windlass.testing import Clock, drain
+from towline import State, Towline
+from towline.errors import InvalidSetting
+from towline.testing import Clock, drain
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -40,7 +40,7 @@ def test_a_start_without_a_zone_is_refused() -> None:
         Clock(datetime(2030, 1, 1))  # noqa: DTZ001
 
 
-def test_a_job_is_due_when_the_clock_says_so(app: Windlass, hand: Clock) -> None:
+def test_a_job_is_due_when_the_clock_says_so(app: Towline, hand: Clock) -> None:
     """S1"""
 
     @app.task

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from windlass import INJECTED, Context, Outcome, State, Windlass
-from windlass.errors import InvalidSetting
-from windlass.testing import Clock, Crash, crash_at, drain
+from towline import INJECTED, Context, Outcome, State, Towline
+from towline.errors import InvalidSetting
+from towline.testing import Clock, Crash, crash_at, drain
 
 
-def test_a_worker_that_dies_before_the_end_is_stored(app: Windlass, hand: Clock) -> None:
+def test_a_worker_that_dies_before_the_end_is_stored(app: Towline, hand: Clock) -> None:
     """L4"""
     sent: list[int] = []
 
@@ -32,7 +32,7 @@ def test_a_worker_that_dies_before_the_end_is_stored(app: Windlass, hand: Clock)
     assert job.result(timeout=0) == "sent"
 
 
-def test_a_worker_that_dies_after_it_has_nothing_to_lose(app: Windlass) -> None:
+def test_a_worker_that_dies_after_it_has_nothing_to_lose(app: Towline) -> None:
     """O1"""
 
     @app.task
@@ -46,7 +46,7 @@ def test_a_worker_that_dies_after_it_has_nothing_to_lose(app: Windlass) -> None:
     assert [attempt.outcome for attempt in app.attempts(job.id)] == [Outcome.COMPLETED]
 
 
-def test_a_worker_that_dies_with_a_claim(app: Windlass) -> None:
+def test_a_worker_that_dies_with_a_claim(app: Towline) -> None:
     """L4: the handler never ran, and the job comes back."""
     ran: list[int] = []
 
@@ -62,7 +62,7 @@ def test_a_worker_that_dies_with_a_claim(app: Windlass) -> None:
     assert ran == [2]
 
 
-def test_a_job_that_kills_its_worker_every_time_ends(app: Windlass) -> None:
+def test_a_job_that_kills_its_worker_every_time_ends(app: Towline) -> None:
     """L4"""
 
     @app.task
@@ -76,7 +76,7 @@ def test_a_job_that_kills_its_worker_every_time_ends(app: Windlass) -> None:
     assert "crash limit" in (job.error or "")
 
 
-def test_a_caller_that_dies_around_an_enqueue(app: Windlass) -> None:
+def test_a_caller_that_dies_around_an_enqueue(app: Towline) -> None:
     """E9: the key finds what an unknown outcome left behind."""
 
     @app.task
@@ -91,7 +91,7 @@ def test_a_caller_that_dies_around_an_enqueue(app: Windlass) -> None:
     assert order.using(key="7").enqueue(7).created is False
 
 
-def test_a_crash_inside_a_handler_is_no_failure_of_it(app: Windlass) -> None:
+def test_a_crash_inside_a_handler_is_no_failure_of_it(app: Towline) -> None:
     @app.task
     def outer() -> None:
         inner.enqueue()
@@ -105,19 +105,19 @@ def test_a_crash_inside_a_handler_is_no_failure_of_it(app: Windlass) -> None:
     assert [attempt.outcome for attempt in app.attempts(job.id)] == [Outcome.LOST]
 
 
-def test_a_crash_that_did_not_happen_is_an_error(app: Windlass) -> None:
+def test_a_crash_that_did_not_happen_is_an_error(app: Towline) -> None:
     with pytest.raises(AssertionError, match="nothing came to finish"):
         with crash_at(app, "finish"):
             drain(app)
 
 
-def test_a_point_that_does_not_exist_is_refused(app: Windlass) -> None:
+def test_a_point_that_does_not_exist_is_refused(app: Towline) -> None:
     with pytest.raises(InvalidSetting, match="'finnish' is no operation"):
         with crash_at(app, "finnish"):
             pass
 
 
-def test_other_errors_pass_and_the_app_is_whole_again(app: Windlass) -> None:
+def test_other_errors_pass_and_the_app_is_whole_again(app: Towline) -> None:
     with pytest.raises(ZeroDivisionError), crash_at(app, "finish"):
         raise ZeroDivisionError
     assert not {"run", "arun"} & app.__dict__.keys()

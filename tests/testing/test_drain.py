@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests import servers
-from windlass import (
+from towline import (
     INJECTED,
     Backoff,
     Cancel,
@@ -23,14 +23,14 @@ from windlass import (
     Retry,
     Snooze,
     State,
-    Windlass,
+    Towline,
     context,
 )
-from windlass.errors import InvalidSetting, InvalidState, InvalidTask
-from windlass.testing import Clock, adrain, drain, isolated
+from towline.errors import InvalidSetting, InvalidState, InvalidTask
+from towline.testing import Clock, adrain, drain, isolated
 
 
-def test_it_runs_everything_in_the_callers_thread(app: Windlass) -> None:
+def test_it_runs_everything_in_the_callers_thread(app: Towline) -> None:
     threads: list[threading.Thread] = []
 
     @app.task
@@ -52,7 +52,7 @@ def test_it_runs_everything_in_the_callers_thread(app: Windlass) -> None:
     assert app.workers() == []
 
 
-def test_awaiting_handlers_share_one_loop(app: Windlass) -> None:
+def test_awaiting_handlers_share_one_loop(app: Towline) -> None:
     loops: list[asyncio.AbstractEventLoop] = []
 
     @app.task
@@ -65,7 +65,7 @@ def test_awaiting_handlers_share_one_loop(app: Windlass) -> None:
     assert len(set(map(id, loops))) == 1
 
 
-def test_higher_priority_and_age_decide_the_order(app: Windlass) -> None:
+def test_higher_priority_and_age_decide_the_order(app: Towline) -> None:
     """L6"""
     order: list[str] = []
 
@@ -78,7 +78,7 @@ def test_higher_priority_and_age_decide_the_order(app: Windlass) -> None:
     assert order == ["a", "b", "c"]
 
 
-def test_continuations_dependents_and_new_jobs_are_run_too(app: Windlass) -> None:
+def test_continuations_dependents_and_new_jobs_are_run_too(app: Towline) -> None:
     """C1, B1"""
 
     @app.task
@@ -104,7 +104,7 @@ def test_continuations_dependents_and_new_jobs_are_run_too(app: Windlass) -> Non
     assert app.counts() == {"default": {State.COMPLETED: 5}}
 
 
-def test_a_handlers_error_comes_out_with_its_own_traceback(app: Windlass) -> None:
+def test_a_handlers_error_comes_out_with_its_own_traceback(app: Towline) -> None:
     """O2"""
 
     @app.task
@@ -123,7 +123,7 @@ def test_a_handlers_error_comes_out_with_its_own_traceback(app: Windlass) -> Non
     assert app.workers() == []
 
 
-def test_an_awaiting_handlers_error_too(app: Windlass) -> None:
+def test_an_awaiting_handlers_error_too(app: Towline) -> None:
     @app.task
     async def bad() -> None:
         raise LookupError("gone")
@@ -133,7 +133,7 @@ def test_an_awaiting_handlers_error_too(app: Windlass) -> None:
         drain(app)
 
 
-def test_errors_are_only_recorded_when_that_is_asked_for(app: Windlass, hand: Clock) -> None:
+def test_errors_are_only_recorded_when_that_is_asked_for(app: Towline, hand: Clock) -> None:
     """O2"""
 
     @app.task(max_attempts=2, backoff=Backoff(first=60, jitter=0))
@@ -150,7 +150,7 @@ def test_errors_are_only_recorded_when_that_is_asked_for(app: Windlass, hand: Cl
     assert [attempt.outcome for attempt in app.attempts(job.id)] == [Outcome.FAILED] * 2
 
 
-def test_an_interrupt_always_comes_out(app: Windlass) -> None:
+def test_an_interrupt_always_comes_out(app: Towline) -> None:
     @app.task
     def stop() -> None:
         raise KeyboardInterrupt
@@ -170,7 +170,7 @@ def test_an_interrupt_always_comes_out(app: Windlass) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_a_handler_says_is_no_error(app: Windlass, signal: Exception, state: State) -> None:
+def test_what_a_handler_says_is_no_error(app: Towline, signal: Exception, state: State) -> None:
     """O3"""
 
     @app.task
@@ -182,7 +182,7 @@ def test_what_a_handler_says_is_no_error(app: Windlass, signal: Exception, state
     assert job.refresh().state is state
 
 
-def test_an_output_that_cannot_be_stored_is_an_error(app: Windlass) -> None:
+def test_an_output_that_cannot_be_stored_is_an_error(app: Towline) -> None:
     """O4"""
 
     @app.task
@@ -195,7 +195,7 @@ def test_an_output_that_cannot_be_stored_is_an_error(app: Windlass) -> None:
     assert job.refresh().state is State.FAILED
 
 
-def test_a_task_that_is_not_there_is_an_error_and_no_attempt(app: Windlass) -> None:
+def test_a_task_that_is_not_there_is_an_error_and_no_attempt(app: Towline) -> None:
     """L7"""
 
     @app.task
@@ -211,7 +211,7 @@ def test_a_task_that_is_not_there_is_an_error_and_no_attempt(app: Windlass) -> N
     assert drain(app) == 1
 
 
-def test_until_stops_when_that_chain_has_ended(app: Windlass) -> None:
+def test_until_stops_when_that_chain_has_ended(app: Towline) -> None:
     @app.task
     def step(n: int) -> int | Next[int]:
         return step.then(n - 1) if n else 0
@@ -222,7 +222,7 @@ def test_until_stops_when_that_chain_has_ended(app: Windlass) -> None:
     assert app.chain(second.chain_id).state is ChainState.OPEN
 
 
-def test_until_says_why_a_chain_does_not_end(app: Windlass) -> None:
+def test_until_says_why_a_chain_does_not_end(app: Towline) -> None:
     @app.task
     def later() -> None: ...
 
@@ -233,7 +233,7 @@ def test_until_says_why_a_chain_does_not_end(app: Windlass) -> None:
         drain(app, until=job)
 
 
-def test_a_circle_is_found(app: Windlass) -> None:
+def test_a_circle_is_found(app: Towline) -> None:
     @app.task
     def again() -> Next[None]:
         return again.then()
@@ -245,7 +245,7 @@ def test_a_circle_is_found(app: Windlass) -> None:
     assert app.chain(job.id).state is ChainState.OPEN
 
 
-def test_it_can_move_the_clock_to_what_is_due(app: Windlass, hand: Clock) -> None:
+def test_it_can_move_the_clock_to_what_is_due(app: Towline, hand: Clock) -> None:
     """S1"""
     seen: list[float] = []
     start = hand()
@@ -269,7 +269,7 @@ def test_only_a_tests_clock_can_be_moved() -> None:
             drain(app, advance=True)
 
 
-def test_paused_queues_give_nothing(app: Windlass) -> None:
+def test_paused_queues_give_nothing(app: Towline) -> None:
     """L8"""
 
     @app.task
@@ -282,7 +282,7 @@ def test_paused_queues_give_nothing(app: Windlass) -> None:
     assert drain(app) == 1
 
 
-def test_the_context_is_there(app: Windlass) -> None:
+def test_the_context_is_there(app: Towline) -> None:
     """O9"""
 
     @app.task
@@ -297,7 +297,7 @@ def test_the_context_is_there(app: Windlass) -> None:
     assert job.progress.text == "half way"
 
 
-def test_a_handlers_transaction_ends_the_job(app: Windlass) -> None:
+def test_a_handlers_transaction_ends_the_job(app: Towline) -> None:
     """O1"""
 
     @app.task
@@ -312,7 +312,7 @@ def test_a_handlers_transaction_ends_the_job(app: Windlass) -> None:
     assert job.result(timeout=0) == "written"
 
 
-def test_middleware_is_run(app: Windlass) -> None:
+def test_middleware_is_run(app: Towline) -> None:
     seen: list[object] = []
 
     @app.add_middleware
@@ -329,7 +329,7 @@ def test_middleware_is_run(app: Windlass) -> None:
     assert seen == ["inner", "value"]
 
 
-def test_adrain_runs_on_the_callers_loop(app: Windlass) -> None:
+def test_adrain_runs_on_the_callers_loop(app: Towline) -> None:
     loops: list[asyncio.AbstractEventLoop] = []
 
     @app.task
@@ -350,7 +350,7 @@ def test_adrain_runs_on_the_callers_loop(app: Windlass) -> None:
     asyncio.run(test())
 
 
-def test_drain_beside_a_running_loop_says_what_to_do(app: Windlass) -> None:
+def test_drain_beside_a_running_loop_says_what_to_do(app: Towline) -> None:
     @app.task
     async def look() -> None: ...
 
@@ -369,7 +369,7 @@ def test_it_drains_postgres_too() -> None:
     """C1, O2"""
     hand = Clock()
     with servers.server(servers.servers()[-1]).database() as url:
-        app = Windlass(url, clock=hand)
+        app = Towline(url, clock=hand)
 
         @app.task(max_attempts=2)
         def flaky(ctx: Context = INJECTED) -> Next[int]:

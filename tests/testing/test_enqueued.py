@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from windlass import Task, Windlass
-from windlass.errors import InvalidSetting
-from windlass.testing import Clock, assert_enqueued, drain, enqueued
+from towline import Task, Towline
+from towline.errors import InvalidSetting
+from towline.testing import Clock, assert_enqueued, drain, enqueued
 
 
 @pytest.fixture
-def mail(app: Windlass) -> Task[[int, str], None]:
+def mail(app: Towline) -> Task[[int, str], None]:
     @app.task(queue="mail")
     def mail(to: int, subject: str = "hello") -> None: ...
 
@@ -20,7 +20,7 @@ def mail(app: Windlass) -> Task[[int, str], None]:
 
 
 @pytest.fixture
-def pack(app: Windlass) -> Task[[], None]:
+def pack(app: Towline) -> Task[[], None]:
     @app.task
     def pack() -> None: ...
 
@@ -28,7 +28,7 @@ def pack(app: Windlass) -> Task[[], None]:
 
 
 def test_it_finds_a_task_a_call_and_what_was_said(
-    app: Windlass, hand: Clock, mail: Task[[int, str], None]
+    app: Towline, hand: Clock, mail: Task[[int, str], None]
 ) -> None:
     first = mail.using(key="k", label="nightly", delay=60).enqueue(1, "hello")
     second = mail.using(priority=3, max_attempts=1, timeout=5).enqueue(2, "late")
@@ -56,14 +56,14 @@ def test_it_finds_a_task_a_call_and_what_was_said(
             assert_enqueued(said)
 
 
-def test_it_finds_jobs_that_have_run(app: Windlass, pack: Task[[], None]) -> None:
+def test_it_finds_jobs_that_have_run(app: Towline, pack: Task[[], None]) -> None:
     pack.enqueue()
     drain(app)
     assert_enqueued(pack.call(), times=1)
 
 
 def test_a_failure_lists_what_is_there(
-    app: Windlass, mail: Task[[int, str], None], pack: Task[[], None]
+    app: Towline, mail: Task[[int, str], None], pack: Task[[], None]
 ) -> None:
     app.enqueue_many([mail.using(key="k", priority=2).call(1, "x"), pack.call(), pack.call()])
     with pytest.raises(AssertionError) as caught:
@@ -76,7 +76,7 @@ def test_a_failure_lists_what_is_there(
 
 
 def test_a_failure_says_that_there_is_nothing(
-    app: Windlass, mail: Task[[int, str], None], pack: Task[[], None]
+    app: Towline, mail: Task[[int, str], None], pack: Task[[], None]
 ) -> None:
     with pytest.raises(AssertionError, match="there is no job of mail, nor of any other"):
         assert_enqueued(mail)
@@ -85,7 +85,7 @@ def test_a_failure_says_that_there_is_nothing(
         assert_enqueued(mail)
 
 
-def test_the_number_counts(app: Windlass, pack: Task[[], None]) -> None:
+def test_the_number_counts(app: Towline, pack: Task[[], None]) -> None:
     app.enqueue_many([pack.call(), pack.call()])
     assert len(assert_enqueued(pack, times=2)) == 2
     with pytest.raises(AssertionError, match="pack was enqueued 2 times, not once"):
@@ -94,23 +94,23 @@ def test_the_number_counts(app: Windlass, pack: Task[[], None]) -> None:
         assert_enqueued(pack.call(), times=0)
 
 
-def test_a_long_list_is_cut(app: Windlass, mail: Task[[int, str], None]) -> None:
+def test_a_long_list_is_cut(app: Towline, mail: Task[[int, str], None]) -> None:
     app.enqueue_many([mail.call(n, "x") for n in range(25)])
     with pytest.raises(AssertionError, match="… and 5 more"):
         assert_enqueued(mail.call(99, "x"))
 
 
-def test_what_is_not_compared_is_refused(app: Windlass, pack: Task[[], None]) -> None:
+def test_what_is_not_compared_is_refused(app: Towline, pack: Task[[], None]) -> None:
     job = pack.enqueue()
     with pytest.raises(InvalidSetting, match="not compared"):
         assert_enqueued(pack.using(after=[job]).call())
 
 
 def test_enqueued_gives_every_page_oldest_first(
-    app: Windlass, pack: Task[[], None], monkeypatch: pytest.MonkeyPatch
+    app: Towline, pack: Task[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R1"""
-    monkeypatch.setattr("windlass.testing.inventory.PAGE", 2)
+    monkeypatch.setattr("towline.testing.inventory.PAGE", 2)
     jobs = app.enqueue_many([pack.call() for _ in range(5)])
     assert [job.id for job in enqueued(app)] == [job.id for job in jobs]
     assert enqueued(app, state="completed") == []

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from windlass import Next, State, Windlass
-from windlass.testing import inline
+from towline import Next, State, Towline
+from towline.testing import inline
 
 
-def test_a_job_has_run_when_enqueue_returns(app: Windlass) -> None:
+def test_a_job_has_run_when_enqueue_returns(app: Towline) -> None:
     @app.task
     def first(n: int) -> Next[int]:
         return second.then(n + 1)
@@ -28,7 +28,7 @@ def test_a_job_has_run_when_enqueue_returns(app: Windlass) -> None:
     assert first.enqueue(1).state is State.PENDING
 
 
-def test_a_handler_that_enqueues_does_not_run_inside_itself(app: Windlass) -> None:
+def test_a_handler_that_enqueues_does_not_run_inside_itself(app: Towline) -> None:
     order: list[str] = []
 
     @app.task
@@ -45,7 +45,7 @@ def test_a_handler_that_enqueues_does_not_run_inside_itself(app: Windlass) -> No
     assert order == ["outer", "inner"]
 
 
-def test_what_is_not_committed_does_not_run(app: Windlass) -> None:
+def test_what_is_not_committed_does_not_run(app: Towline) -> None:
     """E1"""
     seen: list[int] = []
 
@@ -69,7 +69,7 @@ def test_what_is_not_committed_does_not_run(app: Windlass) -> None:
     connection.close()
 
 
-def test_an_error_comes_out_of_enqueue(app: Windlass) -> None:
+def test_an_error_comes_out_of_enqueue(app: Towline) -> None:
     @app.task
     def bad() -> None:
         raise ValueError("no")
@@ -80,7 +80,7 @@ def test_an_error_comes_out_of_enqueue(app: Windlass) -> None:
         assert bad.enqueue().state is State.SCHEDULED
 
 
-def test_the_awaiting_face_runs_it_too(app: Windlass) -> None:
+def test_the_awaiting_face_runs_it_too(app: Towline) -> None:
     @app.task
     async def double(n: int) -> int:
         return n * 2

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from windlass import Windlass
-from windlass.testing import Clock, drain, isolated
+from towline import Towline
+from towline.testing import Clock, drain, isolated
 
 
 def test_the_app_itself_works_elsewhere_and_comes_back(
-    make_app: Callable[..., Windlass], clock: Callable[[], int]
+    make_app: Callable[..., Towline], clock: Callable[[], int]
 ) -> None:
     shop = make_app(prefix="shop_", clock=clock)
 
@@ -37,7 +37,7 @@ def test_the_app_itself_works_elsewhere_and_comes_back(
     assert [job.id for job in shop.jobs()] == [real.id]
 
 
-def test_it_comes_back_after_a_failure(make_app: Callable[..., Windlass]) -> None:
+def test_it_comes_back_after_a_failure(make_app: Callable[..., Towline]) -> None:
     shop = make_app()
     url = shop.url
     with pytest.raises(ZeroDivisionError), isolated(shop):
@@ -46,7 +46,7 @@ def test_it_comes_back_after_a_failure(make_app: Callable[..., Windlass]) -> Non
 
 
 def test_two_tests_see_nothing_of_each_other() -> None:
-    shop = Windlass("sqlite:////nowhere/at/all.db")
+    shop = Towline("sqlite:////nowhere/at/all.db")
 
     @shop.task
     def quiet() -> None: ...

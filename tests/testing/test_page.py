@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import windlass.testing
+import towline.testing
 from tests.docs.blocks import ROOT, program_of, run
 
 PAGE = ROOT / "docs" / "testing.md"
@@ -18,5 +18,5 @@ def test_the_page_runs_and_prints_what_it_shows(tmp_path: Path) -> None:
 
 def test_the_page_names_everything_there_is() -> None:
     text = PAGE.read_text("utf-8")
-    missing = [name for name in windlass.testing.__all__ if f"{name}(" not in text]
+    missing = [name for name in towline.testing.__all__ if f"{name}(" not in text]
     assert missing == ["Crash"]  # which nobody needs to catch

@@ -10,9 +10,9 @@ from pathlib import Path
 from tests.shape.source import ROOT
 
 SHOP = """
-from windlass import Windlass
+from towline import Towline
 
-app = Windlass("sqlite:////nowhere/at/all.db")
+app = Towline("sqlite:////nowhere/at/all.db")
 other = 7
 
 @app.task
@@ -22,20 +22,20 @@ def add(a: int, b: int) -> int:
 
 TESTS = """
 from shop import add, app
-from windlass.testing import assert_enqueued
+from towline.testing import assert_enqueued
 
-def test_one(windlass_app, windlass_drain):
-    assert windlass_app is app
+def test_one(towline_app, towline_drain):
+    assert towline_app is app
     job = add.enqueue(1, 2)
-    assert windlass_drain() == 1
+    assert towline_drain() == 1
     assert job.result(timeout=0) == 3
 
-def test_two(windlass_app, windlass_clock, windlass_drain):
+def test_two(towline_app, towline_clock, towline_drain):
     assert_enqueued(add, times=0)
     add.using(delay=60).enqueue(1, 2)
-    assert windlass_drain() == 0
-    windlass_clock.advance(60)
-    assert windlass_drain(raising=False) == 1
+    assert towline_drain() == 0
+    towline_clock.advance(60)
+    assert towline_drain(raising=False) == 1
 """
 
 
@@ -43,9 +43,9 @@ def pytest_in(folder: Path, *, app: str = "", tests: str) -> subprocess.Complete
     """Run pytest on a test file, with the plugin and no other."""
     (folder / "shop.py").write_text(SHOP)
     (folder / "test_shop.py").write_text(tests)
-    (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = .\nwindlass_app = {app}\n")
+    (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = .\ntowline_app = {app}\n")
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "windlass.pytest_plugin"],
+        [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "towline.pytest_plugin"],
         cwd=folder,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -61,22 +61,22 @@ def test_the_app_of_the_setting_is_isolated_for_each_test(tmp_path: Path) -> Non
 
 
 def test_without_a_setting_there_is_a_new_app(tmp_path: Path) -> None:
-    tests = "def test_it(windlass_app):\n    assert windlass_app.registry == {}\n"
+    tests = "def test_it(towline_app):\n    assert towline_app.registry == {}\n"
     done = pytest_in(tmp_path, tests=tests)
     assert "1 passed" in done.stdout, done.stdout
 
 
 def test_a_setting_that_names_something_else_says_so(tmp_path: Path) -> None:
-    done = pytest_in(tmp_path, app="shop:other", tests="def test_it(windlass_app): ...\n")
-    assert "windlass_app = 'shop:other' is 7, which is no Windlass app" in done.stdout
+    done = pytest_in(tmp_path, app="shop:other", tests="def test_it(towline_app): ...\n")
+    assert "towline_app = 'shop:other' is 7, which is no Towline app" in done.stdout
 
 
 def test_nothing_is_imported_until_a_fixture_is_used(tmp_path: Path) -> None:
     tests = (
         "import sys\n"
         "def test_it():\n"
-        "    mine = sorted(name for name in sys.modules if name.startswith('windlass'))\n"
-        "    assert mine == ['windlass', 'windlass.pytest_plugin']\n"
+        "    mine = sorted(name for name in sys.modules if name.startswith('towline'))\n"
+        "    assert mine == ['towline', 'towline.pytest_plugin']\n"
     )
     done = pytest_in(tmp_path, app="shop:app", tests=tests)
     assert "1 passed" in done.stdout, done.stdout

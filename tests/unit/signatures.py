@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.payloads import LIMIT, Point
-from windlass.codec import Signature
-from windlass.errors import InvalidArguments
+from towline.codec import Signature
+from towline.errors import InvalidArguments
 
 
 class Context:

@@ -32,7 +32,7 @@ from tests.unit.signatures import (
     signature,
     through,
 )
-from windlass.errors import InvalidArguments, OutputError
+from towline.errors import InvalidArguments, OutputError
 
 
 @dataclasses.dataclass

@@ -8,8 +8,8 @@ import pytest
 
 from tests.payloads import Point
 from tests.unit.signatures import ADD, Context, add, of, refused, result, signature, through
-from windlass.codec import Signature
-from windlass.errors import InvalidTask
+from towline.codec import Signature
+from towline.errors import InvalidTask
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -21,7 +21,7 @@ from tests.unit.signatures import (
     refused,
     result,
 )
-from windlass.errors import OutputError
+from towline.errors import OutputError
 
 
 @pytest.mark.parametrize("value", VALUES)

@@ -27,8 +27,8 @@ from tests.unit.signatures import (
     refused,
     result,
 )
-from windlass.codec import Signature, convert
-from windlass.errors import InvalidTask
+from towline.codec import Signature, convert
+from towline.errors import InvalidTask
 
 
 class Order(msgspec.Struct):

@@ -8,8 +8,8 @@ import pytest
 
 from tests.payloads import KEY, LIMIT, Point
 from tests.unit.signatures import ADD, PLAIN, Context, alike, argument, of, result, signature
-from windlass.codec import convert
-from windlass.errors import InvalidArguments, OutputError, PayloadTooLarge
+from towline.codec import convert
+from towline.errors import InvalidArguments, OutputError, PayloadTooLarge
 
 T = TypeVar("T")
 
@@ -17,11 +17,11 @@ T = TypeVar("T")
 class Next(Generic[T]):
     """Stands for a continuation: recognised by its name and package."""
 
-    __module__ = "windlass.model"
+    __module__ = "towline.model"
 
 
 class Retry:
-    __module__ = "windlass.retry"
+    __module__ = "towline.retry"
 
 
 @dataclasses.dataclass

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass import Backoff, Cancel, Fail, Retry, Snooze
-from windlass.errors import InvalidSetting
-from windlass.retry import LOST_CAP, MICRO, Signal, lost_delay, micros, next_try
+from towline import Backoff, Cancel, Fail, Retry, Snooze
+from towline.errors import InvalidSetting
+from towline.retry import LOST_CAP, MICRO, Signal, lost_delay, micros, next_try
 
 PLAIN = Backoff(first=2, factor=3, cap=100, jitter=0)
 

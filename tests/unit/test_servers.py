@@ -134,7 +134,7 @@ def test_a_copy_of_the_programs_runs_as_the_original(name: str) -> None:
 
 
 def test_a_missing_server_fails_and_says_what_to_do() -> None:
-    with pytest.raises(MissingServer, match="WINDLASS_SKIP=postgres12 "):
+    with pytest.raises(MissingServer, match="TOWLINE_SKIP=postgres12 "):
         server("postgres 12")
 
 
@@ -154,13 +154,13 @@ def test_a_missing_server_fails_and_says_what_to_do() -> None:
 def test_a_server_is_left_out_only_by_name(
     listed: str, name: str, skipped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WINDLASS_SKIP", listed)
+    monkeypatch.setenv("TOWLINE_SKIP", listed)
     assert servers.is_skipped(name) is skipped
 
 
 def test_the_summary_says_what_was_left_out() -> None:
-    environment = {**os.environ, "WINDLASS_SKIP": "postgres16"}
-    environment.pop("WINDLASS_TEST_PG", None)
+    environment = {**os.environ, "TOWLINE_SKIP": "postgres16"}
+    environment.pop("TOWLINE_TEST_PG", None)
     said = subprocess.check_output(
         [
             sys.executable,
@@ -177,5 +177,5 @@ def test_the_summary_says_what_was_left_out() -> None:
         text=True,
     )
     assert "[postgres 16]" not in said
-    assert "left out by WINDLASS_SKIP" in said
+    assert "left out by TOWLINE_SKIP" in said
     assert said.splitlines().count("postgres 16") == 1

@@ -21,18 +21,18 @@ from pathlib import Path
 
 import pytest
 
-from windlass import errors
-from windlass.sqlite.holder import Holder, WriterBusy, describe
-from windlass.sqlite.lock import WriterLock
+from towline import errors
+from towline.sqlite.holder import Holder, WriterBusy, describe
+from towline.sqlite.lock import WriterLock
 
 ROOT = Path(__file__).resolve().parents[2]
 FAR = 30.0
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
-WINDLASS = """
+TOWLINE = """
 import sqlite3, sys, time
-from windlass.sqlite.lock import WriterLock
+from towline.sqlite.lock import WriterLock
 lock = WriterLock(sys.argv[1])
 connection = sqlite3.connect(sys.argv[2], isolation_level=None, timeout=0)
 print("ready", flush=True)
@@ -68,8 +68,8 @@ for order in sys.stdin:
 
 FORK = """
 import os, sqlite3, sys, time
-from windlass.sqlite.holder import WriterBusy
-from windlass.sqlite.lock import WriterLock
+from towline.sqlite.holder import WriterBusy
+from towline.sqlite.lock import WriterLock
 def connect(path):
     return sqlite3.connect(path, isolation_level=None, timeout=0)
 lock = WriterLock(sys.argv[1])
@@ -103,7 +103,7 @@ print("parent again", flush=True)
 
 NEWBORN = """
 import fcntl, sys
-from windlass.sqlite.baton import HOLD
+from towline.sqlite.baton import HOLD
 file = open(sys.argv[1], "w")
 fcntl.lockf(file, fcntl.LOCK_EX, 1, HOLD)
 print("ready", flush=True)
@@ -166,8 +166,8 @@ def connection(database: Path) -> Iterator[sqlite3.Connection]:
 
 
 @pytest.fixture
-def windlass(database: Path) -> Iterator[Other]:
-    with start(WINDLASS, database, database) as other:
+def towline(database: Path) -> Iterator[Other]:
+    with start(TOWLINE, database, database) as other:
         assert other.hear() == "ready"
         yield other
 
@@ -211,8 +211,7 @@ def test_q1_turns_of_several_processes_never_overlap(database: Path, tmp_path: P
     number.write_text("0")
     with ExitStack() as stack:
         others = [
-            stack.enter_context(start(WINDLASS, database, tmp_path / f"own{n}.db"))
-            for n in range(3)
+            stack.enter_context(start(TOWLINE, database, tmp_path / f"own{n}.db")) for n in range(3)
         ]
         for other in others:
             assert other.hear() == "ready"
@@ -230,7 +229,7 @@ def test_q1_waiters_are_served_in_the_order_they_came(
     lock = WriterLock(database)
     lock.acquire(connection, far())
     with ExitStack() as stack:
-        others = [stack.enter_context(start(WINDLASS, database, database)) for _ in range(3)]
+        others = [stack.enter_context(start(TOWLINE, database, database)) for _ in range(3)]
         for other in others:
             assert other.hear() == "ready"
         for other in others:
@@ -258,24 +257,24 @@ def test_q1_the_first_turn_of_a_new_lock_file_is_not_taken_for_a_standstill(
 
 
 def test_q2_the_deadline_leaves_nothing_locked_and_nothing_open(
-    database: Path, connection: sqlite3.Connection, windlass: Other
+    database: Path, connection: sqlite3.Connection, towline: Other
 ) -> None:
     lock = WriterLock(database)
-    assert windlass.do("acquire turn") == "holding"
+    assert towline.do("acquire turn") == "holding"
     for _ in range(2):
         with pytest.raises(WriterBusy) as caught:
             lock.acquire(connection, soon(), "enqueue")
         assert isinstance(caught.value, errors.WriterBusy)
         assert not connection.in_transaction
-    assert windlass.do("release") == "released"
-    assert windlass.do("acquire turn") == "holding"
-    assert windlass.do("release") == "released"
+    assert towline.do("release") == "released"
+    assert towline.do("acquire turn") == "holding"
+    assert towline.do("release") == "released"
     lock.acquire(connection, far(), "enqueue")
     assert connection.in_transaction
 
 
 def test_q2_the_deadline_passes_while_a_foreign_writer_holds(
-    database: Path, connection: sqlite3.Connection, windlass: Other, foreign: Other
+    database: Path, connection: sqlite3.Connection, towline: Other, foreign: Other
 ) -> None:
     lock = WriterLock(database)
     foreign.do("BEGIN IMMEDIATE")
@@ -283,18 +282,18 @@ def test_q2_the_deadline_passes_while_a_foreign_writer_holds(
         lock.acquire(connection, soon())
     assert not connection.in_transaction
     foreign.do("COMMIT")
-    assert windlass.do("acquire turn") == "holding"
+    assert towline.do("acquire turn") == "holding"
 
 
 def test_an_error_that_is_not_busy_reaches_the_caller_and_leaves_nothing_locked(
-    database: Path, windlass: Other
+    database: Path, towline: Other
 ) -> None:
     lock = WriterLock(database)
     closed = sqlite3.connect(database, isolation_level=None, timeout=0)
     closed.close()
     with pytest.raises(sqlite3.ProgrammingError):
         lock.acquire(closed, far())
-    assert windlass.do("acquire turn") == "holding"
+    assert towline.do("acquire turn") == "holding"
 
 
 def test_q3_a_turn_is_an_immediate_transaction(
@@ -312,24 +311,24 @@ def test_q3_a_turn_is_an_immediate_transaction(
 
 
 def test_q2_a_killed_holder_releases_and_its_record_is_harmless(
-    database: Path, connection: sqlite3.Connection, windlass: Other
+    database: Path, connection: sqlite3.Connection, towline: Other
 ) -> None:
     lock = WriterLock(database)
-    assert windlass.do("acquire turn") == "holding"
-    assert lock.holder().pid == windlass.pid
-    windlass.kill()
+    assert towline.do("acquire turn") == "holding"
+    assert lock.holder().pid == towline.pid
+    towline.kill()
     assert lock.holder() == Holder("unknown")
     lock.acquire(connection, far(), "enqueue")
     assert lock.holder().operation == "enqueue"
 
 
 def test_q2_a_killed_waiter_is_no_obstacle(
-    database: Path, connection: sqlite3.Connection, windlass: Other, foreign: Other
+    database: Path, connection: sqlite3.Connection, towline: Other, foreign: Other
 ) -> None:
     foreign.do("BEGIN IMMEDIATE")
-    windlass.send("acquire waiting")
+    towline.send("acquire waiting")
     until(lambda: lock_file(database).exists() and b"waiting" in lock_file(database).read_bytes())
-    windlass.kill()
+    towline.kill()
     foreign.do("COMMIT")
     WriterLock(database).acquire(connection, far())
 
@@ -342,44 +341,44 @@ def test_a_damaged_lock_file_is_harmless(database: Path, connection: sqlite3.Con
 
 
 def test_a_removed_lock_file_does_not_stop_anybody(
-    database: Path, connection: sqlite3.Connection, windlass: Other
+    database: Path, connection: sqlite3.Connection, towline: Other
 ) -> None:
     lock = WriterLock(database)
     lock.acquire(connection, far())
     lock_file(database).unlink()
     connection.execute("COMMIT")
     lock.release()
-    assert windlass.do("acquire turn") == "holding"
-    assert windlass.do("release") == "released"
+    assert towline.do("acquire turn") == "holding"
+    assert towline.do("release") == "released"
     lock.acquire(connection, far())
 
 
 @linux
-def test_q2_another_windlass_process_is_named(database: Path, windlass: Other) -> None:
+def test_q2_another_towline_process_is_named(database: Path, towline: Other) -> None:
     lock = WriterLock(database)
     before = time.time()
-    assert windlass.do("acquire turn") == "holding"
+    assert towline.do("acquire turn") == "holding"
     holder = lock.holder()
-    assert (holder.kind, holder.pid) == ("windlass", windlass.pid)
+    assert (holder.kind, holder.pid) == ("towline", towline.pid)
     assert (holder.phase, holder.operation) == ("writing", "turn")
     assert holder.since is not None
     assert before <= holder.since <= time.time()
     text = describe(holder)
-    assert f"Windlass in process {windlass.pid}" in text
+    assert f"Towline in process {towline.pid}" in text
     assert "'turn'" in text
     assert "since" in text
 
 
 @linux
-def test_q2_a_connection_outside_windlass_is_named(
-    database: Path, connection: sqlite3.Connection, windlass: Other, foreign: Other
+def test_q2_a_connection_outside_towline_is_named(
+    database: Path, connection: sqlite3.Connection, towline: Other, foreign: Other
 ) -> None:
     lock = WriterLock(database)
     foreign.do("BEGIN IMMEDIATE")
-    # Also when a Windlass process has the baton and waits for the same writer.
-    windlass.send("acquire turn")
+    # Also when a Towline process has the baton and waits for the same writer.
+    towline.send("acquire turn")
     until(lambda: lock_file(database).exists() and b"turn" in lock_file(database).read_bytes())
-    with pytest.raises(WriterBusy, match="outside Windlass") as caught:
+    with pytest.raises(WriterBusy, match="outside Towline") as caught:
         lock.acquire(connection, soon())
     holder = caught.value.holder
     assert (holder.kind, holder.pid, holder.operation) == ("foreign", foreign.pid, None)
@@ -387,12 +386,12 @@ def test_q2_a_connection_outside_windlass_is_named(
     assert holder.command.startswith(sys.executable)
     assert f"process {foreign.pid} ({sys.executable}" in describe(holder)
     foreign.do("ROLLBACK")
-    assert windlass.hear() == "holding"
+    assert towline.hear() == "holding"
 
 
 @linux
 def test_q2_this_very_process_is_named(
-    database: Path, connection: sqlite3.Connection, windlass: Other
+    database: Path, connection: sqlite3.Connection, towline: Other
 ) -> None:
     lock = WriterLock(database)
     mine = sqlite3.connect(database)
@@ -411,32 +410,32 @@ def test_q2_this_very_process_is_named(
 
 def test_q2_an_unknown_holder_has_advice_too() -> None:
     assert "on=connection" in describe(Holder("unknown"))
-    waiting = Holder("windlass", 7, time.time(), "waiting for the database", "turn")
-    assert "outside Windlass" in describe(waiting)
+    waiting = Holder("towline", 7, time.time(), "waiting for the database", "turn")
+    assert "outside Towline" in describe(waiting)
 
 
 @linux
 def test_q2_a_stopped_process_is_named_and_passed(
-    database: Path, connection: sqlite3.Connection, windlass: Other
+    database: Path, connection: sqlite3.Connection, towline: Other
 ) -> None:
     """Stopped while it waits for its turn, it keeps its place in the line but not the database."""
     lock = WriterLock(database)
     lock.acquire(connection, far())
-    windlass.send("acquire turn")
-    until(lambda: has_a_lock(windlass, lock_file(database)))
-    os.kill(windlass.pid, signal.SIGSTOP)
-    until(lambda: is_stopped(windlass))
+    towline.send("acquire turn")
+    until(lambda: has_a_lock(towline, lock_file(database)))
+    os.kill(towline.pid, signal.SIGSTOP)
+    until(lambda: is_stopped(towline))
     connection.execute("COMMIT")
     lock.release()
     holder = lock.holder()
-    assert (holder.kind, holder.pid, holder.stopped) == ("windlass", windlass.pid, True)
+    assert (holder.kind, holder.pid, holder.stopped) == ("towline", towline.pid, True)
     assert "stopped" in describe(holder)
     for _ in range(3):
         lock.acquire(connection, far(), "enqueue")
         connection.execute("COMMIT")
         lock.release()
-    os.kill(windlass.pid, signal.SIGCONT)
-    assert windlass.hear() == "holding"
+    os.kill(towline.pid, signal.SIGCONT)
+    assert towline.hear() == "holding"
     with pytest.raises(WriterBusy):
         lock.acquire(connection, soon())
 
@@ -445,20 +444,18 @@ def is_stopped(other: Other) -> bool:
     return Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def test_q12_a_foreign_writer_is_waited_for(
-    database: Path, windlass: Other, foreign: Other
-) -> None:
+def test_q12_a_foreign_writer_is_waited_for(database: Path, towline: Other, foreign: Other) -> None:
     foreign.do("BEGIN IMMEDIATE")
-    windlass.send("acquire patient")
+    towline.send("acquire patient")
     until(lambda: lock_file(database).exists() and b"patient" in lock_file(database).read_bytes())
     foreign.do("INSERT INTO t VALUES (1)")
     foreign.do("COMMIT")
-    assert windlass.hear() == "holding"
+    assert towline.hear() == "holding"
 
 
 def test_q5_after_fork_the_child_has_a_baton_of_its_own(database: Path) -> None:
     with start(FORK, database) as other:
-        assert other.hear() == "windlass True parent"
+        assert other.hear() == "towline True parent"
         assert other.hear() == "parent holds True"
         assert other.hear() == "child holds True"
         assert other.hear() == "parent again"
@@ -466,7 +463,7 @@ def test_q5_after_fork_the_child_has_a_baton_of_its_own(database: Path) -> None:
 
 
 def test_two_locks_of_one_process_take_turns(
-    database: Path, connection: sqlite3.Connection, windlass: Other
+    database: Path, connection: sqlite3.Connection, towline: Other
 ) -> None:
     first, second = WriterLock(database), WriterLock(str(database))
     other = sqlite3.connect(database, isolation_level=None, timeout=0)

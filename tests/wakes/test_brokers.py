@@ -14,12 +14,12 @@ from tests.brokers import Broker, broker, brokers
 from tests.sqlite.crew import ROOT, Other, until
 from tests.wakes.rings import FAR, Rings
 from tests.wakes.writer import writer
-from windlass.errors import InvalidSetting
-from windlass.wakes import Wake
-from windlass.wakes.hint import pack, unpack
-from windlass.wakes.named import open_wake
+from towline.errors import InvalidSetting
+from towline.wakes import Wake
+from towline.wakes.hint import pack, unpack
+from towline.wakes.named import open_wake
 
-CHANNEL = "public.windlass_wake"
+CHANNEL = "public.towline_wake"
 
 
 @pytest.fixture(params=brokers())
@@ -54,7 +54,7 @@ def opened(url: str, channel: str = CHANNEL) -> Iterator[Wake]:
 
 
 def threads() -> list[str]:
-    return [each.name for each in threading.enumerate() if each.name.startswith("windlass ")]
+    return [each.name for each in threading.enumerate() if each.name.startswith("towline ")]
 
 
 def test_P2_another_process_tells_of_its_queues(server: Broker, other: Other) -> None:
@@ -136,7 +136,7 @@ def test_P1_a_server_that_is_away_at_the_start_is_heard_later(server: Broker, ot
 
 def test_P2_a_program_that_ends_at_once_is_heard(server: Broker) -> None:
     script = (
-        "import sys; from windlass.wakes.named import open_wake; "
+        "import sys; from towline.wakes.named import open_wake; "
         "open_wake(*sys.argv[1:]).tell(['a'])"
     )
     command = [sys.executable, "-W", "error", "-c", script, server.url, CHANNEL]
@@ -188,13 +188,13 @@ def test_a_missing_client_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, extra, None)
     monkeypatch.setitem(sys.modules, "nats.aio.client", None)
-    monkeypatch.delitem(sys.modules, f"windlass.wakes.{extra}", raising=False)
-    with pytest.raises(InvalidSetting, match=rf"windlass\[{extra}\]"):
+    monkeypatch.delitem(sys.modules, f"towline.wakes.{extra}", raising=False)
+    with pytest.raises(InvalidSetting, match=rf"towline\[{extra}\]"):
         open_wake(url, CHANNEL)
 
 
-def test_importing_windlass_imports_no_client() -> None:
-    script = "import sys, windlass; print(*{'redis', 'nats', 'psycopg'} & set(sys.modules))"
+def test_importing_towline_imports_no_client() -> None:
+    script = "import sys, towline; print(*{'redis', 'nats', 'psycopg'} & set(sys.modules))"
     command = [sys.executable, "-c", script]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout.split() == []

@@ -18,10 +18,10 @@ from tests.kit import new
 from tests.sqlite.crew import Other, until
 from tests.wakes.rings import Rings
 from tests.wakes.writer import writer
-from windlass import Windlass
-from windlass.errors import InvalidSetting
-from windlass.postgres.engine import PostgresEngine
-from windlass.postgres.listen import PostgresListen
+from towline import Towline
+from towline.errors import InvalidSetting
+from towline.postgres.engine import PostgresEngine
+from towline.postgres.listen import PostgresListen
 
 SESSIONS = """
 SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'
@@ -41,7 +41,7 @@ def url(database: Database) -> str:
 
 
 @pytest.fixture
-def app(url: str, make_app: Callable[..., Windlass]) -> Windlass:
+def app(url: str, make_app: Callable[..., Towline]) -> Towline:
     return make_app(url)
 
 
@@ -51,18 +51,18 @@ def other(url: str) -> Iterator[Other]:
         yield other
 
 
-def engine_of(app: Windlass) -> PostgresEngine:
+def engine_of(app: Towline) -> PostgresEngine:
     assert isinstance(app.engine, PostgresEngine)
     return app.engine
 
 
-def enqueue(app: Windlass, queue: str = "default") -> None:
+def enqueue(app: Towline, queue: str = "default") -> None:
     app.run(app.store.enqueue([new(queue=queue)]))
 
 
 @contextmanager
 def listening(
-    app: Windlass, listen_url: str | None = None, *, ends: bool = False
+    app: Towline, listen_url: str | None = None, *, ends: bool = False
 ) -> Iterator[tuple[PostgresListen, Rings]]:
     """Somebody who listens; the first ring has come."""
     rings = Rings()
@@ -80,7 +80,7 @@ def listening(
 
 @pytest.mark.parametrize("order", ["enqueue FULL some", "enqueue NORMAL some", "caller some"])
 def test_P2_a_commit_of_another_process_rings_with_its_queue(
-    app: Windlass, other: Other, order: str
+    app: Towline, other: Other, order: str
 ) -> None:
     with listening(app) as (_, rings):
         for _ in range(10):
@@ -88,14 +88,14 @@ def test_P2_a_commit_of_another_process_rings_with_its_queue(
             assert rings.take() == [{"some"}]
 
 
-def test_P2_rings_of_one_moment_are_one(app: Windlass) -> None:
+def test_P2_rings_of_one_moment_are_one(app: Towline) -> None:
     with listening(app) as (_, rings):
         app.run(app.store.enqueue([new(queue=queue) for queue in ("a", "b", "a", "c")]))
         heard = [queue for queues in rings.take() for queue in queues or "?"]
         assert sorted(heard) == ["a", "b", "c"]
 
 
-def test_P3_what_is_not_announced_does_not_ring(app: Windlass, other: Other) -> None:
+def test_P3_what_is_not_announced_does_not_ring(app: Towline, other: Other) -> None:
     with listening(app) as (_, rings):
         other.do("silent")
         other.do("insert")
@@ -103,7 +103,7 @@ def test_P3_what_is_not_announced_does_not_ring(app: Windlass, other: Other) -> 
         assert rings.take() == [{"last"}]
 
 
-def test_P3_without_notify_nobody_listens(make_app: Callable[..., Windlass], url: str) -> None:
+def test_P3_without_notify_nobody_listens(make_app: Callable[..., Towline], url: str) -> None:
     assert engine_of(make_app(url, notify=False)).wakes() == []
     assert [type(wake) for wake in engine_of(make_app(url)).wakes()] == [PostgresListen]
 
@@ -111,7 +111,7 @@ def test_P3_without_notify_nobody_listens(make_app: Callable[..., Windlass], url
 # ---- chains that end
 
 
-def test_W6_ended_chains_are_told_to_those_who_wait_for_one(app: Windlass) -> None:
+def test_W6_ended_chains_are_told_to_those_who_wait_for_one(app: Towline) -> None:
     """Not to workers, who would look for work each time; and work is not told to those who wait."""
     with listening(app) as (worker, working), listening(app, ends=True) as (_, waiting):
         worker.tell_ended()
@@ -122,7 +122,7 @@ def test_W6_ended_chains_are_told_to_those_who_wait_for_one(app: Windlass) -> No
         assert waiting.take() == [None]
 
 
-def test_S3_many_ends_are_told_a_few_times_and_the_last_is_not_lost(app: Windlass) -> None:
+def test_S3_many_ends_are_told_a_few_times_and_the_last_is_not_lost(app: Towline) -> None:
     """At most one word every 20 ms; whatever ended after it was sent is sent again."""
     ended = threading.Event()
     rings = Rings(lambda: int(ended.is_set()))
@@ -142,7 +142,7 @@ def test_S3_many_ends_are_told_a_few_times_and_the_last_is_not_lost(app: Windlas
     assert heard < 2000
 
 
-def test_P2_nobody_is_told_by_one_that_has_not_started(app: Windlass) -> None:
+def test_P2_nobody_is_told_by_one_that_has_not_started(app: Towline) -> None:
     listen = PostgresListen(engine_of(app))
     listen.tell_ended()
     listen.tell(["default"])
@@ -167,7 +167,7 @@ def end_session(url: str) -> None:
         eye.execute("SELECT pg_terminate_backend(%s)", [pid])
 
 
-def test_P1_a_killed_session_comes_back_and_rings(app: Windlass, url: str, other: Other) -> None:
+def test_P1_a_killed_session_comes_back_and_rings(app: Towline, url: str, other: Other) -> None:
     with listening(app) as (_, rings):
         for _ in range(3):
             end_session(url)
@@ -176,7 +176,7 @@ def test_P1_a_killed_session_comes_back_and_rings(app: Windlass, url: str, other
             assert rings.take() == [{"some"}]
 
 
-def test_P2_it_is_no_connection_of_the_pool(make_app: Callable[..., Windlass], url: str) -> None:
+def test_P2_it_is_no_connection_of_the_pool(make_app: Callable[..., Towline], url: str) -> None:
     app = make_app(url, connections=1)
     with listening(app) as (_, rings):
         enqueue(app)
@@ -187,14 +187,14 @@ def test_P1_a_server_that_crashes_is_heard_again() -> None:
     name = servers.startable()[-1]
     with servers.durable_server(name) as server:
         url = server.create()
-        with closing(Windlass(url)) as app:
+        with closing(Towline(url)) as app:
             app.migrate()
             with listening(app) as (_, rings):
                 for _ in range(2):
                     server.stop("immediate")
                     server.start()
                     assert rings.take_until(None)
-                    with closing(Windlass(url)) as fresh:
+                    with closing(Towline(url)) as fresh:
                         enqueue(fresh, "some")
                     assert {"some"} in rings.take_until({"some"})
 
@@ -203,7 +203,7 @@ def test_P1_a_server_that_is_away_at_the_start_is_heard_later() -> None:
     name = servers.startable()[-1]
     with servers.durable_server(name) as server:
         url = server.create()
-        with closing(Windlass(url)) as app:
+        with closing(Towline(url)) as app:
             app.migrate()
             app.close()
             server.stop("fast")
@@ -217,7 +217,7 @@ def test_P1_a_server_that_is_away_at_the_start_is_heard_later() -> None:
                 listen.stop()
 
 
-def test_P2_a_direct_address_beside_a_pooler(make_app: Callable[..., Windlass], url: str) -> None:
+def test_P2_a_direct_address_beside_a_pooler(make_app: Callable[..., Towline], url: str) -> None:
     """The app's own URL leads nowhere here, so that it cannot be what is heard."""
     blind = make_app("postgresql://nobody@127.0.0.1:1/nothing")
     with listening(blind, url) as (_, rings):
@@ -225,7 +225,7 @@ def test_P2_a_direct_address_beside_a_pooler(make_app: Callable[..., Windlass], 
         assert rings.take() == [{"default"}]
 
 
-def test_P2_a_direct_address_that_is_none_is_refused(app: Windlass) -> None:
+def test_P2_a_direct_address_that_is_none_is_refused(app: Towline) -> None:
     with pytest.raises(InvalidSetting, match="postgresql://"):
         PostgresListen(engine_of(app), "postgresql://[")
 
@@ -233,7 +233,7 @@ def test_P2_a_direct_address_that_is_none_is_refused(app: Windlass) -> None:
 # ---- the end of it
 
 
-def test_P2_stop_leaves_nothing_behind(app: Windlass, url: str) -> None:
+def test_P2_stop_leaves_nothing_behind(app: Towline, url: str) -> None:
     before = len(os.listdir("/dev/fd"))
     with listening(app) as (listen, _):
         listen.stop()
@@ -244,10 +244,10 @@ def test_P2_stop_leaves_nothing_behind(app: Windlass, url: str) -> None:
 
 
 def threads() -> list[threading.Thread]:
-    return [each for each in threading.enumerate() if each.name == "windlass listen"]
+    return [each for each in threading.enumerate() if each.name == "towline listen"]
 
 
-def test_P2_it_stops_while_the_server_is_away(make_app: Callable[..., Windlass]) -> None:
+def test_P2_it_stops_while_the_server_is_away(make_app: Callable[..., Towline]) -> None:
     listen = PostgresListen(engine_of(make_app("postgresql://nobody@127.0.0.1:1/nothing")))
     listen.start(Rings())
     listen.stop()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests import servers
-from windlass import Windlass, pump
-from windlass.errors import InvalidSetting
+from towline import Towline, pump
+from towline.errors import InvalidSetting
 
 LIMIT = 30.0
 
@@ -26,7 +26,7 @@ def test_Q4_a_worker_of_the_same_process_is_rung(
     url: str, deaf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pump, "LONGEST_PAUSE", 10 * LIMIT)  # it would never look by itself
-    app = Windlass(url, **deaf)
+    app = Towline(url, **deaf)
 
     @app.task
     def double(number: int) -> int:
@@ -46,4 +46,4 @@ def test_Q4_a_worker_of_the_same_process_is_rung(
 
 def test_an_address_to_listen_at_is_a_text(url: str) -> None:
     with pytest.raises(InvalidSetting, match="notify=False"):
-        Windlass(url, listen=False)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        Towline(url, listen=False)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

@@ -20,9 +20,9 @@ from tests.kit import new
 from tests.sqlite.crew import Other, engine_of, run, until
 from tests.wakes.rings import Rings
 from tests.wakes.writer import STORED, writer
-from windlass import Windlass
-from windlass.sqlite import watch as watches
-from windlass.sqlite.watch import SqliteWatch
+from towline import Towline
+from towline.sqlite import watch as watches
+from towline.sqlite.watch import SqliteWatch
 
 COMMITS = 25
 GATED, POLLED = "inotify", "polling"
@@ -49,12 +49,12 @@ def url(database: Path) -> str:
 
 
 @pytest.fixture
-def app(url: str, make_app: Callable[..., Windlass]) -> Windlass:
+def app(url: str, make_app: Callable[..., Towline]) -> Towline:
     return make_app(url)
 
 
 @contextmanager
-def watching(app: Windlass) -> Iterator[Rings]:
+def watching(app: Towline) -> Iterator[Rings]:
     """Rings that see what is stored; the first has come."""
     with closing(sqlite3.connect(engine_of(app).path, check_same_thread=False)) as eye:
 
@@ -86,7 +86,7 @@ WAYS = [
 
 @pytest.mark.parametrize("order", WAYS)
 def test_Q4_every_commit_of_another_process_rings(
-    app: Windlass, other: Other, how: str, order: str
+    app: Towline, other: Other, how: str, order: str
 ) -> None:
     """Plain SQL, our API, our API in the caller's transaction; at synchronous FULL and NORMAL."""
     with watching(app) as rings:
@@ -97,7 +97,7 @@ def test_Q4_every_commit_of_another_process_rings(
 
 @pytest.mark.parametrize("level", ["FULL", "NORMAL"])
 def test_Q4_the_last_of_many_commits_is_never_missed(
-    app: Windlass, other: Other, how: str, level: str
+    app: Towline, other: Other, how: str, level: str
 ) -> None:
     """Rings of commits that follow each other closely may be one, which comes after the last."""
     each = 20 if level == "FULL" else 150
@@ -107,7 +107,7 @@ def test_Q4_the_last_of_many_commits_is_never_missed(
             rings.wait_until_seen(number * each)
 
 
-def test_Q4_several_writers_at_the_same_moment(app: Windlass, url: str, how: str) -> None:
+def test_Q4_several_writers_at_the_same_moment(app: Towline, url: str, how: str) -> None:
     """While one commit syncs, another is written: each is looked for long enough."""
     with watching(app) as rings, writer(url) as one, writer(url) as two:
         for number in range(1, 11):
@@ -119,14 +119,14 @@ def test_Q4_several_writers_at_the_same_moment(app: Windlass, url: str, how: str
             rings.wait_until_seen(number * 10)
 
 
-def test_Q4_commits_of_this_process_ring_too(app: Windlass, how: str) -> None:
+def test_Q4_commits_of_this_process_ring_too(app: Towline, how: str) -> None:
     with watching(app) as rings:
         for number in range(1, 6):
             app.run(app.store.enqueue([new()]))
             rings.wait_until_seen(number)
 
 
-def test_Q4_a_log_that_begins_anew_is_still_watched(app: Windlass, other: Other, how: str) -> None:
+def test_Q4_a_log_that_begins_anew_is_still_watched(app: Towline, other: Other, how: str) -> None:
     with watching(app) as rings:
         for number in range(1, 6):
             other.do("insert")
@@ -135,7 +135,7 @@ def test_Q4_a_log_that_begins_anew_is_still_watched(app: Windlass, other: Other,
 
 
 def test_S3_what_is_no_commit_does_not_ring(
-    app: Windlass, other: Other, how: str, database: Path
+    app: Towline, other: Other, how: str, database: Path
 ) -> None:
     """A transaction that is taken back after it was written to the log; files beside it."""
     with watching(app) as rings:
@@ -149,7 +149,7 @@ def test_S3_what_is_no_commit_does_not_ring(
 
 @pytest.mark.parametrize("fate", ["deleted", "replaced"])
 def test_Q4_a_file_that_is_no_longer_ours_rings_and_ends_the_watch(
-    app: Windlass, database: Path, fate: str
+    app: Towline, database: Path, fate: str
 ) -> None:
     """Whoever looks after that ring gets the typed error."""
     rings = Rings()
@@ -167,7 +167,7 @@ def test_Q4_a_file_that_is_no_longer_ours_rings_and_ends_the_watch(
     watch.stop()
 
 
-def test_Q4_stop_leaves_nothing_behind(app: Windlass, how: str, database: Path) -> None:
+def test_Q4_stop_leaves_nothing_behind(app: Towline, how: str, database: Path) -> None:
     engine_of(app).prepare()
     engine_of(app).close()
     before = descriptors()
@@ -183,7 +183,7 @@ def test_Q4_stop_leaves_nothing_behind(app: Windlass, how: str, database: Path) 
 
 
 def threads() -> list[threading.Thread]:
-    return [each for each in threading.enumerate() if each.name == "windlass watch"]
+    return [each for each in threading.enumerate() if each.name == "towline watch"]
 
 
 def descriptors() -> int:
@@ -192,8 +192,8 @@ def descriptors() -> int:
 
 FORKED = """
 import threading
-from windlass.errors import ForkedConnection
-from windlass.sqlite.watch import SqliteWatch
+from towline.errors import ForkedConnection
+from towline.sqlite.watch import SqliteWatch
 
 app = open_app()
 app.migrate()
@@ -228,7 +228,7 @@ def test_Q5_a_forked_child_has_none_of_it_and_the_parent_goes_on(database: Path)
 
 
 ENDS = """
-from windlass.sqlite.watch import SqliteWatch
+from towline.sqlite.watch import SqliteWatch
 
 app = open_app()
 app.migrate()

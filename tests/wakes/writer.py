@@ -15,10 +15,10 @@ from typing import Any
 from tests.kit import new
 from tests.races.together import begin, own_connection
 from tests.sqlite.crew import ROOT, Other
-from windlass import Windlass
-from windlass.wakes.named import open_wake
+from towline import Towline
+from towline.wakes.named import open_wake
 
-STORED = "SELECT (SELECT count(*) FROM mine) + (SELECT count(*) FROM windlass_job)"
+STORED = "SELECT (SELECT count(*) FROM mine) + (SELECT count(*) FROM towline_job)"
 LARGE = 3_000_000  # bytes, more than SQLite keeps in memory before it writes to the log
 
 
@@ -38,7 +38,7 @@ class Writer:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._apps: dict[bool, Windlass] = {}
+        self._apps: dict[bool, Towline] = {}
         self._own: Any = None
 
     def insert(self, level: str = "FULL") -> None:
@@ -85,16 +85,16 @@ class Writer:
 
     def silent(self) -> None:
         """A job that is announced to nobody."""
-        with closing(Windlass(self._url, notify=False)) as app:
+        with closing(Towline(self._url, notify=False)) as app:
             app.run(app.store.enqueue([new()]))
 
     def tell(self, url: str, channel: str, *queues: str) -> None:
         with closing_wake(url, channel) as wake:
             wake.tell(queues)
 
-    def _app(self, durable: bool) -> Windlass:
+    def _app(self, durable: bool) -> Towline:
         if durable not in self._apps:
-            self._apps[durable] = Windlass(self._url, durable=durable)
+            self._apps[durable] = Towline(self._url, durable=durable)
         return self._apps[durable]
 
     def _connection(self, level: str) -> Any:

@@ -15,7 +15,7 @@ import pytest
 
 from tests import database as databases
 from tests.database import Database
-from windlass import Windlass
+from towline import Towline
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -54,7 +54,7 @@ def url(database: Database) -> str:
 
 
 @pytest.fixture
-def app(make_app: Callable[..., Windlass]) -> Windlass:
+def app(make_app: Callable[..., Towline]) -> Towline:
     """An app on the real clock; the tables are there."""
     return make_app()
 
@@ -79,7 +79,7 @@ def _no_surprise(
     request: pytest.FixtureRequest, trouble: list[logging.LogRecord]
 ) -> Iterator[None]:
     """A worker that met an error it does not know has a defect, though it went on (W3)."""
-    logger = logging.getLogger("windlass.worker")
+    logger = logging.getLogger("towline.worker")
     handler = Complaints(trouble)
     logger.addHandler(handler)
     yield

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from windlass import Windlass
+from towline import Towline
 
 LIMIT = 30.0  # seconds after which something that should have happened has not
 
@@ -53,6 +53,6 @@ def until(condition: Callable[[], Any]) -> Any:
         time.sleep(0.005)
 
 
-def outcomes(app: Windlass, job_id: int) -> list[str]:
+def outcomes(app: Towline, job_id: int) -> list[str]:
     """How the attempts of a job ended, oldest first."""
     return [str(attempt.outcome) for attempt in app.attempts(job_id)]

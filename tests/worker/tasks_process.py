@@ -17,9 +17,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from windlass import INJECTED, Backoff, Context, Next, Windlass, context
+from towline import INJECTED, Backoff, Context, Next, Towline, context
 
-match os.environ.get("WINDLASS_TEST_IMPORT"):
+match os.environ.get("TOWLINE_TEST_IMPORT"):
     case "raise":
         raise RuntimeError("cannot be imported now")
     case "vanish":
@@ -27,7 +27,7 @@ match os.environ.get("WINDLASS_TEST_IMPORT"):
     case "hang":
         time.sleep(600)
 
-app = Windlass()
+app = Towline()
 AT_ONCE = Backoff(first=0)
 LIMIT = 60.0  # seconds a handler waits for its test
 wrapped: ContextVar[str] = ContextVar("wrapped", default="not wrapped")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.worker.gate import LIMIT, outcomes, until
-from windlass import (
+from towline import (
     INJECTED,
     Backoff,
     Cancel,
@@ -20,14 +20,14 @@ from windlass import (
     Retry,
     Snooze,
     State,
-    Windlass,
+    Towline,
 )
 
 AT_ONCE = Backoff(first=0)
 LONG = Backoff(first=3000)
 
 
-def test_a_raising_handler_is_tried_again_until_its_attempts_are_used_up(app: Windlass) -> None:
+def test_a_raising_handler_is_tried_again_until_its_attempts_are_used_up(app: Towline) -> None:
     """O2, O10: kept with its arguments and every attempt's error and traceback."""
 
     @app.task(max_attempts=3, backoff=AT_ONCE)
@@ -51,7 +51,7 @@ def test_a_raising_handler_is_tried_again_until_its_attempts_are_used_up(app: Wi
 
 
 @pytest.mark.parametrize("awaits", [False, True], ids=["thread", "loop"])
-def test_errors_are_shown_without_our_own_frames(app: Windlass, awaits: bool) -> None:
+def test_errors_are_shown_without_our_own_frames(app: Towline, awaits: bool) -> None:
     """O2: what people read begins at their handler; causes are shown."""
 
     def deep() -> None:
@@ -74,11 +74,11 @@ def test_errors_are_shown_without_our_own_frames(app: Windlass, awaits: bool) ->
     error = job.error or ""
     assert "KeyError: 'inner'" in error
     assert "in deep" in error
-    assert "windlass/attempt.py" not in error
-    assert "windlass/slots" not in error
+    assert "towline/attempt.py" not in error
+    assert "towline/slots" not in error
 
 
-def test_a_later_attempt_may_succeed(app: Windlass) -> None:
+def test_a_later_attempt_may_succeed(app: Towline) -> None:
     """O2: threads and loop; the history keeps the failures."""
 
     @app.task(backoff=AT_ONCE)
@@ -98,7 +98,7 @@ def test_a_later_attempt_may_succeed(app: Windlass) -> None:
             assert outcomes(app, job.id) == ["failed", "failed", "completed"]
 
 
-def test_the_back_off_is_waited_for(app: Windlass) -> None:
+def test_the_back_off_is_waited_for(app: Towline) -> None:
     """O2, S1: a job that failed is scheduled for later."""
 
     @app.task(backoff=Backoff(first=3000, jitter=0))
@@ -114,7 +114,7 @@ def test_the_back_off_is_waited_for(app: Windlass) -> None:
     assert round((job.run_at - attempt.ended_at).total_seconds()) == 3000
 
 
-def test_rules_per_exception(app: Windlass) -> None:
+def test_rules_per_exception(app: Towline) -> None:
     """O2: `never` ends the job at once, `per` has a back-off of its own or none, others wait."""
     rules = Backoff(
         first=3000,
@@ -147,7 +147,7 @@ def test_rules_per_exception(app: Windlass) -> None:
 
 @pytest.mark.parametrize("raised", [True, False], ids=["raised", "returned"])
 @pytest.mark.parametrize("awaits", [False, True], ids=["thread", "loop"])
-def test_what_a_handler_says_about_its_end(app: Windlass, raised: bool, awaits: bool) -> None:
+def test_what_a_handler_says_about_its_end(app: Towline, raised: bool, awaits: bool) -> None:
     """O2, O3: Retry counts, Snooze does not, Cancel and Fail end it."""
 
     def say(word: str, attempt: int) -> Any:
@@ -189,7 +189,7 @@ def test_what_a_handler_says_about_its_end(app: Windlass, raised: bool, awaits: 
     assert (fail.refresh().state, fail.error) == (State.FAILED, "no use")
 
 
-def test_retry_without_a_delay_follows_the_back_off(app: Windlass) -> None:
+def test_retry_without_a_delay_follows_the_back_off(app: Towline) -> None:
     """O2: and uses attempts up."""
 
     @app.task(backoff=AT_ONCE, max_attempts=2)
@@ -266,7 +266,7 @@ ODD: dict[str, Callable[[], BaseException]] = {
 
 @pytest.mark.parametrize("awaits", [False, True], ids=["thread", "loop"])
 @pytest.mark.parametrize("odd", list(ODD))
-def test_any_exception_costs_only_its_own_attempt(app: Windlass, odd: str, awaits: bool) -> None:
+def test_any_exception_costs_only_its_own_attempt(app: Towline, odd: str, awaits: bool) -> None:
     """O7, O8: recorded, and the one slot goes on with the next job."""
 
     @app.task(max_attempts=1)
@@ -295,7 +295,7 @@ def test_any_exception_costs_only_its_own_attempt(app: Windlass, odd: str, await
     assert len(attempt.error) < 100_000
 
 
-def test_a_handler_that_never_ends_its_recursion(app: Windlass) -> None:
+def test_a_handler_that_never_ends_its_recursion(app: Towline) -> None:
     """O7: a real stack that ran out, not one that says so."""
 
     @app.task(max_attempts=1)
@@ -314,7 +314,7 @@ def test_a_handler_that_never_ends_its_recursion(app: Windlass) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_a_task_inside_a_handler_that_exits(app: Windlass, error: type[BaseException]) -> None:
+def test_a_task_inside_a_handler_that_exits(app: Towline, error: type[BaseException]) -> None:
     """O7: asyncio lets these out of its loop; the loop and the other handlers go on."""
     others = asyncio.Event()
 
@@ -370,7 +370,7 @@ UNSTORABLE: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("awaits", [False, True], ids=["thread", "loop"])
 @pytest.mark.parametrize("value", list(UNSTORABLE))
 def test_an_output_that_cannot_be_stored_fails_at_once(
-    app: Windlass, value: str, awaits: bool
+    app: Towline, value: str, awaits: bool
 ) -> None:
     """O4: the handler ran once, though it has attempts left, and the reason says why."""
     ran = []
@@ -393,7 +393,7 @@ def test_an_output_that_cannot_be_stored_fails_at_once(
     assert "PayloadTooLarge" in (job.error or "") or "OutputError" in (job.error or "")
 
 
-def test_an_output_of_another_type_than_declared_fails_at_once(app: Windlass) -> None:
+def test_an_output_of_another_type_than_declared_fails_at_once(app: Towline) -> None:
     """O4"""
     ran = []
 
@@ -409,7 +409,7 @@ def test_an_output_of_another_type_than_declared_fails_at_once(app: Windlass) ->
     assert len(ran) == 1
 
 
-def test_an_error_of_ours_that_a_handler_meets_is_an_ordinary_failure(app: Windlass) -> None:
+def test_an_error_of_ours_that_a_handler_meets_is_an_ordinary_failure(app: Towline) -> None:
     """O2: only an output that cannot be stored is final; an enqueue of the handler's own is not."""
 
     @app.task(backoff=AT_ONCE, max_attempts=2)

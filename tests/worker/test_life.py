@@ -16,12 +16,12 @@ import pytest
 
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, heard, outcomes, until
-from windlass import INJECTED, Context, InvalidState, State, Windlass
-from windlass.errors import InvalidSetting
-from windlass.worker import STOPPED, STOPPED_AT_ONCE
+from towline import INJECTED, Context, InvalidState, State, Towline
+from towline.errors import InvalidSetting
+from towline.worker import STOPPED, STOPPED_AT_ONCE
 
 
-def test_a_worker_registers_and_signs_off(app: Windlass) -> None:
+def test_a_worker_registers_and_signs_off(app: Towline) -> None:
     """W4: who, where, for which queues; its lease is renewed while it lives."""
 
     @app.task(queue="mail")
@@ -64,14 +64,14 @@ def test_a_worker_registers_and_signs_off(app: Windlass) -> None:
     ids=str,
 )
 def test_settings_that_make_no_sense_are_refused(
-    app: Windlass, sqlite: Database, settings: Any
+    app: Towline, sqlite: Database, settings: Any
 ) -> None:
     """W5: before anything begins."""
     with pytest.raises(InvalidSetting):
         app.worker(**settings)
 
 
-def test_a_queue_nobody_uses_is_worth_a_warning(app: Windlass, trouble: list[Any]) -> None:
+def test_a_queue_nobody_uses_is_worth_a_warning(app: Towline, trouble: list[Any]) -> None:
     """W5"""
 
     @app.task
@@ -83,7 +83,7 @@ def test_a_queue_nobody_uses_is_worth_a_warning(app: Windlass, trouble: list[Any
     assert [record.getMessage() for record in trouble if "defualt" in record.getMessage()]
 
 
-def test_handlers_that_end_within_the_grace_time_complete(app: Windlass) -> None:
+def test_handlers_that_end_within_the_grace_time_complete(app: Towline) -> None:
     """W1: threads and coroutines; nothing more is claimed."""
     gate = Gate()
 
@@ -110,7 +110,7 @@ def test_handlers_that_end_within_the_grace_time_complete(app: Windlass) -> None
     assert app.workers() == []
 
 
-def test_what_does_not_end_is_handed_back(app: Windlass) -> None:
+def test_what_does_not_end_is_handed_back(app: Towline) -> None:
     """W1, O10: released, no attempt is used; what had not begun leaves no trace in the history."""
     gate = Gate()
 
@@ -149,7 +149,7 @@ def test_what_does_not_end_is_handed_back(app: Windlass) -> None:
     assert [outcomes(app, job.id) for job in jobs] == [["released", "completed"]] * 2
 
 
-def test_a_handler_that_is_told_of_the_stop_may_still_finish(app: Windlass) -> None:
+def test_a_handler_that_is_told_of_the_stop_may_still_finish(app: Towline) -> None:
     """W1: after the grace time it has a moment, and what it raises then is no failure."""
     started = threading.Semaphore(0)
 
@@ -176,7 +176,7 @@ def test_a_handler_that_is_told_of_the_stop_may_still_finish(app: Windlass) -> N
     assert outcomes(app, jobs[1].id) == ["released"]
 
 
-def test_a_second_stop_does_not_wait(app: Windlass) -> None:
+def test_a_second_stop_does_not_wait(app: Towline) -> None:
     """W1: the grace time is long, and nobody waits for it."""
     gate = Gate()
 
@@ -195,7 +195,7 @@ def test_a_second_stop_does_not_wait(app: Windlass) -> None:
     gate.open()
 
 
-def test_a_worker_can_begin_again(app: Windlass) -> None:
+def test_a_worker_can_begin_again(app: Towline) -> None:
     """W1: threads and loop; not while it runs."""
 
     @app.task
@@ -216,7 +216,7 @@ def test_a_worker_can_begin_again(app: Windlass) -> None:
         assert app.workers() == []
 
 
-def test_coroutines_run_on_the_applications_loop(app: Windlass) -> None:
+def test_coroutines_run_on_the_applications_loop(app: Towline) -> None:
     """W2: inside an asyncio application, and again in another one."""
 
     @app.task
@@ -234,7 +234,7 @@ def test_coroutines_run_on_the_applications_loop(app: Windlass) -> None:
     asyncio.run(application())
 
 
-def test_the_exit_code_is_that_of_this_run(app: Windlass) -> None:
+def test_the_exit_code_is_that_of_this_run(app: Towline) -> None:
     """W1: a worker that was once stopped at once is not for ever."""
     worker = app.worker(drain=True)
     worker.start()
@@ -242,7 +242,7 @@ def test_the_exit_code_is_that_of_this_run(app: Windlass) -> None:
     assert worker.run() == STOPPED
 
 
-def test_a_worker_that_ran_on_an_applications_loop_may_run_without_one(app: Windlass) -> None:
+def test_a_worker_that_ran_on_an_applications_loop_may_run_without_one(app: Towline) -> None:
     """W1, W2: the loop of the first run is closed, and must not be used again."""
 
     @app.task
@@ -260,7 +260,7 @@ def test_a_worker_that_ran_on_an_applications_loop_may_run_without_one(app: Wind
         assert where.enqueue().result(LIMIT)
 
 
-def test_an_applications_loop_that_stops_hands_coroutines_back(app: Windlass) -> None:
+def test_an_applications_loop_that_stops_hands_coroutines_back(app: Towline) -> None:
     """W1: the loop goes on to run them until they were told."""
     gate = Gate()
 
@@ -280,7 +280,7 @@ def test_an_applications_loop_that_stops_hands_coroutines_back(app: Windlass) ->
     assert app.job(id).state is State.PENDING
 
 
-def test_a_worker_in_a_thread_of_its_own(app: Windlass) -> None:
+def test_a_worker_in_a_thread_of_its_own(app: Towline) -> None:
     """W1: `run()` elsewhere than in the main thread takes no signals, and says how it ended."""
 
     @app.task
@@ -299,7 +299,7 @@ def test_a_worker_in_a_thread_of_its_own(app: Windlass) -> None:
     assert codes == [STOPPED]
 
 
-def test_drain_ends_by_itself(app: Windlass) -> None:
+def test_drain_ends_by_itself(app: Towline) -> None:
     """W1: when nothing is left that could run now; what is scheduled stays."""
     ran = []
 
@@ -323,8 +323,8 @@ def test_drain_ends_by_itself(app: Windlass) -> None:
 
 PROGRAM = """
 import os, sys, threading
-from windlass import INJECTED, Context, Windlass
-app = Windlass(sys.argv[1])
+from towline import INJECTED, Context, Towline
+app = Towline(sys.argv[1])
 
 @app.task(max_attempts=1)
 def polite(ctx: Context = INJECTED) -> str:
@@ -351,7 +351,7 @@ sys.exit(worker.run())
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
 def test_signals(
-    app: Windlass, database: Database, tmp_path: Path, number: signal.Signals, twice: bool
+    app: Towline, database: Database, tmp_path: Path, number: signal.Signals, twice: bool
 ) -> None:
     """W1: exit 0 after the grace time; at once, and saying so, after a second signal."""
 

@@ -11,14 +11,14 @@ from typing import Any
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from tests.worker.test_trouble import away
-from windlass import Windlass
-from windlass.worker import Worker
+from towline import Towline
+from towline.worker import Worker
 
 IDLE = 10
 ONE_BY_ONE = 20
 
 
-def counted(app: Windlass, turns: list[str]) -> None:
+def counted(app: Towline, turns: list[str]) -> None:
     """Note each turn that a worker of this app takes."""
     turn = app.store.turn
 
@@ -35,7 +35,7 @@ def know_each_other(workers: list[Worker]) -> bool:
     return ranks == list(range(len(workers))) and all(u.peers == len(workers) for u in upkeeps)
 
 
-def test_W6_one_job_wakes_about_one_of_many_idle_workers(make_app: Callable[..., Windlass]) -> None:
+def test_W6_one_job_wakes_about_one_of_many_idle_workers(make_app: Callable[..., Towline]) -> None:
     """It takes a turn to claim it and one to end it; if all woke, it would be about eleven."""
     turns: list[str] = []
 
@@ -59,7 +59,7 @@ def test_W6_one_job_wakes_about_one_of_many_idle_workers(make_app: Callable[...,
 
 
 def test_L9_a_stall_of_the_database_below_two_leases_costs_nobody_a_lease(
-    make_app: Callable[..., Windlass], database: Database, trouble: list[logging.LogRecord]
+    make_app: Callable[..., Towline], database: Database, trouble: list[logging.LogRecord]
 ) -> None:
     """A foreign write transaction, or a server out of reach. Both workers are late with their
     renewals when it ends, and neither takes from the other."""

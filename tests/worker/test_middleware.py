@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.worker.gate import LIMIT, outcomes, until
-from windlass import (
+from towline import (
     INJECTED,
     Backoff,
     Cancel,
@@ -17,7 +17,7 @@ from windlass import (
     ChainFailed,
     Context,
     State,
-    Windlass,
+    Towline,
 )
 
 AT_ONCE = Backoff(first=0)
@@ -31,7 +31,7 @@ def awaits(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-def test_the_first_is_outermost_and_all_see_the_value(app: Windlass, awaits: bool) -> None:
+def test_the_first_is_outermost_and_all_see_the_value(app: Towline, awaits: bool) -> None:
     """X5: in order before, in reverse after; they know the job."""
     seen: list[Any] = []
 
@@ -62,7 +62,7 @@ def test_the_first_is_outermost_and_all_see_the_value(app: Windlass, awaits: boo
     assert seen == [("outer", task.name, 1), "inner", "handler", ("inner", 7), ("outer", 7)]
 
 
-def test_all_see_the_exception_and_none_makes_a_success_of_it(app: Windlass, awaits: bool) -> None:
+def test_all_see_the_exception_and_none_makes_a_success_of_it(app: Towline, awaits: bool) -> None:
     """X5: one swallows it, one raises another, one yields again; the record is the handler's."""
     seen: list[str] = []
 
@@ -121,7 +121,7 @@ def test_all_see_the_exception_and_none_makes_a_success_of_it(app: Windlass, awa
     assert outcomes(app, job.id) == ["failed"]
 
 
-def test_it_can_add_context(app: Windlass, awaits: bool) -> None:
+def test_it_can_add_context(app: Towline, awaits: bool) -> None:
     """X5, W2: a variable that it sets is there in the handler, and gone after it."""
 
     @app.add_middleware
@@ -145,7 +145,7 @@ def test_it_can_add_context(app: Windlass, awaits: bool) -> None:
 
 
 @pytest.mark.parametrize("when", ["called", "before", "after"])
-def test_its_own_failure_is_an_ordinary_failure(app: Windlass, awaits: bool, when: str) -> None:
+def test_its_own_failure_is_an_ordinary_failure(app: Towline, awaits: bool, when: str) -> None:
     """X5: of the attempt, with its traceback; the next attempt may succeed."""
     ran: list[int] = []
 
@@ -180,7 +180,7 @@ def test_its_own_failure_is_an_ordinary_failure(app: Windlass, awaits: bool, whe
     assert f"failed {when}" in (app.attempts(job.id)[0].error or "")
 
 
-def test_it_may_end_the_job_as_a_handler_may(app: Windlass) -> None:
+def test_it_may_end_the_job_as_a_handler_may(app: Towline) -> None:
     """X5: Cancel before the handler is called."""
 
     @app.add_middleware
@@ -199,7 +199,7 @@ def test_it_may_end_the_job_as_a_handler_may(app: Windlass) -> None:
         assert work.enqueue().result(LIMIT) == "done"
 
 
-def test_one_that_is_no_generator_or_never_yields(app: Windlass) -> None:
+def test_one_that_is_no_generator_or_never_yields(app: Towline) -> None:
     """X5: the first is an ordinary failure that says so, the second is just not heard of after."""
     called: list[str] = []
 
@@ -223,7 +223,7 @@ def test_one_that_is_no_generator_or_never_yields(app: Windlass) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_exits_of_middleware_cost_only_the_attempt(app: Windlass, awaits: bool, when: str) -> None:
+def test_exits_of_middleware_cost_only_the_attempt(app: Towline, awaits: bool, when: str) -> None:
     """O7, X5"""
 
     @app.add_middleware

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.worker.gate import LIMIT, until
-from windlass import Windlass
+from towline import Towline
 
 
 def test_a_parked_job_starts_beside_a_worker_that_does_not_know_it(
-    app: Windlass, make_app: Callable[..., Windlass]
+    app: Towline, make_app: Callable[..., Towline]
 ) -> None:
     """L7: a rolling upgrade. The new worker unparks once at its begin, the old one claims and parks
     them again, and the next unparking is a third of a lease later, with the same odds."""

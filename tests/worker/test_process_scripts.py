@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests.database import Database
-from windlass.process import birth_of, is_gone
+from towline.process import birth_of, is_gone
 
 LIMIT = 60.0  # seconds after which something that should have happened has not
 
 SCRIPT = """
 import os, sys, time
-from windlass import Next, Windlass
+from towline import Next, Towline
 
-app = Windlass(sys.argv[1])
+app = Towline(sys.argv[1])
 
 @app.task(run_in="process")
 def double(number: int) -> int:
@@ -49,9 +49,9 @@ if __name__ == "__main__":
 
 CORE = """
 import os
-from windlass import Tasks, Windlass
+from towline import Tasks, Towline
 
-app = Windlass(os.environ["WINDLASS_URL"])
+app = Towline(os.environ["TOWLINE_URL"])
 tasks = Tasks()
 
 @tasks.task(run_in="process")
@@ -76,9 +76,9 @@ if __name__ == "__main__":
 
 UNGUARDED = """
 import sys
-from windlass import Windlass
+from towline import Towline
 
-app = Windlass(sys.argv[1])
+app = Towline(sys.argv[1])
 
 @app.task(run_in="process", max_attempts=1)
 def double(number: int) -> int:
@@ -91,9 +91,9 @@ print(job.refresh().error)
 
 ENDLESS = """
 import os, re, sys
-from windlass import Windlass
+from towline import Towline
 
-app = Windlass(sys.argv[1])
+app = Towline(sys.argv[1])
 
 def say(path: str) -> None:
     with open(path + ".new", "w") as file:
@@ -134,7 +134,7 @@ def run(folder: Path, url: str, *command: str) -> subprocess.CompletedProcess[st
     return subprocess.run(
         [sys.executable, *command],
         cwd=folder,
-        env={**os.environ, "WINDLASS_URL": url},
+        env={**os.environ, "TOWLINE_URL": url},
         text=True,
         capture_output=True,
         timeout=LIMIT,

@@ -16,10 +16,10 @@ import pytest
 
 from tests.database import Database
 from tests.worker.gate import outcomes
-from windlass import ChainCancelled, ChainFailed, State, Windlass
-from windlass.errors import InvalidTask
-from windlass.job import Job
-from windlass.slots.process import Seat
+from towline import ChainCancelled, ChainFailed, State, Towline
+from towline.errors import InvalidTask
+from towline.job import Job
+from towline.slots.process import Seat
 
 MODULE = "tests.worker.tasks_process"
 LIMIT = 60.0  # seconds after which something that should have happened has not
@@ -28,7 +28,7 @@ LIMIT = 60.0  # seconds after which something that should have happened has not
 @pytest.fixture
 def tasks(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module of tasks, its app on this test's database here and in every process."""
-    monkeypatch.setenv("WINDLASS_URL", url)
+    monkeypatch.setenv("TOWLINE_URL", url)
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
     module = importlib.import_module(MODULE)
     yield module
@@ -36,8 +36,8 @@ def tasks(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.fixture
-def app(tasks: Any) -> Windlass:
-    app: Windlass = tasks.app
+def app(tasks: Any) -> Towline:
+    app: Towline = tasks.app
     return app
 
 
@@ -66,7 +66,7 @@ def is_gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def run_to_the_end(app: Windlass, job: Job[Any]) -> None:
+def run_to_the_end(app: Towline, job: Job[Any]) -> None:
     """Let a job run at once whenever it comes back."""
     while until(lambda: job.refresh().state is not State.RUNNING) and job.state.open:
         if job.state is State.SCHEDULED:
@@ -77,7 +77,7 @@ def run_to_the_end(app: Windlass, job: Job[Any]) -> None:
 # ---- what comes of them
 
 
-def test_all_three_kinds_run_in_one_worker(tasks: Any, app: Windlass) -> None:
+def test_all_three_kinds_run_in_one_worker(tasks: Any, app: Towline) -> None:
     """W2: threads and the loop here, the third in a process that is kept for the next."""
     with app.worker():
         assert tasks.thread_process.enqueue().result(LIMIT) == os.getpid()
@@ -87,7 +87,7 @@ def test_all_three_kinds_run_in_one_worker(tasks: Any, app: Windlass) -> None:
         assert tasks.own_process.enqueue().result(LIMIT) == first
 
 
-def test_results_continuations_and_blockers_travel(tasks: Any, app: Windlass) -> None:
+def test_results_continuations_and_blockers_travel(tasks: Any, app: Towline) -> None:
     """W2, O1: blocking and awaiting handlers; the label of the continuation travels too."""
     with app.worker(concurrency=2):
         assert tasks.aadd.enqueue(2, 3).result(LIMIT) == 5
@@ -108,7 +108,7 @@ def test_a_handler_knows_its_attempt_and_middleware_is_around_it(tasks: Any, sql
     assert token[:2] == [job.id, 1]
 
 
-def test_progress_is_seen_while_the_handler_runs(tasks: Any, app: Windlass, path: Path) -> None:
+def test_progress_is_seen_while_the_handler_runs(tasks: Any, app: Towline, path: Path) -> None:
     """O9: the last of many, also with text that no database takes."""
     with app.worker():
         job = tasks.half.enqueue(str(path))
@@ -123,7 +123,7 @@ def test_progress_is_seen_while_the_handler_runs(tasks: Any, app: Windlass, path
 
 
 def test_a_transaction_of_the_handler_ends_the_job(
-    tasks: Any, app: Windlass, database: Database
+    tasks: Any, app: Towline, database: Database
 ) -> None:
     """O1: in the process's own app; what is returned after it is ignored."""
     with app.worker():
@@ -132,7 +132,7 @@ def test_a_transaction_of_the_handler_ends_the_job(
 
 
 def test_a_process_that_committed_and_died_has_completed_its_job(
-    tasks: Any, app: Windlass, database: Database
+    tasks: Any, app: Towline, database: Database
 ) -> None:
     """O1: what is said about it afterwards is fenced off."""
     with app.worker():
@@ -180,7 +180,7 @@ def test_the_time_of_a_timeout_is_the_handlers_own(tasks: Any, sqlite: Any) -> N
         assert [job.result(LIMIT) for job in jobs] == [n + 1 for n in range(6)]
 
 
-def test_a_cancelled_handler_is_killed(tasks: Any, app: Windlass, path: Path) -> None:
+def test_a_cancelled_handler_is_killed(tasks: Any, app: Towline, path: Path) -> None:
     """K1, O6: while it runs; the slot works again."""
     with app.worker(concurrency=1):
         job = tasks.spin.enqueue(str(path))
@@ -230,7 +230,7 @@ def test_an_awaiting_handler_is_cancelled_when_the_worker_stops(
 
 @pytest.mark.parametrize("now", [False, True])
 def test_a_handler_that_goes_on_when_the_worker_stops_is_killed(
-    tasks: Any, app: Windlass, path: Path, now: bool
+    tasks: Any, app: Towline, path: Path, now: bool
 ) -> None:
     """W1: its job is handed back and costs no attempt; no process is left."""
     worker = app.worker(grace=0).start()
@@ -268,7 +268,7 @@ def test_closing_leaves_no_process(tasks: Any, sqlite: Any) -> None:
     job = tasks.own_process.enqueue()
     until(lambda: job.refresh().state is State.RUNNING)
     worker.stop(now=True)
-    assert not [child for child in children() if b"windlass.slots.child" in child]
+    assert not [child for child in children() if b"towline.slots.child" in child]
 
 
 def children() -> list[bytes]:
@@ -278,7 +278,7 @@ def children() -> list[bytes]:
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             if parent == os.getpid():
-                found.append((folder / "cmdline").read_bytes() or b"windlass.slots.child (zombie)")
+                found.append((folder / "cmdline").read_bytes() or b"towline.slots.child (zombie)")
         except (OSError, IndexError):
             continue
     return found
@@ -297,7 +297,7 @@ def children() -> list[bytes]:
     ],
 )
 def test_a_handler_that_kills_its_process_costs_only_its_own_job(
-    tasks: Any, app: Windlass, name: str, arguments: list[int], reason: str
+    tasks: Any, app: Towline, name: str, arguments: list[int], reason: str
 ) -> None:
     """O7, O11: it ends failed at the crash limit; the twenty others complete at their first."""
     with app.worker(concurrency=3):
@@ -393,7 +393,7 @@ def test_a_process_is_replaced_after_so_many_attempts(tasks: Any, sqlite: Any) -
 
 
 def test_an_app_that_is_not_at_module_level_says_so(
-    make_app: Callable[..., Windlass], sqlite: Any
+    make_app: Callable[..., Towline], sqlite: Any
 ) -> None:
     """X1: nothing is guessed; the error says where to put it, before anything begins."""
     hidden = make_app()
@@ -423,13 +423,13 @@ def test_an_app_that_cannot_be_loaded_over_there_is_a_failure(
     error: str,
 ) -> None:
     """O8: of the job that needed it; when it can be loaded again, work goes on."""
-    longest = "windlass.slots.process.LONGEST_START"
+    longest = "towline.slots.process.LONGEST_START"
     monkeypatch.setattr(longest, 1.0 if how == "hang" else LIMIT)
     with tasks.app.worker(concurrency=2):
-        monkeypatch.setenv("WINDLASS_TEST_IMPORT", how)
+        monkeypatch.setenv("TOWLINE_TEST_IMPORT", how)
         with pytest.raises(ChainFailed, match=error):
             tasks.add.using(max_attempts=1).enqueue(1, 2).result(LIMIT)
-        monkeypatch.delenv("WINDLASS_TEST_IMPORT")
+        monkeypatch.delenv("TOWLINE_TEST_IMPORT")
         monkeypatch.setattr(longest, LIMIT)
         assert tasks.add.enqueue(1, 2).result(LIMIT) == 3
 
@@ -438,12 +438,12 @@ def test_an_app_that_differs_over_there_is_refused(
     tasks: Any, sqlite: Any, monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord]
 ) -> None:
     """X1: a handler would work on another database."""
-    monkeypatch.setenv("WINDLASS_URL", "sqlite:///elsewhere.db")
+    monkeypatch.setenv("TOWLINE_URL", "sqlite:///elsewhere.db")
     with tasks.app.worker(), pytest.raises(ChainFailed, match="another URL in each process"):
         tasks.add.using(max_attempts=1).enqueue(1, 2).result(LIMIT)
 
 
-def test_a_task_only_this_process_knows_is_not_run(tasks: Any, app: Windlass, sqlite: Any) -> None:
+def test_a_task_only_this_process_knows_is_not_run(tasks: Any, app: Towline, sqlite: Any) -> None:
     """X1: the process looks it up by name among its own."""
 
     @app.task(run_in="process", max_attempts=1)

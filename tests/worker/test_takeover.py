@@ -16,12 +16,12 @@ import pytest
 
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
-from windlass import INJECTED, Context, State, Windlass
+from towline import INJECTED, Context, State, Towline
 
 PROGRAM = """
 import os, sys, threading
-from windlass import Windlass
-app = Windlass(sys.argv[1])
+from towline import Towline
+app = Towline(sys.argv[1])
 
 @app.task(max_attempts=1)
 def work() -> None:
@@ -33,7 +33,7 @@ app.worker(name="victim", lease=3000).run()
 
 
 def test_a_killed_worker_is_taken_over_at_once(
-    app: Windlass, database: Database, tmp_path: Path
+    app: Towline, database: Database, tmp_path: Path
 ) -> None:
     """L4: same host, process gone: no lease is waited for; the lost attempt stays in the history
     and is no failure of the job."""
@@ -65,7 +65,7 @@ def test_a_killed_worker_is_taken_over_at_once(
 
 
 def test_a_living_process_is_not_taken_over(
-    app: Windlass, database: Database, tmp_path: Path
+    app: Towline, database: Database, tmp_path: Path
 ) -> None:
     """L4: a stopped process of this host has its lease."""
 
@@ -92,7 +92,7 @@ def test_a_living_process_is_not_taken_over(
 
 
 def test_a_parked_job_starts_when_a_worker_knows_its_task(
-    app: Windlass, make_app: Callable[..., Windlass]
+    app: Towline, make_app: Callable[..., Towline]
 ) -> None:
     """L7: no attempt is used meanwhile, and the reason is shown."""
     other = make_app()
@@ -118,7 +118,7 @@ def test_a_parked_job_starts_when_a_worker_knows_its_task(
 
 
 def test_a_paused_queue_waits_until_it_is_resumed(
-    app: Windlass, make_app: Callable[..., Windlass]
+    app: Towline, make_app: Callable[..., Towline]
 ) -> None:
     """L8: another app pauses; a running worker sees it, and so does one that begins later."""
 
@@ -144,7 +144,7 @@ def test_a_paused_queue_waits_until_it_is_resumed(
         assert job.result(LIMIT) == "slow"
 
 
-def test_a_job_does_not_start_before_its_time(app: Windlass) -> None:
+def test_a_job_does_not_start_before_its_time(app: Towline) -> None:
     """S1: by the database's clock; a past time means now."""
 
     @app.task
@@ -165,7 +165,7 @@ def test_a_job_does_not_start_before_its_time(app: Windlass) -> None:
 
 
 def test_a_worker_that_waits_for_a_far_time_wakes_for_a_near_one(
-    app: Windlass, make_app: Callable[..., Windlass]
+    app: Towline, make_app: Callable[..., Towline]
 ) -> None:
     """S3, Q4: enqueued by another app and by the application's own connection; then `run_now`."""
 
@@ -188,7 +188,7 @@ def test_a_worker_that_waits_for_a_far_time_wakes_for_a_near_one(
         assert far.result(LIMIT) == "far"
 
 
-def test_a_commit_of_the_application_wakes_the_worker(app: Windlass, database: Database) -> None:
+def test_a_commit_of_the_application_wakes_the_worker(app: Towline, database: Database) -> None:
     """Q4, E1: it starts after the application's own commit and not before."""
 
     @app.task
@@ -206,7 +206,7 @@ def test_a_commit_of_the_application_wakes_the_worker(app: Windlass, database: D
         assert job.result(LIMIT) == "done"
 
 
-def test_two_workers_share_the_work(app: Windlass) -> None:
+def test_two_workers_share_the_work(app: Towline) -> None:
     """L1: each job runs once, whoever gets it."""
     ran: list[int] = []
     both = Gate()
@@ -231,7 +231,7 @@ def test_two_workers_share_the_work(app: Windlass) -> None:
 
 
 @pytest.mark.parametrize("awaits", [False, True], ids=["blocking", "awaiting"])
-def test_higher_priority_first(app: Windlass, awaits: bool) -> None:
+def test_higher_priority_first(app: Towline, awaits: bool) -> None:
     """L6: then age."""
     ran: list[str] = []
 

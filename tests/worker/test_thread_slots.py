@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from tests.worker.gate import LIMIT
-from windlass.attempt import Attempt
-from windlass.slots.thread import ThreadSlots
+from towline.attempt import Attempt
+from towline.slots.thread import ThreadSlots
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.worker.gate import LIMIT, Gate, heard, outcomes, until
-from windlass import (
+from towline import (
     INJECTED,
     Backoff,
     ChainCancelled,
@@ -17,14 +17,14 @@ from windlass import (
     ChainState,
     Context,
     State,
-    Windlass,
+    Towline,
 )
 
 AT_ONCE = Backoff(first=0)
 
 
 @pytest.mark.parametrize("then", ["returns", "raises"])
-def test_a_thread_that_listens_is_told_to_stop(app: Windlass, then: str) -> None:
+def test_a_thread_that_listens_is_told_to_stop(app: Towline, then: str) -> None:
     """O6: whatever it does then, the attempt is recorded as timed out and may be tried again."""
 
     @app.task(timeout=0.1, max_attempts=2, backoff=AT_ONCE)
@@ -43,7 +43,7 @@ def test_a_thread_that_listens_is_told_to_stop(app: Windlass, then: str) -> None
     assert job.refresh().state is State.FAILED
 
 
-def test_a_deaf_thread_is_replaced(app: Windlass) -> None:
+def test_a_deaf_thread_is_replaced(app: Towline) -> None:
     """O6: the only slot goes to the next job, and what the zombie says later is not heard."""
     gate = Gate()
     left = threading.Event()
@@ -71,7 +71,7 @@ def test_a_deaf_thread_is_replaced(app: Windlass) -> None:
     assert outcomes(app, job.id) == ["timeout"]
 
 
-def test_a_zombie_does_not_end_the_next_attempt(app: Windlass) -> None:
+def test_a_zombie_does_not_end_the_next_attempt(app: Towline) -> None:
     """O6, L3: the second attempt runs while the first still does."""
     first = Gate()
 
@@ -89,7 +89,7 @@ def test_a_zombie_does_not_end_the_next_attempt(app: Windlass) -> None:
     assert outcomes(app, job.id) == ["timeout", "completed"]
 
 
-def test_a_coroutine_is_cancelled(app: Windlass) -> None:
+def test_a_coroutine_is_cancelled(app: Towline) -> None:
     """O6: it may clean up first; the slot is free at once."""
     cleaned = []
 
@@ -109,7 +109,7 @@ def test_a_coroutine_is_cancelled(app: Windlass) -> None:
     assert outcomes(app, job.id) == ["timeout", "timeout"]
 
 
-def test_a_coroutine_that_swallows_its_cancellation(app: Windlass) -> None:
+def test_a_coroutine_that_swallows_its_cancellation(app: Towline) -> None:
     """O6: one that returns is timed out too; one that goes on is left to itself."""
     let_go = threading.Event()
 
@@ -145,7 +145,7 @@ def test_a_coroutine_that_swallows_its_cancellation(app: Windlass) -> None:
     assert [outcomes(app, job.id) for job in jobs] == [["timeout"], ["timeout"]]
 
 
-def test_a_timeout_counts_from_the_start_of_the_handler(app: Windlass) -> None:
+def test_a_timeout_counts_from_the_start_of_the_handler(app: Towline) -> None:
     """O6: not from the claim; what waits in line has time."""
     gate = Gate()
 
@@ -166,7 +166,7 @@ def test_a_timeout_counts_from_the_start_of_the_handler(app: Windlass) -> None:
         assert job.result(LIMIT) == "in time"
 
 
-def test_a_blocked_loop_does_not_stop_the_worker(app: Windlass) -> None:
+def test_a_blocked_loop_does_not_stop_the_worker(app: Towline) -> None:
     """L2: a coroutine that blocks costs no thread its work, and no lease."""
     gate = Gate()
 
@@ -193,7 +193,7 @@ def test_a_blocked_loop_does_not_stop_the_worker(app: Windlass) -> None:
 @pytest.mark.parametrize("how", ["cancel", "complete", "fail"])
 @pytest.mark.parametrize("outside", [False, True], ids=["same process", "plain app"])
 def test_a_job_that_is_ended_while_it_runs(
-    app: Windlass, make_app: Callable[..., Windlass], how: str, outside: bool
+    app: Towline, make_app: Callable[..., Towline], how: str, outside: bool
 ) -> None:
     """K1, L10: thread and coroutine are told, and what they return is refused."""
     started = threading.Semaphore(0)
@@ -245,7 +245,7 @@ def test_a_job_that_is_ended_while_it_runs(
         assert app.chain(job.id).state is ChainState(ending)
 
 
-def test_a_cancelled_handler_that_continues_creates_no_successor(app: Windlass) -> None:
+def test_a_cancelled_handler_that_continues_creates_no_successor(app: Towline) -> None:
     """K1, C5"""
     gate = Gate()
 
@@ -267,7 +267,7 @@ def test_a_cancelled_handler_that_continues_creates_no_successor(app: Windlass) 
     assert len(app.jobs(chain=job.id)) == 1
 
 
-def test_a_deaf_handler_that_was_cancelled_is_replaced(app: Windlass) -> None:
+def test_a_deaf_handler_that_was_cancelled_is_replaced(app: Towline) -> None:
     """K1, O6: the only slot goes to the next job."""
     gate = Gate()
 
@@ -288,7 +288,7 @@ def test_a_deaf_handler_that_was_cancelled_is_replaced(app: Windlass) -> None:
 
 
 @pytest.mark.parametrize("awaits", [False, True], ids=["thread", "loop"])
-def test_slots_are_counted_right_after_many_cancellations(app: Windlass, awaits: bool) -> None:
+def test_slots_are_counted_right_after_many_cancellations(app: Towline, awaits: bool) -> None:
     """K1, W2: handlers that stopped when told leave one slot each, not two."""
     started = threading.Semaphore(0)
     inside = most = 0

@@ -9,7 +9,7 @@ import pytest
 
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
-from windlass import (
+from towline import (
     INJECTED,
     Backoff,
     ChainFailed,
@@ -17,9 +17,9 @@ from windlass import (
     InvalidState,
     Next,
     State,
-    Windlass,
+    Towline,
 )
-from windlass.errors import LeaseLost
+from towline.errors import LeaseLost
 
 AT_ONCE = Backoff(first=0)
 
@@ -32,7 +32,7 @@ def mine(database: Database) -> list[int]:
     return [id for (id,) in database.rows("SELECT id FROM mine ORDER BY id")]
 
 
-def test_writes_and_the_end_of_the_job_are_one_commit(app: Windlass, database: Database) -> None:
+def test_writes_and_the_end_of_the_job_are_one_commit(app: Towline, database: Database) -> None:
     """O1: blocking and awaiting; what the handler returns after that is ignored."""
     text = insert(database)
 
@@ -68,7 +68,7 @@ def test_writes_and_the_end_of_the_job_are_one_commit(app: Windlass, database: D
 @pytest.mark.parametrize("awaits", [False, True], ids=["thread", "loop"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_exception_in_the_block_keeps_nothing(
-    app: Windlass, database: Database, when: str, awaits: bool
+    app: Towline, database: Database, when: str, awaits: bool
 ) -> None:
     """O1: neither the writes nor the end; the attempt failed like any other."""
     text = insert(database)
@@ -100,7 +100,7 @@ def test_an_exception_in_the_block_keeps_nothing(
     assert outcomes(app, job.id) == ["failed", "completed"]
 
 
-def test_not_completing_is_just_a_transaction(app: Windlass, database: Database) -> None:
+def test_not_completing_is_just_a_transaction(app: Towline, database: Database) -> None:
     """O1: the value that is returned counts; there may be several."""
     text = insert(database)
 
@@ -124,7 +124,7 @@ def test_not_completing_is_just_a_transaction(app: Windlass, database: Database)
     assert mine(database) == [1, 2, 3, 4]
 
 
-def test_completing_with_a_continuation(app: Windlass, database: Database) -> None:
+def test_completing_with_a_continuation(app: Towline, database: Database) -> None:
     """O1, C1: the next job is stored in the same commit."""
     text = insert(database)
 
@@ -146,7 +146,7 @@ def test_completing_with_a_continuation(app: Windlass, database: Database) -> No
     assert [j.position for j in app.jobs(chain=job.id, newest=False)] == [0, 1]
 
 
-def test_enqueueing_in_the_transaction(app: Windlass, database: Database) -> None:
+def test_enqueueing_in_the_transaction(app: Towline, database: Database) -> None:
     """O1, E1: on=tx.connection stores with it, and not when it is rolled back."""
 
     @app.task
@@ -168,7 +168,7 @@ def test_enqueueing_in_the_transaction(app: Windlass, database: Database) -> Non
 
 
 def test_raising_after_the_block_changes_nothing(
-    app: Windlass, database: Database, trouble: list[Any]
+    app: Towline, database: Database, trouble: list[Any]
 ) -> None:
     """O1: the job has been completed; people are told."""
     text = insert(database)
@@ -188,7 +188,7 @@ def test_raising_after_the_block_changes_nothing(
     assert any("after it had completed" in record.getMessage() for record in trouble)
 
 
-def test_a_job_is_completed_once(app: Windlass) -> None:
+def test_a_job_is_completed_once(app: Towline) -> None:
     """O1: twice in a block, and a block after the one that completed it, are refused."""
     refused = []
 
@@ -211,7 +211,7 @@ def test_a_job_is_completed_once(app: Windlass) -> None:
 
 
 @pytest.mark.parametrize("awaits", [False, True], ids=["thread", "loop"])
-def test_an_output_that_cannot_be_stored(app: Windlass, database: Database, awaits: bool) -> None:
+def test_an_output_that_cannot_be_stored(app: Towline, database: Database, awaits: bool) -> None:
     """O4: the block is undone, the job fails at once."""
     text = insert(database)
     ran = []
@@ -240,7 +240,7 @@ def test_an_output_that_cannot_be_stored(app: Windlass, database: Database, awai
 
 @pytest.mark.parametrize("how", ["cancel", "complete"])
 def test_a_handler_that_lost_its_job_finds_out_before_it_writes(
-    app: Windlass, database: Database, how: str
+    app: Towline, database: Database, how: str
 ) -> None:
     """O1, L3: LeaseLost at the beginning of the block, on both colours."""
     text = insert(database)
@@ -284,7 +284,7 @@ def test_a_handler_that_lost_its_job_finds_out_before_it_writes(
 
 
 def test_while_the_block_is_open_nobody_can_take_the_job_away(
-    app: Windlass, database: Database
+    app: Towline, database: Database
 ) -> None:
     """O1: the fence is held to the commit; a cancel waits for it and comes too late."""
     gate = Gate()
@@ -312,7 +312,7 @@ def test_while_the_block_is_open_nobody_can_take_the_job_away(
     assert mine(database) == [1]
 
 
-def test_a_long_transaction_is_worth_a_warning(app: Windlass, trouble: list[Any]) -> None:
+def test_a_long_transaction_is_worth_a_warning(app: Towline, trouble: list[Any]) -> None:
     """O1: others wait for it."""
 
     @app.task

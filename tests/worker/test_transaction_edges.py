@@ -24,7 +24,7 @@ from tests.worker.test_transaction_on import (
     write,
     written,
 )
-from windlass import INJECTED, Backoff, Context, Windlass
+from towline import INJECTED, Backoff, Context, Towline
 
 AT_ONCE = Backoff(first=0)
 COMMITS = [cell for cell in CELLS if cell[1].place is Place.AUTOCOMMIT]
@@ -32,7 +32,7 @@ COMMITS = [cell for cell in CELLS if cell[1].place is Place.AUTOCOMMIT]
 
 @each(COMMITS)
 def test_found_idle_in_autocommit_the_block_commits_or_keeps_nothing(
-    app: Windlass, database: Database, kind: Kind
+    app: Towline, database: Database, kind: Kind
 ) -> None:
     """O1: psycopg/sqlite3 in autocommit, asyncpg, Django outside atomic. The fence commits at once
     and each write of the handler too: a failing first attempt leaves its row behind."""
@@ -55,7 +55,7 @@ def test_found_idle_in_autocommit_the_block_commits_or_keeps_nothing(
     assert outcomes(app, job.id) == ["failed", "completed"]
 
 
-def test_a_session_that_has_begun_and_said_nothing_yet(app: Windlass, database: Database) -> None:
+def test_a_session_that_has_begun_and_said_nothing_yet(app: Towline, database: Database) -> None:
     """O1: `with session.begin()` is the application's transaction, though the driver is idle."""
     engine = sqlalchemy.create_engine(_session_url(database, "pysqlite", "psycopg"))
     text = sqlalchemy.text("INSERT INTO mine (id) VALUES (:id)")
@@ -77,7 +77,7 @@ def test_a_session_that_has_begun_and_said_nothing_yet(app: Windlass, database: 
     assert outcomes(app, job.id) == ["failed", "completed"]
 
 
-def test_djangos_atomic(app: Windlass, database: Database) -> None:
+def test_djangos_atomic(app: Towline, database: Database) -> None:
     """O1: the block inside `atomic` commits with it, and is undone with it."""
     from django.db import transaction
 
@@ -105,7 +105,7 @@ def test_djangos_atomic(app: Windlass, database: Database) -> None:
     assert outcomes(app, job.id) == ["failed", "completed"]
 
 
-def test_a_handler_may_go_on_after_it_has_completed_its_job(app: Windlass) -> None:
+def test_a_handler_may_go_on_after_it_has_completed_its_job(app: Towline) -> None:
     """O1: it is not told to stop, and its slot stays its own until it returns."""
     gate = Gate()
     told: list[bool] = []
@@ -129,7 +129,7 @@ def test_a_handler_cancelled_while_it_waits_for_the_writer_leaves_it_free(
     make_app: Any, sqlite: Database
 ) -> None:
     """O6, Q2: the transaction that nobody enters is closed again."""
-    app: Windlass = make_app(lock_timeout=LIMIT)
+    app: Towline = make_app(lock_timeout=LIMIT)
     gate = Gate()
     cancelled = threading.Event()
     kept = []

@@ -16,8 +16,8 @@ from tests.conformance.caller import Caller
 from tests.conformance.kinds import Kind, kinds
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
-from windlass import INJECTED, Backoff, Context, InvalidState, State, Windlass
-from windlass.errors import LeaseLost
+from towline import INJECTED, Backoff, Context, InvalidState, State, Towline
+from towline.errors import LeaseLost
 
 AT_ONCE = Backoff(first=0)
 CELLS = [
@@ -36,7 +36,7 @@ def each(cells: list[tuple[str, Kind]]) -> pytest.MarkDecorator:
 
 
 @contextmanager
-def calling(app: Windlass, database: Database, kind: Kind) -> Iterator[Caller]:
+def calling(app: Towline, database: Database, kind: Kind) -> Iterator[Caller]:
     """An application's connection, opened and closed in the thread that uses it."""
     caller = kind.caller(kind, app, database)
     try:
@@ -73,7 +73,7 @@ def write(caller: Caller, attempt: int) -> None:
 
 @each(IDLE)
 def test_found_idle_the_block_commits_or_keeps_nothing(
-    app: Windlass, database: Database, kind: Kind
+    app: Towline, database: Database, kind: Kind
 ) -> None:
     """O1: the first attempt raises in the block, the second completes the job there."""
     idle_after = []
@@ -101,7 +101,7 @@ def test_found_idle_the_block_commits_or_keeps_nothing(
 
 @each(OPEN)
 def test_in_its_own_transaction_the_application_commits(
-    app: Windlass, database: Database, kind: Kind
+    app: Towline, database: Database, kind: Kind
 ) -> None:
     """O1: nothing is there before that, then all of it."""
     before: list[Any] = []
@@ -127,7 +127,7 @@ def test_in_its_own_transaction_the_application_commits(
 
 @each(OPEN)
 def test_an_application_that_rolls_back_silently_gets_another_attempt(
-    app: Windlass, database: Database, kind: Kind
+    app: Towline, database: Database, kind: Kind
 ) -> None:
     """O1, O8: what it returns is not taken for the job's end."""
 
@@ -150,7 +150,7 @@ def test_an_application_that_rolls_back_silently_gets_another_attempt(
 
 @each(CELLS)
 def test_a_handler_that_lost_its_job_is_refused(
-    app: Windlass, database: Database, kind: Kind
+    app: Towline, database: Database, kind: Kind
 ) -> None:
     """O1, L3: LeaseLost, and an idle connection is left idle."""
     gate = Gate()
@@ -178,9 +178,7 @@ def test_a_handler_that_lost_its_job_is_refused(
 
 
 @each(IDLE)
-def test_not_completing_is_just_a_transaction(
-    app: Windlass, database: Database, kind: Kind
-) -> None:
+def test_not_completing_is_just_a_transaction(app: Towline, database: Database, kind: Kind) -> None:
     """O1: the value that is returned counts."""
 
     @app.task
@@ -201,7 +199,7 @@ def _session_url(database: Database, sqlite: str, postgres: str) -> str:
 
 
 def test_an_awaited_session_that_has_begun_and_said_nothing_yet(
-    app: Windlass, database: Database
+    app: Towline, database: Database
 ) -> None:
     """O1: the same for AsyncSession."""
     text = sqlalchemy.text("INSERT INTO mine (id) VALUES (:id)")

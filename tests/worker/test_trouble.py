@@ -14,7 +14,7 @@ import pytest
 
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
-from windlass import State, StoreUnavailable, Windlass
+from towline import State, StoreUnavailable, Towline
 
 # Every connection to this database but the test's own.
 TERMINATE = """
@@ -44,12 +44,12 @@ def away(database: Database) -> Iterator[None]:
 
 
 @pytest.fixture
-def app(make_app: Callable[..., Windlass]) -> Windlass:
+def app(make_app: Callable[..., Towline]) -> Towline:
     """An app that does not wait long for the writer."""
     return make_app(lock_timeout=0.2)
 
 
-def back(app: Windlass) -> None:
+def back(app: Towline) -> None:
     """Wait until this process reaches the database again: connecting has a back-off of its own."""
 
     def reached() -> bool:
@@ -67,7 +67,7 @@ def complaints(trouble: list[logging.LogRecord]) -> list[str]:
 
 
 def test_a_completion_that_cannot_be_written_is_kept(
-    app: Windlass, database: Database, trouble: list[logging.LogRecord]
+    app: Towline, database: Database, trouble: list[logging.LogRecord]
 ) -> None:
     """O5, W3: written when the database is back, as the first attempt's; the handler ran once."""
     gate = Gate()
@@ -99,7 +99,7 @@ def test_a_completion_that_cannot_be_written_is_kept(
 
 
 def test_a_worker_that_begins_while_the_database_is_away(
-    app: Windlass, database: Database, trouble: list[logging.LogRecord]
+    app: Towline, database: Database, trouble: list[logging.LogRecord]
 ) -> None:
     """W3: it registers when it can, and says so only now and then."""
 
@@ -118,7 +118,7 @@ def test_a_worker_that_begins_while_the_database_is_away(
 
 
 def test_a_worker_can_be_stopped_while_the_database_is_away(
-    app: Windlass, database: Database, trouble: list[logging.LogRecord]
+    app: Towline, database: Database, trouble: list[logging.LogRecord]
 ) -> None:
     """W1, W3: one that never registered ends at once."""
     with away(database):
@@ -129,7 +129,7 @@ def test_a_worker_can_be_stopped_while_the_database_is_away(
 
 
 def test_connections_are_cut_again_and_again(
-    app: Windlass, postgres: Database, trouble: list[logging.LogRecord]
+    app: Towline, postgres: Database, trouble: list[logging.LogRecord]
 ) -> None:
     """P1, W3, O5: every job ends, each in its first attempt or one that was handed back."""
 
@@ -156,7 +156,7 @@ def test_connections_are_cut_again_and_again(
 
 
 def test_a_writer_that_is_busy_again_and_again(
-    app: Windlass, sqlite: Database, trouble: list[logging.LogRecord]
+    app: Towline, sqlite: Database, trouble: list[logging.LogRecord]
 ) -> None:
     """Q1, W3, O5: the application holds the writer longer than we wait for it."""
 
@@ -174,7 +174,7 @@ def test_a_writer_that_is_busy_again_and_again(
     assert {tuple(outcomes(app, job.id)) for job in jobs} == {("completed",)}
 
 
-def test_no_transaction_is_open_while_a_handler_runs(app: Windlass, database: Database) -> None:
+def test_no_transaction_is_open_while_a_handler_runs(app: Towline, database: Database) -> None:
     """P4: nobody waits for a handler."""
     gate = Gate()
 
@@ -210,7 +210,7 @@ def _idle(database: Database) -> bool:
 
 
 def test_a_worker_that_lost_its_registration_registers_again(
-    app: Windlass, database: Database, trouble: list[logging.LogRecord]
+    app: Towline, database: Database, trouble: list[logging.LogRecord]
 ) -> None:
     """L3, L10, W3: what it ran was taken over; it is told, and goes on with new work."""
     gate = Gate()

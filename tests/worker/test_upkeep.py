@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.database import Database
-from windlass import Windlass
-from windlass.upkeep import Upkeep
+from towline import Towline
+from towline.upkeep import Upkeep
 
 
 def test_vacuuming_is_left_to_the_server(
-    app: Windlass, postgres: Database, monkeypatch: pytest.MonkeyPatch
+    app: Towline, postgres: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """VACUUM of large tables may take longer than a lease."""
     monkeypatch.setattr(app.engine, "vacuum", lambda pages: pytest.fail("it waits for a VACUUM"))
@@ -18,7 +18,7 @@ def test_vacuuming_is_left_to_the_server(
 
 
 def test_free_pages_of_a_file_are_given_back_some_at_a_time(
-    app: Windlass, sqlite: Database, monkeypatch: pytest.MonkeyPatch
+    app: Towline, sqlite: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
     monkeypatch.setattr(app.engine, "vacuum", asked.append)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit import new
 from tests.worker.gate import LIMIT, Gate, outcomes, until
-from windlass import INJECTED, Context, Failure, Next, Retry, State, Windlass, context
+from towline import INJECTED, Context, Failure, Next, Retry, State, Towline, context
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -23,7 +23,7 @@ class Order:
     lines: list[str]
 
 
-def test_a_value_goes_in_and_comes_out(app: Windlass) -> None:
+def test_a_value_goes_in_and_comes_out(app: Towline) -> None:
     """O1, O10: arguments and result by their types; one attempt, with its start, end and worker."""
 
     @app.task
@@ -41,7 +41,7 @@ def test_a_value_goes_in_and_comes_out(app: Windlass) -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, 0, 1.5, "", [], [[1], []], {}, {"a": [None]}])
-def test_every_kind_of_value(app: Windlass, value: Any) -> None:
+def test_every_kind_of_value(app: Towline, value: Any) -> None:
     """E5 end to end, O8: None is a value like others."""
 
     @app.task
@@ -54,7 +54,7 @@ def test_every_kind_of_value(app: Windlass, value: Any) -> None:
     assert job.refresh().state is State.COMPLETED
 
 
-def test_a_handler_that_returns_nothing_returns_none(app: Windlass) -> None:
+def test_a_handler_that_returns_nothing_returns_none(app: Towline) -> None:
     """O8"""
 
     @app.task
@@ -70,7 +70,7 @@ def test_a_handler_that_returns_nothing_returns_none(app: Windlass) -> None:
         assert [job.result(LIMIT) for job in jobs] == [None, None]
 
 
-def test_blocking_and_awaiting_tasks_in_one_worker(app: Windlass) -> None:
+def test_blocking_and_awaiting_tasks_in_one_worker(app: Towline) -> None:
     """W2: all run at the same time, each where it belongs."""
     gate = Gate()
     threads = set()
@@ -95,7 +95,7 @@ def test_blocking_and_awaiting_tasks_in_one_worker(app: Windlass) -> None:
     assert len(threads) == 3
 
 
-def test_no_more_at_a_time_than_concurrency_says(app: Windlass) -> None:
+def test_no_more_at_a_time_than_concurrency_says(app: Towline) -> None:
     """W2: what is claimed ahead waits, in threads and on the loop."""
     gate = Gate()
     inside = 0
@@ -131,7 +131,7 @@ def test_no_more_at_a_time_than_concurrency_says(app: Windlass) -> None:
         assert most == 2
 
 
-def test_a_free_slot_is_used_though_the_others_are_taken(app: Windlass) -> None:
+def test_a_free_slot_is_used_though_the_others_are_taken(app: Towline) -> None:
     """W2: jobs that come one after the other each begin, beside those that stay."""
 
     @app.task
@@ -147,7 +147,7 @@ def test_a_free_slot_is_used_though_the_others_are_taken(app: Windlass) -> None:
             gate.open()
 
 
-def test_a_chain_continues(app: Windlass) -> None:
+def test_a_chain_continues(app: Towline) -> None:
     """C1, C2: the continuation is a job of the same chain, and the last output is the chain's."""
 
     @app.task
@@ -168,7 +168,7 @@ def test_a_chain_continues(app: Windlass) -> None:
     ]
 
 
-def test_a_continuation_that_cannot_be_stored_fails_its_job_alone(app: Windlass) -> None:
+def test_a_continuation_that_cannot_be_stored_fails_its_job_alone(app: Towline) -> None:
     """C5, O8: a blocker that does not exist; others that end in the same turn are not touched."""
     gate = Gate()
 
@@ -192,7 +192,7 @@ def test_a_continuation_that_cannot_be_stored_fails_its_job_alone(app: Windlass)
     assert outcomes(app, broken.id) == ["failed"]
 
 
-def test_outputs_of_blockers_by_position_and_name(app: Windlass) -> None:
+def test_outputs_of_blockers_by_position_and_name(app: Towline) -> None:
     """B9: in declared order and by name, decoded by their tasks, converted where asked."""
 
     @app.task
@@ -226,7 +226,7 @@ def test_outputs_of_blockers_by_position_and_name(app: Windlass) -> None:
         assert job.result(LIMIT) == [5, 7]
 
 
-def test_a_failed_blocker_arrives_as_a_failure(app: Windlass) -> None:
+def test_a_failed_blocker_arrives_as_a_failure(app: Towline) -> None:
     """B6, B9: under policy "run"."""
 
     @app.task(max_attempts=1)
@@ -251,7 +251,7 @@ def test_a_failed_blocker_arrives_as_a_failure(app: Windlass) -> None:
         assert "ValueError: oh dear" in job.result(LIMIT)
 
 
-def test_a_task_that_is_not_known_any_more_gives_its_output_as_json(app: Windlass) -> None:
+def test_a_task_that_is_not_known_any_more_gives_its_output_as_json(app: Towline) -> None:
     """B9: blockers are other people's tasks too."""
 
     @app.task
@@ -267,7 +267,7 @@ def test_a_task_that_is_not_known_any_more_gives_its_output_as_json(app: Windlas
         assert job.result(LIMIT) == [{"number": 3, "lines": []}, 3]
 
 
-def test_the_context_knows_the_attempt(app: Windlass) -> None:
+def test_the_context_knows_the_attempt(app: Towline) -> None:
     """W2, T1: the same in a parameter and in deep code, on threads and on the loop."""
 
     def deep() -> list[Any]:
@@ -296,7 +296,7 @@ def test_the_context_knows_the_attempt(app: Windlass) -> None:
             ]  # fmt: skip
 
 
-def test_no_two_attempts_have_the_same_token(app: Windlass) -> None:
+def test_no_two_attempts_have_the_same_token(app: Towline) -> None:
     """W2: it fences what lies outside the database."""
     tokens = []
 
@@ -313,7 +313,7 @@ def test_no_two_attempts_have_the_same_token(app: Windlass) -> None:
 
 
 def test_log_lines_say_which_job_they_are_about(
-    app: Windlass, caplog: pytest.LogCaptureFixture
+    app: Towline, caplog: pytest.LogCaptureFixture
 ) -> None:
     """W2: the logging context is there, for people and for machines."""
 
@@ -321,16 +321,16 @@ def test_log_lines_say_which_job_they_are_about(
     def speak(ctx: Context = INJECTED) -> None:
         ctx.log.warning("hello %s", "you", extra={"more": 1})
 
-    with app.worker(), caplog.at_level(logging.WARNING, "windlass.job"):
+    with app.worker(), caplog.at_level(logging.WARNING, "towline.job"):
         job = speak.enqueue()
         job.result(LIMIT)
-    (record,) = [record for record in caplog.records if record.name == "windlass.job"]
+    (record,) = [record for record in caplog.records if record.name == "towline.job"]
     assert record.getMessage() == f"[speak {job.id}/1] hello you"
     found = [getattr(record, name) for name in ("job", "attempt", "task", "more")]
     assert found == [job.id, 1, "speak", 1]
 
 
-def test_the_trace_reaches_the_handler_and_its_continuation(app: Windlass) -> None:
+def test_the_trace_reaches_the_handler_and_its_continuation(app: Towline) -> None:
     """T1"""
 
     @app.task
@@ -346,7 +346,7 @@ def test_the_trace_reaches_the_handler_and_its_continuation(app: Windlass) -> No
         assert first.using(trace=TRACE).enqueue().result(LIMIT) == TRACE
 
 
-def test_progress_is_seen_while_the_job_runs(app: Windlass) -> None:
+def test_progress_is_seen_while_the_job_runs(app: Towline) -> None:
     """O9: fraction and text, whatever the text; kept with the attempt."""
     gate = Gate()
 
@@ -368,7 +368,7 @@ def test_progress_is_seen_while_the_job_runs(app: Windlass) -> None:
     assert job.refresh().progress == seen
 
 
-def test_a_row_can_name_no_code(app: Windlass) -> None:
+def test_a_row_can_name_no_code(app: Towline) -> None:
     """X1: only registered tasks run; a dotted path is a name nobody has."""
 
     @app.task
@@ -388,7 +388,7 @@ def test_a_row_can_name_no_code(app: Windlass) -> None:
 
 
 @pytest.mark.parametrize("arguments", ['{"number": "seven"}', "{}", "[1, 2, 3]", "nonsense", "7"])
-def test_arguments_that_do_not_fit_are_a_failure_of_the_job(app: Windlass, arguments: str) -> None:
+def test_arguments_that_do_not_fit_are_a_failure_of_the_job(app: Towline, arguments: str) -> None:
     """X1, O8: rows that nobody checked; the handler is not called."""
     called = []
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from tests.worker.gate import LIMIT, Gate, until
-from windlass import (
+from towline import (
     Cancel,
     ChainCancelled,
     ChainFailed,
     Next,
     NotFound,
     State,
+    Towline,
     WaitTimeout,
-    Windlass,
 )
 
 
@@ -32,7 +32,7 @@ def wait(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 def test_the_output_of_the_whole_chain(
-    app: Windlass, make_app: Callable[..., Windlass], wait: Callable[..., Any]
+    app: Towline, make_app: Callable[..., Towline], wait: Callable[..., Any]
 ) -> None:
     """C6: also by an app that runs no worker, and by a handle of a job in the middle."""
 
@@ -51,7 +51,7 @@ def test_the_output_of_the_whole_chain(
         assert wait(app.job(job.refresh().continued_by or 0)) == "the end"
 
 
-def test_who_waits_before_the_end_is_woken(app: Windlass, wait: Callable[..., Any]) -> None:
+def test_who_waits_before_the_end_is_woken(app: Towline, wait: Callable[..., Any]) -> None:
     """C6: many at once, while the handler runs."""
     gate = Gate()
 
@@ -68,7 +68,7 @@ def test_who_waits_before_the_end_is_woken(app: Windlass, wait: Callable[..., An
         assert [future.result(LIMIT) for future in waiting] == [0, 1, 2] * 2
 
 
-def test_many_are_awaited_on_one_loop(app: Windlass) -> None:
+def test_many_are_awaited_on_one_loop(app: Towline) -> None:
     """C6: and one that is given up leaves the others waiting."""
 
     @app.task
@@ -86,7 +86,7 @@ def test_many_are_awaited_on_one_loop(app: Windlass) -> None:
     asyncio.run(application())
 
 
-def test_a_failure_and_a_cancellation_are_raised(app: Windlass, wait: Callable[..., Any]) -> None:
+def test_a_failure_and_a_cancellation_are_raised(app: Towline, wait: Callable[..., Any]) -> None:
     """C6: with the reason; a cancelled chain is a kind of failed one."""
 
     @app.task(max_attempts=1)
@@ -106,7 +106,7 @@ def test_a_failure_and_a_cancellation_are_raised(app: Windlass, wait: Callable[.
             wait(cancels.enqueue())
 
 
-def test_a_wait_that_takes_too_long(app: Windlass, wait: Callable[..., Any]) -> None:
+def test_a_wait_that_takes_too_long(app: Towline, wait: Callable[..., Any]) -> None:
     """C6: the chain goes on; no time at all is a look."""
     gate = Gate()
 
@@ -126,7 +126,7 @@ def test_a_wait_that_takes_too_long(app: Windlass, wait: Callable[..., Any]) -> 
         assert wait(job, 0) == "done"
 
 
-def test_a_chain_that_is_deleted_meanwhile(app: Windlass, wait: Callable[..., Any]) -> None:
+def test_a_chain_that_is_deleted_meanwhile(app: Towline, wait: Callable[..., Any]) -> None:
     """C6: NotFound, for who waits already and for who comes later."""
 
     @app.task
@@ -151,7 +151,7 @@ def test_a_chain_that_is_deleted_meanwhile(app: Windlass, wait: Callable[..., An
         wait(job)
 
 
-def test_a_running_chain_that_is_deleted_meanwhile(app: Windlass, wait: Callable[..., Any]) -> None:
+def test_a_running_chain_that_is_deleted_meanwhile(app: Towline, wait: Callable[..., Any]) -> None:
     """C6, R3: its handler's outcome has nowhere to go."""
     gate = Gate()
 
@@ -169,7 +169,7 @@ def test_a_running_chain_that_is_deleted_meanwhile(app: Windlass, wait: Callable
         gate.open()
 
 
-def test_a_retried_chain_can_be_waited_for_again(app: Windlass, wait: Callable[..., Any]) -> None:
+def test_a_retried_chain_can_be_waited_for_again(app: Towline, wait: Callable[..., Any]) -> None:
     """C6, K2"""
     broken = True
 
@@ -189,7 +189,7 @@ def test_a_retried_chain_can_be_waited_for_again(app: Windlass, wait: Callable[.
         until(lambda: job.refresh().state is State.COMPLETED)
 
 
-def test_a_handler_may_wait_for_another_chain(app: Windlass) -> None:
+def test_a_handler_may_wait_for_another_chain(app: Towline) -> None:
     """C6: on threads and on the loop, while there is a slot for the other."""
 
     @app.task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack, assert_type
 
-from windlass import Call, Job, Next, Tasks
+from towline import Call, Job, Next, Tasks
 
 tasks = Tasks()
 

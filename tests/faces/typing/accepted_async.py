@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, assert_type
 
-from windlass import Call, Job, Next, Tasks, Windlass
+from towline import Call, Job, Next, Tasks, Towline
 
 tasks = Tasks()
 
@@ -34,7 +34,7 @@ def blocking() -> None:
     assert_type(relay.enqueue("x").result(), bytes)
 
 
-async def awaiting(app: Windlass) -> None:
+async def awaiting(app: Towline) -> None:
     job = await fetch.aenqueue("x")
     assert_type(job, Job[bytes])
     assert_type(await job.aresult(timeout=5), bytes)

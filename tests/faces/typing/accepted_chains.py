@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_type
 
-from windlass import INJECTED, Call, Context, Job, Next, Retry, Snooze, Tasks
+from towline import INJECTED, Call, Context, Job, Next, Retry, Snooze, Tasks
 
 tasks = Tasks()
 

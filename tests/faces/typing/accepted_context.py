@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from windlass import INJECTED, Blockers, Call, Context, Failure, Job, Next, Tasks, context
+from towline import INJECTED, Blockers, Call, Context, Failure, Job, Next, Tasks, context
 
 tasks = Tasks()
 

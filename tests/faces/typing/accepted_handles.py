@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, assert_type
 
-from windlass import Call, Chain, ChainState, Job, Next, State, Task, Tasks, Windlass
+from towline import Call, Chain, ChainState, Job, Next, State, Task, Tasks, Towline
 
 tasks = Tasks()
 
@@ -54,7 +54,7 @@ def takes_any_job(job: Job[Any]) -> int:
     return job.id
 
 
-def many(app: Windlass, calls: list[Call[int]]) -> None:
+def many(app: Towline, calls: list[Call[int]]) -> None:
     """A batch may hold calls of any task, so its jobs do not say what they end with."""
     jobs = app.enqueue_many([add.call(1), check.using(key="k").call(2)])
     assert_type(jobs, list[Job[Any]])
@@ -65,7 +65,7 @@ def many(app: Windlass, calls: list[Call[int]]) -> None:
     takes_any_job(add.enqueue(1))
 
 
-def lists(app: Windlass) -> None:
+def lists(app: Towline) -> None:
     assert_type(app.job(1), Job[Any])
     assert_type(app.chain(1), Chain)
     assert_type(app.chain(1).state, ChainState)

@@ -6,7 +6,7 @@ import sqlite3
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from windlass import Backoff, Call, Chain, Job, Tasks
+from towline import Backoff, Call, Chain, Job, Tasks
 
 tasks = Tasks()
 

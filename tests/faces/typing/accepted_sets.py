@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from windlass import Job, Next, Task, Tasks, Windlass
+from towline import Job, Next, Task, Tasks, Towline
 
 mail = Tasks()
-app = Windlass("sqlite:///app.db")
+app = Towline("sqlite:///app.db")
 
 
 @mail.task

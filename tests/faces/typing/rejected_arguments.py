@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass import Tasks
+from towline import Tasks
 
 tasks = Tasks()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass import Job, Tasks, Windlass
+from towline import Job, Tasks, Towline
 
 tasks = Tasks()
 
@@ -21,7 +21,7 @@ def takes_int(value: int) -> None: ...
 def takes_job(job: Job[int]) -> None: ...
 
 
-async def forgotten(app: Windlass, job: Job[int]) -> None:
+async def forgotten(app: Towline, job: Job[int]) -> None:
     add.aenqueue(1)  # no
     add.using(delay=1).aenqueue(1)  # no
     job.aresult()  # no
@@ -40,13 +40,13 @@ async def forgotten(app: Windlass, job: Job[int]) -> None:
     print((await app.ajobs()).cursor, app.ajobs().cursor)  # no
 
 
-def forgotten_in_blocking_code(app: Windlass, job: Job[int]) -> None:
+def forgotten_in_blocking_code(app: Towline, job: Job[int]) -> None:
     add.aenqueue(1)  # no
     app.aprune()  # no
     takes_int(job.aresult())  # no
 
 
-async def superfluous(app: Windlass, job: Job[int]) -> None:
+async def superfluous(app: Towline, job: Job[int]) -> None:
     await add.enqueue(1)  # no
     await add.using(delay=1).enqueue(1)  # no
     await job.result()  # no

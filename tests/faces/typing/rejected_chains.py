@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass import Next, Retry, Tasks
+from towline import Next, Retry, Tasks
 
 tasks = Tasks()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass import INJECTED, Context, Tasks, context
+from towline import INJECTED, Context, Tasks, context
 
 tasks = Tasks()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass import Call, Job, Next, State, Task, Tasks, Windlass
+from towline import Call, Job, Next, State, Task, Tasks, Towline
 
 tasks = Tasks()
 
@@ -48,7 +48,7 @@ def one(job: Job[int]) -> None:
     job.state = State.COMPLETED  # no
 
 
-def many(app: Windlass) -> None:
+def many(app: Towline) -> None:
     app.enqueue_many([add])  # no
     app.enqueue_many(add.call(1))  # no
     app.enqueue_many([add.enqueue(1)])  # no
@@ -57,7 +57,7 @@ def many(app: Windlass) -> None:
     app.enqueue_many([add.call(1)], connection=None)  # no
 
 
-def lists(app: Windlass) -> None:
+def lists(app: Towline) -> None:
     app.job("1")  # no
     app.jobs(stat="failed")  # no
     app.jobs(state=5)  # no

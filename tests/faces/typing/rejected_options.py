@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass import Job, Tasks
+from towline import Job, Tasks
 
 tasks = Tasks()
 

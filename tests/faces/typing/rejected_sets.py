@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from windlass import Tasks, Windlass
+from towline import Tasks, Towline
 
 mail = Tasks()
-app = Windlass("sqlite:///app.db")
+app = Towline("sqlite:///app.db")
 
 
 @mail.task
@@ -35,6 +35,6 @@ def use() -> None:
     plain.enqueue("you")  # no
     app.task(5)  # no
     app.task(queue="mail")(5)  # no
-    Windlass(5)  # no
-    Windlass(ulr="sqlite:///app.db")  # no
-    Windlass("sqlite:///app.db", "prefix")  # no
+    Towline(5)  # no
+    Towline(ulr="sqlite:///app.db")  # no
+    Towline("sqlite:///app.db", "prefix")  # no

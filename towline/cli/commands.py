@@ -1,0 +1,44 @@
+"""The command `towline` and all that stand below it."""
+
+from __future__ import annotations
+
+import click
+
+from . import act, keep, look
+from .doctor import doctor
+from .exits import explained
+from .show import demo
+from .work import worker
+
+SECTIONS: dict[str, tuple[click.Command, ...]] = {
+    "Work": (worker, demo),
+    "Look": (look.jobs, look.job, look.chain, look.stats, look.workers, doctor),
+    "Act": (act.retry, act.cancel, act.run, act.complete, act.fail, act.pause, act.resume),
+    "Keep": (keep.prune, keep.vacuum, keep.migrate, keep.sql),
+}
+
+
+class Group(click.Group):
+    """Shows its commands by what they are for, not by the alphabet."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(c.name or "", c.get_short_help_str(70)) for c in commands])
+
+
+@click.group(
+    cls=Group, epilog=explained(), context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(package_name="towline", message="towline %(version)s")
+def group() -> None:
+    """Durable background work in your application's own database.
+
+    Name the app as MODULE:APP behind the command or in $TOWLINE_APP, or only its database with
+    --url or in $TOWLINE_URL. --json prints data for programs.
+    """
+
+
+for section in SECTIONS.values():
+    for command in section:
+        group.add_command(command)

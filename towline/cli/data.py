@@ -1,0 +1,155 @@
+"""What commands print with --json: plain values with stable keys, times in ISO 8601, UTC."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from ..app import Towline
+from ..job import AtLeast, Attempt, Chain, Job, Progress
+from ..model import BlockerRecord, DependentRecord, State, WorkerRecord
+from ..moment import moment
+from ..operation import compose
+
+Data = dict[str, Any]
+
+
+def now_of(app: Towline) -> datetime:
+    """The time by the clock that decides."""
+    return moment(app.run(compose("now", app.store.now, reads=True)))
+
+
+def time_text(when: datetime | None) -> str | None:
+    if when is None:
+        return None
+    return when.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def job_data(job: Job[Any]) -> Data:
+    """A job as lists show it: without its arguments and its output."""
+    return {
+        "id": job.id,
+        "chain_id": job.chain_id,
+        "position": job.position,
+        "task": job.task,
+        "label": job.label,
+        "queue": job.queue,
+        "priority": job.priority,
+        "key": job.key,
+        "state": str(job.state),
+        "reason": job.reason,
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "outcome": None if job.outcome is None else str(job.outcome),
+        "open_blockers": job.open_blockers,
+        "continued_by": job.continued_by,
+        "created_at": time_text(job.created_at),
+        "run_at": time_text(job.run_at),
+        "started_at": time_text(job.started_at),
+        "ended_at": time_text(job.ended_at),
+        "worker": job.worker,
+        "ended_by": job.ended_by,
+        "progress": progress_data(job.progress),
+        "error": job.error,
+    }
+
+
+def full_job_data(app: Towline, job: Job[Any]) -> Data:
+    """Everything about one job."""
+    task = app.registry.get(job.task)
+    return {
+        **job_data(job),
+        "description": None if task is None else task.__doc__,
+        "arguments": json.loads(job.arguments),
+        "output": output_of(job),
+        "attempts": [attempt_data(attempt) for attempt in app.attempts(job.id)],
+        "blockers": [blocker_data(blocker) for blocker in app.blockers(job.id)],
+    }
+
+
+def output_of(job: Job[Any]) -> Any:
+    """The output as it is stored, whatever its task makes of it."""
+    text = job.record.last_output
+    return None if text is None or job.state is not State.COMPLETED else json.loads(text)
+
+
+def progress_data(progress: Progress | None) -> Data | None:
+    return None if progress is None else {"fraction": progress.fraction, "text": progress.text}
+
+
+def attempt_data(attempt: Attempt) -> Data:
+    return {
+        "number": attempt.number,
+        "outcome": None if attempt.outcome is None else str(attempt.outcome),
+        "worker": attempt.worker,
+        "started_at": time_text(attempt.started_at),
+        "ended_at": time_text(attempt.ended_at),
+        "ended_by": attempt.ended_by,
+        "progress": progress_data(attempt.progress),
+        "error": attempt.error,
+    }
+
+
+def blocker_data(blocker: BlockerRecord) -> Data:
+    return {
+        "chain_id": blocker.chain_id,
+        "name": blocker.name,
+        "state": str(blocker.state),
+        "task": blocker.task,
+        "error": blocker.error,
+    }
+
+
+def dependent_data(dependent: DependentRecord) -> Data:
+    return {
+        "job_id": dependent.job_id,
+        "chain_id": dependent.own_chain_id,
+        "task": dependent.task,
+        "name": dependent.name,
+    }
+
+
+def chain_data(chain: Chain) -> Data:
+    return {
+        "id": chain.id,
+        "task": chain.task,
+        "state": str(chain.state),
+        "label": chain.label,
+        "key": chain.key,
+        "created_at": time_text(chain.created_at),
+        "ended_at": time_text(chain.ended_at),
+        "output": None if chain.last is None else output_of(chain.last),
+        "error": chain.error,
+    }
+
+
+def worker_data(worker: WorkerRecord, running: int, now: datetime) -> Data:
+    return {
+        "id": worker.id,
+        "name": worker.name,
+        "host": worker.host,
+        "pid": worker.pid,
+        "version": worker.version,
+        "queues": json.loads(worker.queues),
+        "concurrency": worker.concurrency,
+        "running": running,
+        "started_at": time_text(moment(worker.started_at)),
+        "seen_at": time_text(moment(worker.seen_at)),
+        "lease_until": time_text(moment(worker.lease_until)),
+        "expired": moment(worker.lease_until) < now,
+    }
+
+
+def workers_of(app: Towline, now: datetime) -> list[Data]:
+    return [
+        worker_data(worker, len(app.run(app.store.running(worker.id))), now)
+        for worker in app.run(app.store.workers())
+    ]
+
+
+def counts_data(counts: dict[State, int]) -> Data:
+    """A number for every state; those in "at_least" are more than were counted."""
+    data: Data = {str(state): int(counts.get(state, 0)) for state in State}
+    data["at_least"] = [str(s) for s in State if isinstance(counts.get(s), AtLeast)]
+    return data

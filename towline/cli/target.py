@@ -1,0 +1,193 @@
+"""Which app a command works on: `module:app` of the application, or the URL of a database."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import click
+
+from ..app import DEFAULT_URL, Towline
+from ..errors import SchemaMissing
+from ..sqlite.engine import SqliteEngine
+from .exits import CommandError
+
+APP_VARIABLE, URL_VARIABLE = "TOWLINE_APP", "TOWLINE_URL"
+
+_NAME = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_WHICH = (
+    f"which app? Name it as MODULE:APP (or ${APP_VARIABLE}), or its database with --url "
+    f"(or ${URL_VARIABLE})"
+)
+
+
+def is_known_otherwise() -> bool:
+    """Whether a variable says which app, or which database."""
+    return APP_VARIABLE in os.environ or URL_VARIABLE in os.environ
+
+
+def is_name(word: str) -> bool:
+    """Whether a word looks like module:app."""
+    return _NAME.fullmatch(word) is not None
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the command line said about the app."""
+
+    name: str | None = None
+    url: str | None = None
+    prefix: str | None = None
+    schema: str | None = None
+
+    def app(self) -> Towline:
+        """The application's own app, or one without tasks on a database."""
+        if self.name and self.url:
+            raise CommandError("either the app or --url, not both")
+        if (self.prefix or self.schema) and not self.url:
+            raise CommandError("--prefix and --schema belong to --url; an app knows its own")
+        if self.url:
+            return self._of_url(self.url)
+        if name := self.name or os.environ.get(APP_VARIABLE):
+            return load(name)
+        url = os.environ.get(URL_VARIABLE)
+        if url is None and _is_there(DEFAULT_URL):
+            url = DEFAULT_URL
+        if url is None:
+            raise CommandError(_WHICH)
+        return self._of_url(url)
+
+    def _of_url(self, url: str) -> Towline:
+        names = {"prefix": self.prefix, "schema": self.schema}
+        given: dict[str, Any] = {key: name for key, name in names.items() if name is not None}
+        return Towline(url, migrate=False, **given)
+
+
+def load(name: str) -> Towline:
+    """Import the app that module:app names; the current directory is looked at first."""
+    module_name, _, attribute = name.partition(":")
+    if not is_name(name):
+        raise CommandError(f"{name!r} is not MODULE:APP, such as shop.tasks:app")
+    module = _import(module_name)
+    found: Any = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, Towline):
+        return found
+    there = [key for key, value in vars(module).items() if isinstance(value, Towline)]
+    hint = f"; there is {', '.join(f'{module_name}:{key}' for key in there)}" if there else ""
+    what = "is not there" if found is None else f"is a {type(found).__name__}, no Towline app"
+    raise CommandError(f"{name} {what}{hint}")
+
+
+def _import(name: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            hint = "; leave .py away" if name.endswith(".py") else ""
+            raise CommandError(
+                f"there is no module {name}, neither here nor installed{hint}"
+            ) from (error)
+        raise CommandError(_not_imported(name, error)) from error
+    except Exception as error:
+        raise CommandError(_not_imported(name, error)) from error
+
+
+def _not_imported(name: str, error: Exception) -> str:
+    where = ""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and frame.filename != __file__
+    ]
+    if frames:
+        where = f" ({frames[-1].filename}, line {frames[-1].lineno})"
+    return f"{name} cannot be imported: {type(error).__name__}: {error}{where}"
+
+
+def _is_there(url: str) -> bool:
+    return os.path.exists(url.removeprefix("sqlite:///"))
+
+
+def check(app: Towline) -> None:
+    """See that the database and its tables are there. Looking must create neither: a path may be
+    mistyped, and a release may be older than the one that should migrate."""
+    if isinstance(app.engine, SqliteEngine) and app.engine.file.is_new:
+        raise SchemaMissing(
+            f"there is no database at {app.engine.file.path}: start a worker or run "
+            "`towline migrate` to create it"
+        )
+    app.engine.prepare()
+    app.engine.check_schema()
+
+
+class Command(click.Command):
+    """A command on one app: the app may come first among its words, or as an option.
+
+    `words` names the others in the usage line; there are `least` to `most` of them. With `creates`
+    the tables need not be there.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        words: str = "",
+        least: int = 0,
+        most: int | None = 0,
+        creates: bool = False,
+        **settings: Any,
+    ) -> None:
+        self._least, self._most, self._creates = least, most, creates
+        self._words = words
+        settings["params"] = [
+            click.Argument(["words"], nargs=-1, metavar=f"[MODULE:APP] {words}".strip()),
+            *settings.get("params", ()),
+            click.Option(["--app", "name"], metavar="MODULE:APP", help="The app, by its module."),
+            click.Option(["--url"], help="The database, without the application's code."),
+            click.Option(["--prefix"], help="With --url: how the names of its tables begin."),
+            click.Option(["--schema"], help="With --url: its schema on PostgreSQL."),
+        ]
+        super().__init__(*args, **settings)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        words: Sequence[str] = ctx.params.pop("words")
+        given = {key: ctx.params.pop(key) for key in ("name", "url", "prefix", "schema")}
+        if words and is_name(words[0]) and not given["name"] and not given["url"]:
+            # A queue may look like an app: it is one if the app is known and no word is left over.
+            if len(words) > self._least or not is_known_otherwise():
+                given["name"], *words = words
+        if len(words) < self._least:
+            raise click.UsageError(f"missing {self._words}", ctx)
+        if self._most is not None and len(words) > self._most:
+            extra = " ".join(words[self._most :])
+            hint = "" if is_name(extra) else "; an app is named MODULE:APP"
+            raise click.UsageError(f"did not expect {extra!r}{hint}", ctx)
+        if self._words:
+            ctx.params["words"] = tuple(words)
+        with opened(Target(**given), creates=self._creates) as app:
+            ctx.params["app"] = app
+            return super().invoke(ctx)
+
+
+@contextmanager
+def opened(target: Target, *, creates: bool = False) -> Iterator[Towline]:
+    """The app, its database looked at, closed again afterwards."""
+    app = target.app()
+    try:
+        if not creates:
+            check(app)
+        yield app
+    finally:
+        app.close()

@@ -1,0 +1,142 @@
+"""Hears the NOTIFYs of others: the wake of the PostgreSQL engine.
+
+A connection of its own, outside the pool and never in a transaction. It is only a hint: while it is
+away nothing is lost, and when it is back it rings once for whatever it did not hear.
+
+Two channels. On the engine's own a payload is a queue that got work; the engine sends it after its
+commits, and within those of callers. On `…_ended` somebody says that chains have ended, for those
+who wait for one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.sql import SQL, Identifier
+
+from ..connections.psycopg import PlainCursor, execute
+from ..errors import InvalidSetting
+from ..store.base import as_json
+from ..wakes.thread import BackOff, WakeThread
+from .engine import ALIVE
+
+if TYPE_CHECKING:
+    from ..wakes import Ring
+    from .engine import PostgresEngine
+
+log = logging.getLogger("towline.wakes")
+
+# PostgreSQL 13 has no such setting.
+IDLE_FOR_EVER = """
+SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'
+"""
+ENDED_EVERY = 0.02  # seconds from one word of ended chains to the next, at least
+
+
+class PostgresListen:
+    """Rings when others of this database commit work; with `ends` when they say that chains ended.
+
+    `listen_url` leads to the same database past a pooler in transaction mode, behind which nothing
+    is heard; None takes the engine's own.
+    """
+
+    def __init__(
+        self, engine: PostgresEngine, listen_url: str | None = None, *, ends: bool = False
+    ) -> None:
+        self._engine = engine
+        self._hears = f"{engine.channel}_ended" if ends else engine.channel
+        self._conninfo = engine._conninfo if listen_url is None else _conninfo(listen_url)
+        self._ended = f"{engine.channel}_ended"
+        self._thread = WakeThread("listen")
+        self._notices: list[psycopg.Notify] = []
+        self._owed = False  # word of ended chains, still to be sent
+        self._sent = 0.0
+
+    def start(self, ring: Ring) -> None:
+        """Begin to listen; rings once connected, for what was committed before."""
+        self._owed = False
+        self._thread.start(lambda: self._run(ring))
+
+    def stop(self) -> None:
+        """End the thread and its connection; a second call does nothing."""
+        self._thread.stop()
+
+    def tell(self, queues: Collection[str]) -> None:
+        """Do nothing: the engine has sent it."""
+
+    def tell_ended(self) -> None:
+        """Say that chains ended. Returns at once: it is said from our thread, at most every 20 ms,
+        and not at all while there is no connection."""
+        if self._thread.running and not self._owed:
+            self._owed = True
+            self._thread.poke()
+
+    # ---- in the thread
+
+    def _run(self, ring: Ring) -> None:
+        back_off = BackOff()
+        told = False
+        while not self._thread.stopping:
+            try:
+                with closing(psycopg.connect(self._conninfo, autocommit=True)) as raw:
+                    self._subscribe(raw)
+                    back_off.reset()
+                    told = False
+                    ring(None)
+                    self._hear(raw, ring)
+            except psycopg.Error as error:
+                if not told and not self._thread.stopping:
+                    told = True
+                    log.info("not listening to %s, trying again: %s", self._engine.place, error)
+                self._owed = False
+                self._thread.pause(back_off())
+
+    def _subscribe(self, raw: psycopg.Connection[Any]) -> None:
+        self._notices.clear()
+        raw.add_notify_handler(self._notices.append)
+        raw.execute(IDLE_FOR_EVER)
+        raw.execute(SQL("LISTEN {}").format(Identifier(self._hears)))
+
+    def _hear(self, raw: psycopg.Connection[Any], ring: Ring) -> None:
+        while not self._thread.stopping:
+            if self._thread.wait(self._send_owed(raw), raw.fileno()):
+                self._read(raw)
+            notices, self._notices[:] = self._notices[:], []
+            if notices:
+                ring(None if self._hears == self._ended else {each.payload for each in notices})
+
+    def _read(self, raw: psycopg.Connection[Any]) -> None:
+        """Read what has come. Raises when the connection is gone."""
+        raw.pgconn.consume_input()
+        encoding = raw.info.encoding
+        while notice := raw.pgconn.notifies():
+            channel, payload = notice.relname.decode(encoding), notice.extra.decode(encoding)
+            self._notices.append(psycopg.Notify(channel, payload, notice.be_pid))
+
+    def _send_owed(self, raw: psycopg.Connection[Any]) -> float | None:
+        """Send what is owed, if it is time; say how long to wait until it is."""
+        if not self._owed:
+            return None
+        early = self._sent + ENDED_EVERY - time.monotonic()
+        if early > 0:
+            return early
+        self._owed = False  # before it is sent: what ends from now on is owed again
+        with PlainCursor(raw) as cursor:
+            sql = self._engine.sql
+            execute(cursor, sql.notify_alone(channel=self._ended, queues=as_json([""])), False)
+        self._sent = time.monotonic()
+        return 0.0  # the answer may have brought other notifications along
+
+
+def _conninfo(url: str) -> str:
+    try:
+        given: dict[str, Any] = conninfo_to_dict(url)
+    except psycopg.Error as error:
+        raise InvalidSetting(f"{error}; a URL is postgresql://user@host/database") from None
+    return make_conninfo(**{"application_name": "towline", **ALIVE, **given})

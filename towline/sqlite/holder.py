@@ -1,0 +1,158 @@
+"""Who holds the database's writer, as far as it can be known, and what to say about it.
+
+Knows /proc; opens neither the database nor its -shm: closing them would drop SQLite's own locks.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from .. import errors
+
+Kind = Literal["towline", "foreign", "self", "unknown"]
+Phase = Literal["waiting for its turn", "waiting for the database", "writing"]
+
+# Where the WAL's write lock lies in the -shm file, and RESERVED in a file that is not in WAL mode.
+_WAL_WRITE_BYTE: Final = 120
+_RESERVED_BYTE: Final = 0x40000001
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds the writer of a database, as far as it can be known."""
+
+    kind: Kind
+    pid: int | None = None
+    since: float | None = None
+    """Epoch seconds; unknown for connections outside Towline."""
+    phase: Phase | None = None
+    operation: str | None = None
+    """What Towline was doing; None for connections outside Towline."""
+    command: str | None = None
+    """Command line of another process, where the system tells."""
+    stopped: bool = False
+    """The process exists but does not run: SIGSTOP, Ctrl-Z, a debugger."""
+
+
+class WriterBusy(errors.WriterBusy):
+    """The database's writer did not become free before the deadline; says who held it."""
+
+    def __init__(self, holder: Holder) -> None:
+        super().__init__(describe(holder))
+        self.holder = holder
+
+
+def database_writer(database: str) -> int | None:
+    """The process that holds SQLite's write lock, from /proc/locks; None: free, or not known.
+
+    Only looks at inode numbers: opening and closing the -shm file would drop SQLite's own locks.
+    """
+    places: dict[int, tuple[int, int]] = {}
+    for name, byte in ((database + "-shm", _WAL_WRITE_BYTE), (database, _RESERVED_BYTE)):
+        try:
+            status = os.stat(name)
+        except OSError:
+            continue
+        places[status.st_ino] = (byte, status.st_dev)
+    try:
+        with open("/proc/locks", encoding="ascii") as file:
+            lines = file.readlines()
+    except OSError:
+        return None
+    guess = None
+    for line in lines:
+        # 2: POSIX  ADVISORY  WRITE 3358 fe:00:2146469 120 120
+        fields = line.split()
+        if len(fields) != 8 or fields[1] != "POSIX" or fields[3] != "WRITE":
+            continue
+        major, minor, inode = fields[5].split(":")
+        byte, device = places.get(int(inode), (-1, 0))
+        end = byte if fields[7] == "EOF" else int(fields[7])
+        if not int(fields[6]) <= byte <= end:
+            continue
+        if os.makedev(int(major, 16), int(minor, 16)) == device:
+            return int(fields[4])
+        # btrfs and overlayfs show another device here than stat does.
+        guess = int(fields[4])
+    return guess
+
+
+def outsider(pid: int) -> Holder:
+    if pid == os.getpid():
+        return Holder("self", pid, phase="writing")
+    return look_at(Holder("foreign", pid, phase="writing"))
+
+
+def look_at(holder: Holder) -> Holder:
+    """Add what /proc tells about another process."""
+    if holder.pid is None or holder.pid < 0:
+        return Holder(holder.kind, None, holder.since, holder.phase, holder.operation)
+    if holder.kind == "self":
+        return holder
+    command, stopped = None, False
+    try:
+        with open(f"/proc/{holder.pid}/cmdline", "rb") as file:
+            words = file.read(4096).rstrip(b"\0").split(b"\0")
+        command = " ".join(b" ".join(words).decode(errors="replace").split()) or None
+        with open(f"/proc/{holder.pid}/stat", "rb") as file:
+            # The name in brackets may itself contain spaces and brackets.
+            stopped = file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        pass
+    return Holder(
+        holder.kind, holder.pid, holder.since, holder.phase, holder.operation, command, stopped
+    )
+
+
+def describe(holder: Holder) -> str:
+    """Say in a sentence or two who holds the writer, since when, doing what, and what to do."""
+    who = f"process {holder.pid}" if holder.pid else "a process that is not visible from here"
+    if holder.command:
+        command = holder.command if len(holder.command) <= 80 else holder.command[:79] + "…"
+        who += f" ({command})"
+    since = ""
+    if holder.since:
+        clock = time.strftime("%H:%M:%S", time.localtime(holder.since))
+        since = f" since {clock} ({max(0.0, time.time() - holder.since):.1f} s)"
+    doing = f", operation {holder.operation!r}" if holder.operation else ""
+    if holder.stopped:
+        return (
+            f"The database is held by {who}{since}{doing}, which is stopped"
+            " (Ctrl-Z, SIGSTOP or a debugger). Continue it or kill it."
+        )
+    if holder.kind == "self":
+        where = (
+            f"Towline itself is writing in this process{since}{doing}"
+            if holder.operation
+            else "a connection outside Towline is writing in this very process"
+        )
+        return (
+            f"The database is held by this process ({holder.pid}): {where}. If you have an open"
+            " transaction, pass on=connection, or commit it first."
+        )
+    if holder.kind == "foreign":
+        return (
+            f"The database is held by a connection outside Towline in {who}. It has an open"
+            " write transaction: commit sooner there, or raise lock_timeout."
+        )
+    if holder.kind == "towline" and holder.phase == "waiting for its turn":
+        return f"The next in line, Towline in {who}, does not take its turn. Is it overloaded?"
+    if holder.kind == "towline" and holder.phase == "waiting for the database":
+        return (
+            f"Towline in {who} is{since} itself waiting for the database{doing}: a connection"
+            " outside Towline has an open write transaction. Commit sooner there, or raise"
+            " lock_timeout."
+        )
+    if holder.kind == "towline":
+        return (
+            f"The database is held by Towline in {who}, writing{since}{doing}. Make its"
+            " transactions shorter, or raise lock_timeout."
+        )
+    return (
+        "The database was not free in time, and who holds it is not known: a connection outside"
+        " Towline, perhaps in this very process (if you have an open transaction, pass"
+        " on=connection) or in another container."
+    )

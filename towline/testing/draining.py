@@ -1,0 +1,258 @@
+"""`drain`: run what can run now, one job after another, in the thread of the test.
+
+It claims and finishes as a worker does, under a registration of its own. What a handler's value or
+error means is `Attempt`'s to say, here as there. It cannot do what needs a second thread: nothing
+interrupts a handler, so timeouts and cancellation while it runs are for a real worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from ..app import Towline
+from ..attempt import Attempt
+from ..errors import InvalidSetting, InvalidState, InvalidTask, StoreError, TowlineError
+from ..job import Job
+from ..model import ChainState, Claimed, Ending, Outcome
+from ..process import birth_of
+from ..retry import MICRO, Signal
+from .clock import Clock
+from .crash import NAME, Crash
+
+LIMIT = 10_000
+LEASE = 10 * 365 * 24 * 3600 * MICRO  # a test moves its clock as it likes
+TRIES, PAUSE = 250, 0.02  # to record an ending that touches what somebody holds
+
+
+def drain(
+    app: Towline,
+    *,
+    raising: bool = True,
+    until: Job[Any] | None = None,
+    advance: bool = False,
+    limit: int = LIMIT,
+) -> int:
+    """Run jobs until nothing is left that could run now; return how many attempts that took.
+
+    Continuations, freed dependents and what handlers enqueue are run too; what is due later is not,
+    unless `advance` moves the app's `Clock` to it. An exception of a handler is recorded as always
+    and then raised here, with its own traceback; `raising=False` only records it. `Retry`,
+    `Snooze`, `Cancel` and `Fail` are no errors. `until` stops when the chain of that job has ended,
+    and fails if it does not. More than `limit` attempts are taken for a circle.
+    """
+    with Drain(app, raising, until, advance, limit) as line, ExitStack() as loops:
+        runner: asyncio.Runner | None = None
+        for attempt in line.attempts():
+            if not inspect.iscoroutinefunction(attempt.task.function):
+                attempt.begin()
+                line.record(attempt, attempt.run())
+                continue
+            if runner is None:
+                _refuse_beside_a_loop(attempt)
+                runner = loops.enter_context(asyncio.Runner())
+            attempt.begin()
+            line.record(attempt, runner.run(attempt.arun()))
+        return line.number
+
+
+async def adrain(
+    app: Towline,
+    *,
+    raising: bool = True,
+    until: Job[Any] | None = None,
+    advance: bool = False,
+    limit: int = LIMIT,
+) -> int:
+    """`drain` inside a running event loop: awaiting handlers run on it, blocking ones block it."""
+    with Drain(app, raising, until, advance, limit) as line:
+        for attempt in line.attempts():
+            attempt.begin()
+            if inspect.iscoroutinefunction(attempt.task.function):
+                line.record(attempt, await attempt.arun())
+            else:
+                line.record(attempt, attempt.run())
+        return line.number
+
+
+class Watched(Attempt):
+    """An attempt that remembers its handler's error."""
+
+    __slots__ = ("error",)
+    worker: tuple[str, int]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.error: BaseException | None = None
+
+    def failed(self, error: BaseException) -> Ending | None:
+        self.error = error
+        return super().failed(error)
+
+
+class Drain:
+    """A worker without threads: gives out attempts one by one and records how each ended."""
+
+    def __init__(
+        self, app: Towline, raising: bool, until: Job[Any] | None, advance: bool, limit: int
+    ) -> None:
+        self._app = app
+        self._raising = raising
+        self._until = until
+        self._clock = _clock_of(app) if advance else None
+        self._limit = limit
+        self._name = f"{NAME}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._worker = 0
+        self._open: Watched | None = None  # given out, and not recorded yet
+        self.number = 0
+
+    def __enter__(self) -> Drain:
+        store = self._app.store
+        self._worker = self._app.run(
+            store.register(
+                self._name, host=socket.gethostname(), pid=os.getpid(),
+                birth=birth_of(os.getpid()), version="test", queues=[], concurrency=1, lease=LEASE,
+            )
+        )  # fmt: skip
+        while self._app.run(store.unpark(sorted(self._app.registry))):
+            pass
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Crash):  # who dies does not sign off
+            return
+        if self._open is not None:
+            self._app.run(self._app.store.finish([self._open.released()], self._name))
+        self._app.run(self._app.store.unregister(self._worker))
+
+    def attempts(self) -> Iterator[Watched]:
+        """Claimed attempts, each to be run and recorded before the next is asked for."""
+        while not self._is_reached():
+            attempt = self._open = self._claim()
+            if attempt is None:
+                self._complain_if_open()
+                return
+            if self.number >= self._limit:
+                raise AssertionError(
+                    f"there is still work after {self._limit} attempts, next {attempt}: "
+                    "does a job start itself again and again? limit= allows more"
+                )
+            yield attempt
+
+    def record(self, attempt: Watched, ending: Ending | None) -> None:
+        """Store how it ended, then raise what the handler raised. A crash stores nothing."""
+        if isinstance(attempt.error, Crash):
+            raise attempt.error
+        self._open = None
+        self.number += 1
+        if attempt.report is not None:
+            self._app.run(self._app.store.progress([(attempt.held, *attempt.report)]))
+        if ending is not None:
+            self._finish(attempt, ending)
+        error = attempt.error
+        if error is None or isinstance(error, Signal):
+            return
+        put_back = ending is not None and ending.outcome is Outcome.SNOOZED
+        if isinstance(error, KeyboardInterrupt) or (self._raising and not put_back):
+            held = attempt.held
+            error.add_note(f"in attempt {held.attempt} of job {held.job_id} ({held.task})")
+            raise error
+
+    # ---- inside
+
+    def _claim(self) -> Watched | None:
+        """The next attempt; None when nothing can run any more."""
+        app, store = self._app, self._app.store
+        while True:
+            while app.run(store.promote()):
+                pass
+            claimed = app.run(store.claim(self._worker, sorted(app.counts()), 1, self._name))
+            if not claimed:
+                if self._clock is None or (due := app.run(store.next_due())) is None:
+                    return None
+                self._clock.advance_to(due)
+                continue
+            (held,) = claimed
+            if held.task in app.registry:
+                blockers = app.run(store.blockers([held.job_id])).get(held.job_id, ())
+                attempt = Watched(app, app.registry[held.task], held, blockers)
+                attempt.worker = self._name, self._worker
+                return attempt
+            self._park(held)
+
+    def _park(self, held: Claimed) -> None:
+        self._app.run(self._app.store.park([held]))
+        if self._raising:
+            raise InvalidTask(
+                f"job {held.job_id} is for task {held.task}, which this app does not have: "
+                "is the module that defines it imported?"
+            )
+
+    def _finish(self, attempt: Watched, ending: Ending) -> None:
+        app = self._app
+        try:
+            for _ in range(TRIES):
+                op = app.store.finish([ending], self._name, self._worker)
+                if not app.run(op).postponed:
+                    return
+                time.sleep(PAUSE)
+        except StoreError:
+            raise
+        except TowlineError as problem:  # a continuation that cannot be stored
+            attempt.error = problem
+            self._finish(attempt, ending.refused(problem))
+            return
+        raise InvalidState(
+            f"the end of {attempt} cannot be stored: another transaction holds what it touches; "
+            "commit what the test has open"
+        )
+
+    def _is_reached(self) -> bool:
+        return (
+            self._until is not None
+            and self._app.chain(self._until.chain_id).state is not ChainState.OPEN
+        )
+
+    def _complain_if_open(self) -> None:
+        if self._until is None:
+            return
+        last = self._app.chain(self._until.chain_id).last
+        where = "" if last is None else f"; job {last.id} ({last.task}) is {last.state}"
+        if last is not None and last.run_at is not None and last.state == "scheduled":
+            where += f" until {last.run_at.isoformat()}"
+        raise AssertionError(
+            f"nothing more can run, and chain {self._until.chain_id} has not ended{where}"
+        )
+
+
+def _clock_of(app: Towline) -> Clock:
+    clock = app.store.clock
+    if not isinstance(clock, Clock):
+        raise InvalidSetting(
+            "advance=True moves the test's clock: use isolated(app, clock=Clock())"
+        )
+    return clock
+
+
+def _refuse_beside_a_loop(attempt: Attempt) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise InvalidState(
+        f"task {attempt.task.name} awaits, and an event loop runs here already: "
+        "say `await adrain(app)`"
+    )

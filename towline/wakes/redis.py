@@ -1,0 +1,100 @@
+"""Wake-ups through Redis: publish and subscribe, nothing is kept there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from ..errors import InvalidSetting
+from .hint import pack, unpack
+from .thread import BackOff, WakeThread
+
+if TYPE_CHECKING:
+    from . import Ring
+
+log = logging.getLogger("towline.wakes")
+
+LOOK = 0.5  # seconds in which the thread notices that it should stop
+SILENT = 1.0  # seconds in which nothing is told after that has failed
+HEARING: dict[str, Any] = {
+    "socket_connect_timeout": 5.0, "socket_timeout": 5.0, "socket_keepalive": True,
+    "health_check_interval": 15, "retry": Retry(NoBackoff(), 0),
+}  # fmt: skip
+# Short, because somebody waits; and once again at once, for a server that was restarted.
+TELLING: dict[str, Any] = {
+    "socket_connect_timeout": 0.25, "socket_timeout": 0.25, "socket_keepalive": True,
+    "retry": Retry(NoBackoff(), 1), "retry_on_error": [redis.ConnectionError],
+}  # fmt: skip
+
+
+class RedisWake:
+    """Tells and hears through one Redis channel. What this process tells it hears too."""
+
+    def __init__(self, url: str, channel: str) -> None:
+        self._url = url
+        self._channel = channel
+        self._thread = WakeThread("redis")
+        self._publisher = self._client(TELLING)  # opens a connection when used; knows of forks
+        self._silent_until = 0.0
+        self._told = False  # that nothing can be told
+
+    def start(self, ring: Ring) -> None:
+        """Begin to listen; rings at each (re)connection, for what was told before."""
+        self._thread.start(lambda: self._run(ring))
+
+    def stop(self) -> None:
+        """End the thread and close the connections; a second call does nothing."""
+        self._thread.stop()
+        self._publisher.close()
+
+    def tell(self, queues: Collection[str]) -> None:
+        """Publish; after a failure nothing for a second, so that nobody waits again and again."""
+        if time.monotonic() < self._silent_until:
+            return
+        try:
+            self._publisher.publish(self._channel, pack(queues))
+        except Exception as error:  # whatever the client raises: it was a hint
+            self._silent_until = time.monotonic() + SILENT
+            if not self._told:
+                log.warning(
+                    "Redis cannot be told of new work; others look by themselves: %s", error
+                )
+            self._told = True
+        else:
+            self._told = False
+
+    def _client(self, settings: dict[str, Any]) -> Any:
+        try:
+            return redis.Redis.from_url(self._url, **settings)
+        except (ValueError, TypeError) as error:
+            raise InvalidSetting(f"not a URL of Redis: {error}") from None
+
+    def _run(self, ring: Ring) -> None:
+        back_off = BackOff()
+        told = False
+        while not self._thread.stopping:
+            try:
+                with closing(self._client(HEARING)) as client, closing(client.pubsub()) as ear:
+                    ear.subscribe(self._channel)
+                    while not self._thread.stopping:
+                        heard = ear.get_message(timeout=LOOK)
+                        if heard is None:
+                            continue
+                        if heard["type"] == "subscribe":  # also after it reconnected by itself
+                            ring(None)
+                            back_off.reset()
+                            told = False
+                        elif heard["type"] == "message":
+                            ring(unpack(heard["data"]))
+            except Exception as error:  # whatever the client raises: try again
+                if not told:
+                    log.info("not listening to Redis, trying again: %s", error)
+                told = True
+                self._thread.pause(back_off())

@@ -1,0 +1,138 @@
+"""The thread a wake listens in: started once, poked, stopped; a forked child has none of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import threading
+import time
+from collections.abc import Callable
+
+TOGETHER = 5.0  # seconds for the thread to end; one that connects to nobody may take longer
+FINE = 0.001  # below this poll() is too coarse
+LONGEST = 5.0  # seconds between two tries to reach a server
+
+
+class WakeThread:
+    """A daemon thread that waits on descriptors, and on a pipe through which it is poked."""
+
+    def __init__(self, name: str) -> None:
+        self._name = f"towline {name}"
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._pipe: tuple[int, int] | None = None
+        self._mutex = threading.Lock()  # the pipe is not closed while somebody writes to it
+        self.stopping = False
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started in this process, not stopped, and has not ended by itself."""
+        thread = self._thread
+        return thread is not None and self._pid == os.getpid() and thread.is_alive()
+
+    def start(self, run: Callable[[], None]) -> None:
+        """Call `run` in the thread, until it returns. It must when `stopping` is set."""
+        if not self.ensure(run):
+            raise RuntimeError(f"{self._name} was started before, and has not ended")
+
+    def ensure(self, run: Callable[[], None]) -> bool:
+        """Start unless it is started; say whether that was necessary."""
+        if os.getpid() != self._pid:  # a fork took the object along, and left the thread
+            self._pid, self._mutex, self._thread = os.getpid(), threading.Lock(), None
+        with self._mutex:
+            if self._thread is not None:
+                return False
+            self.stopping = False
+            self._pipe = ends = os.pipe()
+            for end in ends:
+                os.set_blocking(end, False)
+            self._thread = threading.Thread(
+                target=self._run, args=(run, ends), name=self._name, daemon=True
+            )
+            self._thread.start()
+            return True
+
+    def stop(self) -> None:
+        """End the thread. A second call does nothing, nor does one in a forked child."""
+        thread = self._thread
+        if thread is None or os.getpid() != self._pid:
+            return
+        self.stopping = True
+        self.poke()
+        if thread is not threading.current_thread():
+            thread.join(TOGETHER)
+            if not thread.is_alive():
+                self._thread = None
+
+    def poke(self) -> None:
+        """Let the thread's `wait` return now."""
+        with self._mutex:
+            if self._pipe is None or os.getpid() != self._pid:
+                return
+            try:
+                os.write(self._pipe[1], b"\0")
+            except BlockingIOError:  # full of pokes: it will return
+                pass
+
+    def wait(self, seconds: float | None, descriptor: int | None = None) -> bool:
+        """In the thread: wait until the descriptor has something to read (True), or poked, or so
+        long (False)."""
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLIN)
+        if descriptor is not None:
+            poll.register(descriptor, select.POLLIN)
+        if seconds is not None and 0 < seconds < FINE:
+            time.sleep(seconds)
+            seconds = 0
+        ready = poll.poll(None if seconds is None else seconds * 1000)
+        found = False
+        for which, _ in ready:
+            if which == self.descriptor:
+                self.clear()
+            else:
+                found = True
+        return found
+
+    def pause(self, seconds: float) -> None:
+        """In the thread: wait so long, whoever pokes, unless it is to stop."""
+        until = time.monotonic() + seconds
+        while not self.stopping and (left := until - time.monotonic()) > 0:
+            self.wait(left)
+
+    @property
+    def descriptor(self) -> int:
+        """In the thread: what has something to read once poked, for waiting in another way."""
+        assert self._pipe is not None
+        return self._pipe[0]
+
+    def clear(self) -> None:
+        """In the thread: forget the pokes there were."""
+        try:
+            os.read(self.descriptor, 4096)
+        except BlockingIOError:
+            pass
+
+    def _run(self, run: Callable[[], None], ends: tuple[int, int]) -> None:
+        try:
+            run()
+        finally:
+            with self._mutex:
+                self._pipe = None
+                for end in ends:
+                    os.close(end)
+
+
+class BackOff:
+    """How long to wait before the next try to reach a server: longer each time, never in step."""
+
+    def __init__(self, first: float = 0.1) -> None:
+        self._first = first
+        self._next = first
+
+    def reset(self) -> None:
+        self._next = self._first
+
+    def __call__(self) -> float:
+        seconds, self._next = self._next, min(self._next * 2, LONGEST)
+        return seconds * random.uniform(0.5, 1.0)
