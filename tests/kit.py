@@ -55,7 +55,8 @@ def failed(held: Claimed, error: str = "boom", delay: int | None = None) -> Endi
 
 
 def register(store: Store, name: str = "w1", *, lease: int = 30 * SECOND) -> Steps[int]:
-    """Enter a worker; `worker = yield from register(store)`."""
+    """Enter a worker; `worker = yield from register(store)`. The first has number 1."""
+    number = 1 + max((worker.id for worker in (yield from store.workers())), default=0)
     return (
         yield from store.register(
             name,
@@ -66,6 +67,7 @@ def register(store: Store, name: str = "w1", *, lease: int = 30 * SECOND) -> Ste
             queues=["default"],
             concurrency=8,
             lease=lease,
+            number=number,
         )
     )
 

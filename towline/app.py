@@ -24,7 +24,7 @@ from .face import Face
 from .graph import new_jobs
 from .job import Job
 from .model import Enqueued, NewJob
-from .operation import Op
+from .operation import Mark, Op
 from .retry import Seconds, micros
 from .sql import check_prefix
 from .store.retention import Ages
@@ -137,23 +137,50 @@ class Towline(Face):
         op.accept()
         if on is None:
             self.prepare()
-            return self.engine.run(op)
-        connection = self.engine.recognise(on)
-        if not self._seen:
-            self._prepare_for(connection, connection.migrations())
-        return connection.run(op)
+            answer = self.engine.run(op)
+        else:
+            connection = self.engine.recognise(on)
+            if not self._seen:
+                self._prepare_for(connection, connection.migrations())
+            answer = connection.run(op)
+            if connection.in_transaction:
+                return answer  # the caller commits; the engine tells what it can
+        if op.follows is not None:
+            self.follow(op.follows)
+        return answer
 
     async def arun(self, op: Op[T], on: object = None) -> T:
         op.accept()
         if on is None:
             if not self._ready:
                 await asyncio.to_thread(self.prepare)
-            return await self.engine.arun(op)
-        connection = self.engine.recognise(on)
-        if not self._seen:
-            applied = await connection.amigrations()
-            await asyncio.to_thread(self._prepare_for, connection, applied)
-        return await connection.arun(op)
+            answer = await self.engine.arun(op)
+        else:
+            connection = self.engine.recognise(on)
+            if not self._seen:
+                applied = await connection.amigrations()
+                await asyncio.to_thread(self._prepare_for, connection, applied)
+            answer = await connection.arun(op)
+            if connection.in_transaction:
+                return answer
+        if op.follows is not None:
+            if self._wake is None and not op.follows.ended:
+                self.follow(op.follows)
+            else:  # telling a server, which may take a moment
+                await asyncio.to_thread(self.follow, op.follows)
+        return answer
+
+    def follow(self, mark: Mark, tell_ended: Callable[[], None] | None = None) -> None:
+        """Wake workers and waiters after a commit: in this process, and through whatever carries
+        hints to the others. `tell_ended` is a worker's own way to say that chains ended."""
+        if mark.queues:
+            if self.near:
+                self.near.tell(mark.queues)
+            if self._teller is not None:
+                self._teller.tell(mark.queues)
+        if mark.ended:
+            self.waiting.ring()
+            (tell_ended or self.engine.tell_ended)()
 
     def prepare(self) -> None:
         """On first use: the file, and its tables."""
@@ -191,10 +218,6 @@ class Towline(Face):
         """
         jobs = self._new_jobs(calls, on)
         answers = self.run(self.store.enqueue(jobs), on)
-        if on is None and self.near:
-            self.near.tell({job.queue for job in jobs})
-        if on is None and self._teller is not None:
-            self._teller.tell({job.queue for job in jobs})
         return self._handles(answers, calls)
 
     async def aenqueue_many(
@@ -202,10 +225,6 @@ class Towline(Face):
     ) -> list[Job[Any]]:
         jobs = self._new_jobs(calls, on)
         answers = await self.arun(self.store.enqueue(jobs), on)
-        if on is None and self.near:
-            self.near.tell({job.queue for job in jobs})
-        if on is None and self._teller is not None:
-            await asyncio.to_thread(self._teller.tell, {job.queue for job in jobs})
         return self._handles(answers, calls)
 
     def _new_jobs(self, calls: Sequence[Call[Any]], on: object) -> list[NewJob]:

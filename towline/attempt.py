@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from .connections.postgres import sqlstate
 from .current import Blockers, Context, current
-from .errors import InvalidSetting, OutputError, PayloadTooLarge
+from .errors import InvalidArguments, InvalidSetting, OutputError, PayloadTooLarge
 from .graph import next_job
 from .model import BlockerRecord, Claimed, Ending, Outcome
 from .retry import MICRO, Cancel, Fail, Signal, Snooze, lost_delay, next_try
@@ -29,10 +29,12 @@ from .task import Next, Task
 
 if TYPE_CHECKING:
     from .app import Towline
+    from .ledger import Ledger
     from .transaction import JobTransaction
 
 MOST_ERROR = 64 * 1024  # characters of an error that are kept
 UNSTORABLE = (OutputError, PayloadTooLarge, InvalidSetting)
+MISFIT_DELAY = 30 * MICRO  # at least, before arguments that do not fit are tried again
 MOST_SET_BACK = 20  # times that a job is tried again because its transaction met another
 AGAIN = frozenset({"40001", "40P01"})  # a transaction that met another: nobody's fault
 
@@ -44,9 +46,10 @@ class Attempt:
     """A claimed job in this worker's hands: waiting for a slot, running, or over."""
 
     __slots__ = (
-        "_begun", "_mutex", "_on_begin", "_origin", "_stop", "abandoned", "blockers", "context",
-        "deadline", "held", "home", "outside", "report", "reported", "settled", "slot",
-        "stopped_for", "task", "unstorable", "withdrawn", "worker",
+        "_begun", "_misfit", "_mutex", "_ring", "_stop", "abandoned", "blockers",
+        "claimed", "context", "deadline", "held", "home", "ledger", "outside", "over", "report",
+        "reported",
+        "settled", "slot", "stopped_for", "task", "unopened", "unstorable", "withdrawn", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -55,7 +58,7 @@ class Attempt:
         task: Task[..., Any],
         held: Claimed,
         blockers: Sequence[BlockerRecord] = (),
-        on_begin: Callable[[], None] = lambda: None,
+        ring: Callable[[], None] = lambda: None,
     ) -> None:
         self.home = home
         self.task = task
@@ -68,13 +71,17 @@ class Attempt:
         self.withdrawn = False  # handed back before it began
         self.worker: tuple[str, int] = ("", 0)  # in whose name it runs
         self.unstorable: Exception | None = None  # why what it ended with cannot be stored
+        self.unopened: Exception | None = None  # why a transaction of its could not be begun
+        self._misfit: Exception | None = None  # its arguments do not fit the task as it is here
+        self.over = False  # it has ended, or is not this worker's any more
         self.settled = False  # it has completed itself, in a transaction
         self.outside = False  # the same in one that is still the application's to commit
         self.report: tuple[float | None, str | None] | None = None
         self.reported: tuple[float | None, str | None] | None = None
         self.slot: Any = None
-        self._on_begin = on_begin
-        self._origin = time.monotonic()
+        self.claimed = time.monotonic()
+        self._ring = ring
+        self.ledger: Ledger | None = None  # where it is noted that it begins, if claimed ahead
         self._begun: float | None = None
         self._mutex = threading.Lock()
         self.context = Context(self)
@@ -93,7 +100,7 @@ class Attempt:
         """The same by the database's clock: the claim's time and what has passed since."""
         if self._begun is None:
             return None
-        return self.held.claimed_at + round((self._begun - self._origin) * MICRO)
+        return self.held.claimed_at + round((self._begun - self.claimed) * MICRO)
 
     def begin(self) -> bool:
         """The slot takes it; False when it was withdrawn meanwhile."""
@@ -101,9 +108,11 @@ class Attempt:
             if self.withdrawn:
                 return False
             self._begun = time.monotonic()
+        if self.ledger is not None:
+            self.ledger.begin(self.held.job_id, self.held.attempt)
         if self.held.timeout is not None:
             self.deadline = self._begun + self.held.timeout / MICRO
-            self._on_begin()
+            self._ring()
         return True
 
     def withdraw(self) -> bool:
@@ -173,7 +182,11 @@ class Attempt:
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         signature = self.task.signature
-        args, kwargs = signature.decode(self.held.arguments)
+        try:
+            args, kwargs = signature.decode(self.held.arguments)
+        except InvalidArguments as error:
+            self._misfit = error
+            raise
         if signature.injected is not None:
             kwargs[signature.injected] = self.context
         return args, kwargs
@@ -226,20 +239,29 @@ class Attempt:
             return None
         if error is self.unstorable:
             # The work is done: running it again would only do it twice.
-            return self._ending(Outcome.FAILED, error=f"{type(error).__name__}: {error}")
+            text = f"{type(error).__name__}: {error}"
+            return self._ending(Outcome.FAILED, error=text, kind=type(error).__name__)
         if isinstance(error, Snooze):
             return self._ending(Outcome.SNOOZED, delay=error.delay)
         if isinstance(error, Cancel):
             return self._ending(Outcome.CANCELLED, error=reason_of(error))
         if isinstance(error, Fail):
-            return self._ending(Outcome.FAILED, error=reason_of(error))
+            return self._ending(Outcome.FAILED, error=reason_of(error), kind="Fail")
         if self.stopped_for is Outcome.TIMEOUT:
             return self.timed_out(error)
         if self.stopped_for is Outcome.RELEASED:
             return self.released()
-        if met_another(error) and self._set_back() < MOST_SET_BACK:
-            return self._ending(Outcome.SNOOZED, delay=round(random.uniform(0.01, 0.2) * MICRO))
-        return self._ending(Outcome.FAILED, error=describe(error), delay=self._delay(error))
+        if self.set_back < MOST_SET_BACK:
+            if met_another(error):
+                return self._ending(Outcome.SNOOZED, delay=round(random.uniform(0.01, 0.2) * MICRO))
+            if error is self.unopened:  # none of the handler's code ran in it: no fault of the job
+                return self._ending(Outcome.SNOOZED, delay=round(random.uniform(0.5, 2.0) * MICRO))
+        return self._ending(
+            Outcome.FAILED,
+            error=describe(error),
+            delay=self._delay(error),
+            kind=type(error).__name__,
+        )
 
     def timed_out(self, error: BaseException | None = None) -> Ending:
         seconds = (self.held.timeout or 0) / MICRO
@@ -252,6 +274,11 @@ class Attempt:
         """Hand it back: the worker stops."""
         return self._ending(Outcome.RELEASED, started=self._begun is not None)
 
+    def put_off(self) -> Ending:
+        """Hand it back, for a few seconds later, without having begun."""
+        delay = round(random.uniform(1.0, 4.0) * MICRO)
+        return self._ending(Outcome.SNOOZED, started=False, delay=delay)
+
     def never_begun(self) -> Ending:
         """Its process died before the handler was called: no fault of this job."""
         self._begun = None
@@ -261,12 +288,17 @@ class Attempt:
         """The process it ran in is gone."""
         return self._ending(Outcome.LOST, error=reason, delay=lost_delay(self.held.lost + 1))
 
-    def _set_back(self) -> int:
+    @property
+    def set_back(self) -> int:
         """How many attempts came to nothing, without a failure and without a loss."""
         return self.held.attempt - 1 - self.held.used - self.held.lost
 
     def _delay(self, error: BaseException) -> int | None:
-        return next_try(self.task.backoff, error, self.held.used + 1)
+        delay = next_try(self.task.backoff, error, self.held.used + 1)
+        if delay is not None and self._misfit is error:
+            # A newer or older release may know them: give a deployment time to end.
+            delay = max(delay, MISFIT_DELAY * 2**self.held.used)
+        return delay
 
     def _ending(self, outcome: Outcome, **fields: Any) -> Ending:
         return Ending(self.held, outcome, started_at=self.started_at, **fields)
@@ -360,11 +392,15 @@ def met_another(error: BaseException) -> bool:
 
 def log_failure(attempt: Attempt, ending: Ending) -> None:
     """One line for whoever watches: what kind of error, not what it says, which may be private."""
-    if ending.outcome not in (Outcome.FAILED, Outcome.TIMEOUT, Outcome.LOST):
+    held = attempt.held
+    if ending.outcome is Outcome.LOST:
+        final = held.lost + 1 >= attempt.home.store.crash_limit
+    elif ending.outcome in (Outcome.FAILED, Outcome.TIMEOUT):
+        final = held.used + 1 >= held.max_attempts
+    else:
         return
-    kind = (ending.error or "").rstrip().rpartition("\n")[2].partition(":")[0][:80]
-    what = kind if ending.outcome is Outcome.FAILED else str(ending.outcome)
-    if ending.delay is None or attempt.held.used + 1 >= attempt.held.max_attempts:
+    what = ending.kind or str(ending.outcome)
+    if final or ending.delay is None:
         log.warning("%s: %s; the job has failed", attempt, what)
     else:
         log.info("%s: %s; again in %.1f s", attempt, what, ending.delay / MICRO)

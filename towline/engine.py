@@ -60,6 +60,11 @@ class Engine(Protocol):
         """An open transaction on a connection of ours, for the application to write in."""
         ...
 
+    def tell_ended(self) -> None:
+        """Tell other processes that chains ended, where they do not see it by themselves: a hint,
+        from a process that is no worker."""
+        ...
+
     def ends(self) -> Wake | None:
         """What tells those who wait that chains may have ended; None when nothing can."""
         ...

@@ -235,7 +235,7 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
     def started_at(self) -> datetime | None:
         record = self._record
         return moment_or_none(
-            record.claimed_at if record.live_state is not None else record.last_started_at
+            record.started_at if record.live_state is not None else record.last_started_at
         )
 
     @property

@@ -140,7 +140,10 @@ class NewJob(Struct, gc=False):
 
 
 class Claimed(NamedTuple):
-    """A job in a worker's hand: what to run, and the full key and fence to finish it with."""
+    """A job in a worker's hand: what to run, and the full key and fence to finish it with.
+
+    The fence is (job, attempt, worker).
+    """
 
     job_id: int
     attempt: int
@@ -160,6 +163,7 @@ class Claimed(NamedTuple):
     trace: str | None
     created_at: int
     claimed_at: int
+    worker: int | None
 
 
 def storable(text: str | None) -> str | None:
@@ -186,14 +190,20 @@ class Ending:
     started_at: int | None = None
     started: bool = True
     next: NewJob | None = None
+    kind: str | None = None  # the type of the error, for the log, which says nothing else of it
 
     def __post_init__(self) -> None:
         self.error = storable(self.error)
 
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.held.job_id, self.held.attempt
+
     def refused(self, problem: Exception) -> Ending:
         """What is recorded instead of an ending that cannot be: its job fails, and no other."""
         text = f"{type(problem).__name__}: {problem}"
-        return Ending(self.held, Outcome.FAILED, started_at=self.started_at, error=text)
+        kind = type(problem).__name__
+        return Ending(self.held, Outcome.FAILED, started_at=self.started_at, error=text, kind=kind)
 
 
 @dataclass(slots=True)
@@ -234,10 +244,11 @@ class JobRecord(Struct, frozen=True, gc=False):
     open_blockers: int | None
     run_at: int | None
     # What follows a new job does not have: no claim, no attempt.
-    claimed_at: int | None = None
+    started_at: int | None = None
     progress: float | None = None
     progress_text: str | None = None
     worker: str | None = None
+    held_by: int | None = None  # the number of that worker
     last_number: int | None = None
     last_outcome: int | None = None
     last_final: int | None = None
@@ -260,6 +271,8 @@ class JobRecord(Struct, frozen=True, gc=False):
     @property
     def state(self) -> State:
         if self.live_state is not None:
+            if self.live_state == Live.RUNNING and self.started_at is None:
+                return State.PENDING  # claimed ahead: its handler was not called yet
             return LIVE_STATE[Live(self.live_state)]
         return END_STATE[self.outcome or Outcome.CANCELLED]
 

@@ -2,12 +2,15 @@
 
 An operation is a generator that yields statements and receives rows. It does no I/O itself, so one
 source serves blocking and awaiting callers, our connections and theirs. Compose with `yield from`.
+
+Beside statements it yields *marks*: what follows its commit. Whoever runs it keeps them, and wakes
+workers and waiters once the commit is done.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -17,7 +20,18 @@ T = TypeVar("T")
 S = TypeVar("S")
 P = ParamSpec("P")
 
-Steps = Generator[Statement, list[Row], T]
+
+class Mark:
+    """What follows a commit: queues that got work; that chains ended."""
+
+    __slots__ = ("ended", "queues")
+
+    def __init__(self, queues: Iterable[str] = (), *, ended: bool = False) -> None:
+        self.queues = set(queues)
+        self.ended = ended
+
+
+Steps = Generator[Statement | Mark, list[Row], T]
 Execute = Callable[[Statement], list[Row]]
 AwaitedExecute = Callable[[Statement], Awaitable[list[Row]]]
 
@@ -26,10 +40,10 @@ class Op(Generic[T]):
     """An operation ready to run, as often as need be: a retry begins it anew.
 
     `reads`: it changes nothing. `durable`: its commit must survive a power cut. `single`: it is
-    one statement, and as atomic as that.
+    one statement, and as atomic as that. `follows`: what its last run marked, None for nothing.
     """
 
-    __slots__ = ("_begin", "_used", "durable", "name", "reads", "single")
+    __slots__ = ("_begin", "_inner", "_used", "durable", "follows", "name", "reads", "single")
 
     def __init__(
         self,
@@ -44,12 +58,25 @@ class Op(Generic[T]):
         self.reads = reads
         self.durable = durable
         self.single = single
+        self.follows: Mark | None = None
         self._begin = begin
+        self._inner: Op[T] | None = None  # the operation that this one encloses
         self._used = False
 
     def __iter__(self) -> Steps[T]:
         self._used = True
+        self.follows = None
         return self._begin()
+
+    def note(self, mark: Mark) -> None:
+        """Keep a mark until the commit."""
+        if self._inner is not None:
+            self._inner.note(mark)
+        if self.follows is None:
+            self.follows = Mark(mark.queues, ended=mark.ended)
+        else:
+            self.follows.queues |= mark.queues
+            self.follows.ended |= mark.ended
 
     def accept(self) -> None:
         """A runner has it; failing before the first statement is an error of its own."""
@@ -124,15 +151,21 @@ def enclose(
             yield statement
         return result
 
-    return Op(op.name, steps, reads=op.reads, durable=op.durable)
+    enclosing = Op(op.name, steps, reads=op.reads, durable=op.durable)
+    enclosing._inner = op
+    return enclosing
 
 
 async def adrive(op: Op[T], execute: AwaitedExecute) -> T:
     """`drive` for drivers that await."""
-    steps: Generator[Statement, Any, T] = iter(op)
+    steps: Generator[Statement | Mark, Any, T] = iter(op)
     try:
         statement = next(steps)
         while True:
+            if isinstance(statement, Mark):
+                op.note(statement)
+                statement = steps.send([])
+                continue
             try:
                 rows = await execute(statement)
             except BaseException as error:
@@ -149,10 +182,14 @@ def drive(op: Op[T], execute: Execute) -> T:
 
     A failing statement is thrown into the operation, so that the traceback shows its line too.
     """
-    steps: Generator[Statement, Any, T] = iter(op)
+    steps: Generator[Statement | Mark, Any, T] = iter(op)
     try:
         statement = next(steps)
         while True:
+            if isinstance(statement, Mark):
+                op.note(statement)
+                statement = steps.send([])
+                continue
             try:
                 rows = execute(statement)
             except BaseException as error:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from .model import Claimed
+
+BYTES_AHEAD = 8 * 1024 * 1024  # of arguments that wait for a slot, about
 
 
 @dataclass(frozen=True)
@@ -21,16 +26,23 @@ class Settings:
 
 class Pace:
     """While handlers are shorter than a turn, as many are claimed ahead as end during two turns:
-    else the slots would stand idle meanwhile. Moving averages tell."""
+    else the slots would stand idle meanwhile. Moving averages tell; nothing is claimed ahead any
+    more as soon as attempts stop to end."""
 
     def __init__(self) -> None:
         self._turn = 0.002  # seconds a turn takes
         self._rate = 0.0  # attempts that end in a second
+        self._size = 0.0  # bytes of a job's arguments
         self._at = time.monotonic()
+        self._ended_at = 0.0
+        self.stalled = False  # what was claimed ahead went back, and nothing has ended since
 
     def begin_turn(self, ended: int) -> None:
         """A turn begins, which writes so many endings."""
         now = time.monotonic()
+        if ended:
+            self._ended_at = now
+            self.stalled = False
         self._rate += (ended / max(now - self._at, 1e-4) - self._rate) * 0.2
         self._at = now
 
@@ -42,6 +54,19 @@ class Pace:
         """Seconds that one of many idle workers lets another go first: as long as a claim takes."""
         return max(2 * self._turn, 0.004)
 
+    @property
+    def patience(self) -> float:
+        """Seconds in which a job that was claimed ahead begins, unless it is behind a slow one."""
+        return min(max(3 * self._turn, 0.05), 1.0)
+
+    def claimed(self, jobs: Sequence[Claimed]) -> None:
+        """These were claimed: see how large they are."""
+        if jobs:
+            size = sum(len(job.arguments) for job in jobs) / len(jobs)
+            self._size = max(size, self._size + (size - self._size) * 0.2)
+
     def ahead(self, concurrency: int) -> int:
         during = self._rate * self._turn
-        return round(2 * during) if during > concurrency / 2 else 0
+        if during <= concurrency / 2 or time.monotonic() > self._ended_at + self.patience:
+            return 0
+        return min(round(2 * during), int(BYTES_AHEAD / max(self._size, 1.0)))

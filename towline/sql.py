@@ -23,7 +23,7 @@ TABLES = (
     "worker", "queue", "rollup", "mark", "migration",
 )  # fmt: skip
 VIEWS = ("jobs", "attempts", "chains")
-SEQUENCES = ("job_ids", "worker_ids")
+SEQUENCES = ("job_ids",)
 STATES = range(5)  # of a row in `live`
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What any worker does now and then for all: sweep, unpark, prune, give pages back.
+"""What any worker does now and then for all: sweep, prune, give pages back.
 
 No leader: every statement is fenced and bounded, and the intervals are jittered.
 """
@@ -9,9 +9,10 @@ import logging
 import random
 import socket
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING, TypeVar
 
+from .ledger import begun_by, forget
 from .process import is_gone
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ class Upkeep:
         self._worker = 0
         self.peers = 1  # workers that are there, this one too
         self.rank = 0  # its place among them
-        self.to_unpark: Sequence[str] = ()  # tasks whose parked jobs the next turns bring back
         self.next_at = 0.0
         self._sweep_at = 0.0
         self._prune_at = 0.0
@@ -61,8 +61,6 @@ class Upkeep:
         if now >= self._sweep_at:
             self._sweep_at = now + self._interval * random.uniform(1.0, 1.3)
             freed += self._sweep()
-            self.to_unpark = sorted(self._app.registry)
-            freed += 1  # a turn will find out
         if now >= self._prune_at:
             self._prune_at = now + PRUNE * random.uniform(0.8, 1.2)
             self._prune()
@@ -80,19 +78,22 @@ class Upkeep:
     def _sweep(self) -> int:
         """Take from those that were expired at the last look too: a long stall of the writer must
         not cost everybody their leases."""
-        expired = {worker.id for worker in self._run(self._app.store.expired())}
-        taken = self._sweep_all(expired & self._suspects, ())
-        self._suspects = expired
+        expired = self._run(self._app.store.expired())
+        workers = {worker.id for worker in expired.workers}
+        taken = 0
+        if workers & self._suspects or expired.strays:
+            taken = self._sweep_all(workers & self._suspects, ())
+        self._suspects = workers
         return taken
 
     def _sweep_all(self, suspects: Collection[int], gone: Collection[int]) -> int:
+        begun = {id: known for id in (*suspects, *gone) if (known := begun_by(id)) is not None}
         total = 0
-        while suspects or gone:
-            taken = self._run(self._app.store.sweep(suspects, gone))
-            if not taken:
-                break
+        while taken := self._run(self._app.store.sweep(suspects, gone, begun=begun)):
             total += taken
             log.warning("took back %d jobs of workers that are gone", taken)
+        for id in begun:
+            forget(id)
         return total
 
     def _prune(self) -> None:

@@ -87,6 +87,10 @@ class Waiting:
                 if self._wake is not None:
                     self._wake.start(self._ring)
 
-    def _ring(self, queues: Collection[str] | None) -> None:
+    def ring(self) -> None:
+        """Something ended: all look again."""
         for ring in list(self._rings):
             ring()
+
+    def _ring(self, queues: Collection[str] | None) -> None:
+        self.ring()

@@ -9,16 +9,18 @@ import secrets
 import signal
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from .errors import InvalidSetting, InvalidState
+from .errors import InvalidSetting, InvalidState, StoreUnavailable
 from .pace import Settings
 from .process import birth_of
 from .pump import Pump
 from .retry import MICRO, Seconds, micros
+from .secret import masked
 from .slots import Slots
 from .slots.loop import LoopSlots
 from .slots.thread import ThreadSlots
@@ -33,7 +35,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("towline.worker")
 
 LEAST_LEASE = 1.0
-STOPPED, BROKEN, STOPPED_AT_ONCE = 0, 1, 3  # exit codes
+STOPPED, BROKEN, STOPPED_AT_ONCE, NO_DATABASE = 0, 1, 3, 4  # exit codes
+OVERRUN = 15.0  # seconds beyond its grace in which a stop ends, whatever the database does
+
+
+# A terminal that goes away means stop, unless somebody (nohup) has said otherwise.
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if os.name != "nt" else []))
 
 
 class WorkerSettings(TypedDict, total=False):
@@ -73,12 +80,14 @@ class Worker:
         memory_limit: int | None = None,
     ) -> None:
         if isinstance(queues, str) or (queues is not None and not queues):
-            raise InvalidSetting("queues= is a list of names, such as ['default', 'mail']")
+            raise InvalidSetting(
+                f"queues= is a list of names, such as ['default', 'mail'], not {queues!r}"
+            )
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise InvalidSetting(f"concurrency is a number from 1, not {concurrency!r}")
         if micros(lease, "lease") < LEAST_LEASE * MICRO:
             raise InvalidSetting(
-                f"a lease shorter than {LEAST_LEASE:g} s cannot be renewed in time, not {lease!r}"
+                f"a lease of {lease!r} s cannot be renewed in time: {LEAST_LEASE:g} s at least"
             )
         if micros(grace, "grace") < 0:
             raise InvalidSetting("grace cannot be negative")
@@ -114,6 +123,7 @@ class Worker:
         self._at_once = False
         self._signals = 0
         self._broken = False
+        self._stop_by: float | None = None  # when a stop is given up
         self._wakes: list[Wake] = []
         self.pump = self._new_pump()
 
@@ -130,27 +140,37 @@ class Worker:
     def run(self) -> int:
         """Work in this thread until SIGTERM, SIGINT or `stop()`; return the exit code.
 
-        The first signal lets handlers end within the grace time, a second stops at once.
+        The first signal lets handlers end within the grace time, a second stops at once. Raises
+        when the database cannot be used at the start; what fails later is tried again.
         """
         previous = self._take_signals()
         try:
             self.start()
-            while not self._ended.wait(0.5 if os.name == "nt" else None):
-                pass
+            self._wait()
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
         if self._broken:
             return BROKEN
+        if not self._ended.is_set() or self.pump.unwritten:
+            return NO_DATABASE
         return STOPPED_AT_ONCE if self._at_once else STOPPED
 
     def start(self) -> Worker:
-        """Work in threads of its own, beside the caller's code."""
+        """Work in threads of its own, beside the caller's code.
+
+        Raises when the database can never be used as it is (no folder, other tables, not to be
+        written); one that is only away is waited for.
+        """
         if self.running:
             raise InvalidState("this worker runs already")
+        try:
+            self.app.prepare()
+        except StoreUnavailable as error:
+            log.warning("worker %s waits for its database: %s", self.name, error)
         if self._ended.is_set():
             self._ended.clear()
-            self._at_once, self._signals = False, 0
+            self._at_once, self._signals, self._stop_by = False, 0, None
             self.pump = self._new_pump()
         self._warn_of_nothing()
         if any(task.run_in == "process" for task in self.app.registry.values()):
@@ -164,11 +184,25 @@ class Worker:
     def stop(self, *, now: bool = False, wait: bool = True) -> None:
         """Stop claiming, let handlers end, hand the rest back. `now` does not wait for them."""
         if self.running and not self.pump.is_stopping:
-            log.info("worker %s is stopping: %d attempts run", self.name, len(self.pump.held))
+            number = len(self.pump.held)
+            log.info(
+                "worker %s is stopping: %s",
+                self.name,
+                counted(number, "attempt runs", "attempts run"),
+            )
         self._at_once = self._at_once or now
+        by = time.monotonic() + OVERRUN + (0.0 if now else self.settings.grace)
+        self._stop_by = by if self._stop_by is None else min(by, self._stop_by)
         self.pump.stop(now)
         if wait and self._thread is not None:
-            self._ended.wait()
+            self._wait()
+
+    def _wait(self) -> None:
+        """Until it has ended, or a stop has to be given up: the database may never answer."""
+        while not self._ended.wait(0.5):
+            if self._stop_by is not None and time.monotonic() >= self._stop_by:
+                log.error("worker %s is left where it is: its database does not answer", self.name)
+                return
 
     def __enter__(self) -> Worker:
         return self.start()
@@ -184,7 +218,7 @@ class Worker:
     async def __aenter__(self) -> Worker:
         """Inside an asyncio application: awaiting handlers run on its own loop."""
         self._loop = asyncio.get_running_loop()
-        return self.start()
+        return await asyncio.to_thread(self.start)
 
     async def __aexit__(
         self,
@@ -200,8 +234,9 @@ class Worker:
     def _serve(self) -> None:
         try:
             log.info(
-                "worker %s begins: queues %s, %d at a time",
-                self.name, ", ".join(self.settings.queues), self.settings.concurrency,
+                "worker %s begins on %s: queues %s, %d at a time",
+                self.name, masked(self.app.url), ", ".join(self.settings.queues),
+                self.settings.concurrency,
             )  # fmt: skip
             self.pump.run()
         except BaseException:
@@ -214,7 +249,11 @@ class Worker:
             for slots in self._slots.values():
                 slots.close()
             self._slots.clear()
-            log.info("worker %s has stopped: %d attempts ended", self.name, self.pump.finished)
+            log.info(
+                "worker %s has stopped: %s",
+                self.name,
+                counted(self.pump.finished, "attempt ended", "attempts ended"),
+            )
             self._ended.set()
 
     def _new_pump(self) -> Pump:
@@ -264,7 +303,8 @@ class Worker:
             return {}
         return {
             number: signal.signal(number, self._on_signal)
-            for number in (signal.SIGTERM, signal.SIGINT)
+            for number in STOP_SIGNALS
+            if number != signal.SIGHUP or signal.getsignal(number) is signal.SIG_DFL
         }
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -278,6 +318,10 @@ class Worker:
         for queue in self.settings.queues:
             if queue not in known and queue != "default":
                 log.warning("no task of this app is in queue %s: is it spelt right?", queue)
+
+
+def counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def _version() -> str:

@@ -144,7 +144,7 @@ def park(point: CrashPoint) -> None:
     held = Hand().claim(1)
     with point:
         app.run(app.store.park(held))
-        app.run(app.store.unpark(["plain"]))
+        app.run(app.store.unpark(["plain"], ["default"]))
 
 
 @act("promote")

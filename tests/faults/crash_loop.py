@@ -97,7 +97,7 @@ def empty(place: Place) -> None:
         for table in TABLES:
             execute(f"DROP TABLE IF EXISTS towline_{table}")
         if not is_sqlite(reader):
-            execute("DROP SEQUENCE IF EXISTS towline_job_ids, towline_worker_ids")
+            execute("DROP SEQUENCE IF EXISTS towline_job_ids")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

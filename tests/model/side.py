@@ -208,7 +208,7 @@ class Side(Eye):
         return self.run(self.store.park([self._claims[one.name, one.attempt] for one in held]))
 
     def unpark(self, tasks: Sequence[str], limit: int) -> list[int]:
-        return self._until_less(lambda: self.store.unpark(tasks, limit), limit)
+        return self._until_less(lambda: self.store.unpark(tasks, QUEUES, limit), limit)
 
     def promote(self, limit: int) -> list[int]:
         return self._until_less(lambda: self.store.promote(limit), limit)

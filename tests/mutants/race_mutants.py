@@ -154,7 +154,7 @@ RACING = [
                 Edit(
                     "unblock_jobs",
                     "ORDER BY job_id",
-                    "ORDER BY job_id * (SELECT 1 - 2 * (nextval('{worker_ids}') % 2))",
+                    "ORDER BY job_id * (SELECT 1 - 2 * (nextval('{job_ids}') % 2))",
                 )
             ]
         },

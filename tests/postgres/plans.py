@@ -45,7 +45,7 @@ INSERT INTO towline_worker SELECT id, 'w' || id, 'here', id, '', '', '[]', 1, 1,
   FROM generate_series(1, {workers}) AS id;
 UPDATE towline_live SET state = 3, attempt = 1, worker = 1 + job_id % {workers}, claimed_at = 1
  WHERE job_id > {jobs} - {running};
-SELECT setval('towline_job_ids', {jobs} + {finished}), setval('towline_worker_ids', {workers});
+SELECT setval('towline_job_ids', {jobs} + {finished});
 """
 TRUNCATE = f"TRUNCATE {', '.join(f'{PREFIX}{table}' for table in (*BIG_TABLES, 'worker'))}"
 

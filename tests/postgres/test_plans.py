@@ -87,7 +87,7 @@ def finish_all_ways(store: Store, held: list[Claimed]) -> Steps[None]:
 
 def park_and_unpark(store: Store, held: list[Claimed]) -> Steps[None]:
     assert (yield from store.park(held)) == 10
-    assert (yield from store.unpark([STRANGER], 10)) == 10
+    assert (yield from store.unpark([STRANGER], QUEUES, 10)) == 10
 
 
 def renew(store: Store, held: list[Claimed]) -> Steps[None]:

@@ -19,7 +19,7 @@ from towline.sql import TABLES
 T = TypeVar("T")
 
 KEPT = tuple(name for name in TABLES if name != "migration")
-SEQUENCES = ("towline_job_ids", "towline_worker_ids")
+SEQUENCES = ("towline_job_ids",)
 # Rows of every table with their last lockers; the columns are those that tell rows apart.
 MARKS = " UNION ALL ".join(
     f"SELECT '{table}', concat_ws(' ', {key}), xmax::text FROM towline_{table}"

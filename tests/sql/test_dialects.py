@@ -18,6 +18,7 @@ ONLY_IN = {
         "hold_running", "still_running", "find_awaited",
         "hold_chains", "share_chains", "hold_doomed", "hold_keys", "hold_blocked",
         "hold_jobs", "chains_of_jobs", "hold_workers", "is_registered", "notify", "notify_alone",
+        "notify_ended",
         "create_schema", "has_schema", "hold_schema", "invalid_indexes",
     ],
 }  # fmt: skip

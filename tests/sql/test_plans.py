@@ -86,7 +86,7 @@ PLANS: dict[str, list[str]] = {
     "next_due": ["live by INDEX live_due"],
     # park
     "park_jobs": [KEY],
-    "find_parked": ["live by INDEX live_parked (parked_task=?)"],
+    "find_parked": ["live by INDEX live_parked (parked_task=? AND queue=?)"],
     "unpark_jobs": [KEY],
     # records
     "job_records": [JOB, KEY, *LAST_ATTEMPT],
@@ -300,7 +300,7 @@ def park_and_unpark() -> Op[Any]:
     def steps() -> Steps[None]:
         held = yield from STORE.claim(1, QUEUES, 10)
         assert (yield from STORE.park(held)) == 10
-        assert (yield from STORE.unpark([STRANGER], 10)) == 10
+        assert (yield from STORE.unpark([STRANGER], QUEUES, 10)) == 10
 
     return compose("park", steps)
 

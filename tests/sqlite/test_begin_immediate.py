@@ -32,7 +32,7 @@ def everything(app: Towline, clock: Clock) -> None:
         yield from store.finish([completed(held[0]), continued(held[1], new("next"))])
         yield from store.finish([failed(held[2]), failed(held[3], delay=SECOND)])
         yield from store.park([held[4]])
-        yield from store.unpark(["t4"])
+        yield from store.unpark(["t4"], ["default"])
         yield from store.renew(worker, "w", 30 * SECOND, [(held[5].job_id, held[5].attempt)])
         yield from store.unregister(worker)
 

@@ -24,6 +24,7 @@ from ..operation import Op, drive
 from ..sql import Queries
 from ..store.base import as_json
 from .fault import AGAIN, is_lost, translate
+from .hold import ended_channel
 from .store import PostgresStore
 from .transaction import Transaction, is_stale
 
@@ -90,6 +91,7 @@ class PostgresEngine:
         self._losable = LOSABLE if durable else LOSABLE | {"enqueue"}
         self._connections = connections
         self._hears = notify and (listen is not None or not pooler)  # a pooler lets nothing through
+        self._notifies = notify
         self._listen = listen
         self._settings: dict[str, Any] = {"autocommit": True}
         if pooler:
@@ -132,6 +134,18 @@ class PostgresEngine:
                 transaction.commit("the transaction")
         finally:
             pool.putconn(raw)
+
+    def tell_ended(self) -> None:
+        """Say it on the channel of those who wait, after the commit."""
+        if not self._notifies:
+            return
+        statement = self.sql.notify_alone(channel=ended_channel(self.channel), queues=as_json([""]))
+        try:
+            pool = self._opened()
+            with pool.connection() as raw, PlainCursor(raw) as cursor:
+                execute(cursor, statement, None)
+        except (psycopg.Error, PoolTimeout):  # a hint: whoever waits looks by itself
+            pass
 
     def ends(self) -> Wake | None:
         if not self._hears:

@@ -14,6 +14,11 @@ from ..store import Store
 from ..store.base import Clock, as_json, host_clock, int_of
 
 
+def ended_channel(channel: str) -> str:
+    """Where is said that chains ended, beside the channel of new work."""
+    return f"{channel}_ended"
+
+
 class Holding(Store):
     """The database's clock and ids, and what is held."""
 
@@ -31,10 +36,6 @@ class Holding(Store):
 
     def new_ids(self, number: int) -> Steps[Sequence[int]]:
         return [int_of(id) for (id,) in (yield self.sql.next_job_id(number=number))]
-
-    def new_worker_id(self) -> Steps[int]:
-        ((id,),) = yield self.sql.next_worker_id()
-        return int_of(id)
 
     def hold_chains(self, chains: Iterable[int]) -> Steps[None]:
         yield self.sql.hold_chains(chains=as_json(set(chains)))
@@ -96,6 +97,12 @@ class Holding(Store):
         return int_of(marks[0][0]) if marks else None
 
     def wake(self, queues: Iterable[str]) -> Steps[None]:
-        named = sorted(set(queues)) if self._channel else []
-        if named:
+        named = sorted(set(queues))
+        yield from super().wake(named)
+        if named and self._channel:
             yield self.sql.notify(channel=self._channel, queues=as_json(named))
+
+    def tell_ended(self) -> Steps[None]:
+        yield from super().tell_ended()
+        if self._channel:
+            yield self.sql.notify_ended(channel=ended_channel(self._channel))

@@ -25,6 +25,7 @@ from ..errors import InvalidSetting
 from ..store.base import as_json
 from ..wakes.thread import BackOff, WakeThread
 from .engine import ALIVE
+from .hold import ended_channel
 
 if TYPE_CHECKING:
     from ..wakes import Ring
@@ -50,9 +51,9 @@ class PostgresListen:
         self, engine: PostgresEngine, listen_url: str | None = None, *, ends: bool = False
     ) -> None:
         self._engine = engine
-        self._hears = f"{engine.channel}_ended" if ends else engine.channel
+        self._hears = ended_channel(engine.channel) if ends else engine.channel
         self._conninfo = engine._conninfo if listen_url is None else _conninfo(listen_url)
-        self._ended = f"{engine.channel}_ended"
+        self._ended = ended_channel(engine.channel)
         self._thread = WakeThread("listen")
         self._notices: list[psycopg.Notify] = []
         self._owed = False  # word of ended chains, still to be sent

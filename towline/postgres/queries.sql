@@ -124,26 +124,29 @@ UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blocke
 -- ---------------------------------------------------------------- worker
 
 -- name: record_attempts
--- The fence of every ending: no row is written unless the job still runs under this attempt number, nor a
--- second one for an attempt that one turn was told of twice.
+-- The fence of every ending: no row is written unless the job still runs under this attempt number and for
+-- this worker (a database that lost its last commits gives a number out again), nor a second one for an
+-- attempt that one turn was told of twice. Who ends a job from outside holds it and names no worker.
 WITH r AS MATERIALIZED (
     SELECT DISTINCT ON (job_id, attempt) *
       FROM json_to_recordset(:rows::text::json)
         AS r(n integer, outcome smallint, final smallint, worker text, started_at bigint, now bigint,
-             output text, error text, continued_by bigint, ended_by text, job_id bigint, attempt integer)
+             output text, error text, continued_by bigint, ended_by text, job_id bigint, attempt integer,
+             held_by bigint)
      ORDER BY job_id, attempt, n
 ), held AS MATERIALIZED (
-    SELECT r.*, l.claimed_at, l.progress, l.progress_text
+    SELECT r.*, coalesce(r.started_at, l.started_at, l.claimed_at) AS began, l.progress, l.progress_text
       FROM r
      CROSS JOIN LATERAL (
-           SELECT l.claimed_at, l.progress, l.progress_text
+           SELECT l.started_at, l.claimed_at, l.progress, l.progress_text
              FROM {live} AS l
             WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+              AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)
               FOR UPDATE SKIP LOCKED) AS l
 ), done AS (
     INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
                            progress, progress_text, continued_by, ended_by)
-    SELECT h.job_id, h.attempt, h.outcome, h.final, h.worker, coalesce(h.started_at, h.claimed_at), h.now,
+    SELECT h.job_id, h.attempt, h.outcome, h.final, h.worker, h.began, h.now,
            h.output, h.error, h.progress, h.progress_text, h.continued_by, h.ended_by
       FROM held AS h
     ON CONFLICT (job_id, number) DO NOTHING
@@ -191,17 +194,18 @@ WITH held AS MATERIALIZED (
       FROM (SELECT *
               FROM json_to_recordset(:rows::text::json)
                 AS r(n integer, state smallint, run_at bigint, used integer, lost integer, job_id bigint,
-                     attempt integer)
+                     attempt integer, held_by bigint)
              ORDER BY job_id) AS r
      CROSS JOIN LATERAL (
            SELECT 1
              FROM {live} AS l
             WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+              AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)
               FOR UPDATE SKIP LOCKED) AS l
 )
 UPDATE {live} AS l
    SET state = h.state, run_at = h.run_at, used = h.used, lost = h.lost, claimed_at = NULL,
-       deadline = NULL, worker = NULL, progress = NULL, progress_text = NULL
+       started_at = NULL, worker = NULL, progress = NULL, progress_text = NULL
   FROM held AS h
  WHERE l.job_id = ANY (ARRAY(SELECT h.job_id FROM held AS h)) AND l.job_id = h.job_id
 RETURNING h.n;
@@ -212,28 +216,30 @@ WITH held AS MATERIALIZED (
     SELECT r.*
       FROM (SELECT *
               FROM json_to_recordset(:rows::text::json)
-                AS r(n integer, task text, job_id bigint, attempt integer)
+                AS r(n integer, task text, job_id bigint, attempt integer, held_by bigint)
              ORDER BY job_id) AS r
      CROSS JOIN LATERAL (
            SELECT 1
              FROM {live} AS l
             WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+              AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)
               FOR UPDATE SKIP LOCKED) AS l
 )
 UPDATE {live} AS l
-   SET state = 4, parked_task = h.task, claimed_at = NULL, deadline = NULL, worker = NULL
+   SET state = 4, parked_task = h.task, claimed_at = NULL, started_at = NULL, worker = NULL
   FROM held AS h
  WHERE l.job_id = ANY (ARRAY(SELECT h.job_id FROM held AS h)) AND l.job_id = h.job_id
 RETURNING h.n;
 
 -- name: find_parked
--- Parked jobs of tasks a worker knows. Rides live_parked.
+-- Parked jobs of tasks a worker knows, in queues it serves. Rides live_parked.
 SELECT x.queue, x.priority, x.job_id
   FROM json_array_elements_text(:tasks::text::json) AS t
+ CROSS JOIN json_array_elements_text(:queues::text::json) AS q
  CROSS JOIN LATERAL (
        SELECT l.queue, l.priority, l.job_id
          FROM {live} AS l
-        WHERE l.state = 4 AND l.parked_task = t.value
+        WHERE l.state = 4 AND l.parked_task = t.value AND l.queue = q.value
         LIMIT :limit::integer
           FOR UPDATE SKIP LOCKED) AS x
  LIMIT :limit::integer;
@@ -262,18 +268,59 @@ UPDATE {live} SET state = 0
 SELECT min(run_at) FROM {live} WHERE state = 1;
 
 -- name: peek_pending
--- How many pending jobs the queues have that are not paused; no more than :most of each are counted.
-SELECT count(*)
+-- How many pending jobs the queues have that are not paused, no more than :most of each are counted; and
+-- whether a job of these tasks is parked, which is one probe where none is.
+SELECT count(*),
+       (EXISTS (SELECT 1 FROM {live} AS p WHERE p.state = 4 OFFSET 0)
+        AND EXISTS (SELECT 1
+                      FROM json_array_elements_text(:tasks::text::json) AS t
+                     CROSS JOIN json_array_elements_text(:queues::text::json) AS r
+                     CROSS JOIN LATERAL (SELECT 1 FROM {live} AS p
+                                          WHERE p.state = 4 AND p.parked_task = t.value
+                                            AND p.queue = r.value LIMIT 1) AS p))::integer
   FROM json_array_elements_text(:queues::text::json) AS q
  CROSS JOIN LATERAL (
        SELECT 1 FROM {live} AS l WHERE l.state = 0 AND l.queue = q.value LIMIT :most::integer) AS x
  WHERE q.value NOT IN (SELECT p.name FROM {queue} AS p);
 
+-- name: find_orphans
+-- Of the next jobs to claim, rows that have lost their job: somebody deleted it by hand.
+SELECT x.state, x.queue, x.priority, x.job_id
+  FROM json_array_elements_text(:queues::text::json) AS q
+ CROSS JOIN LATERAL (
+       SELECT l.state, l.queue, l.priority, l.job_id
+         FROM {live} AS l
+        WHERE l.state = 0 AND l.queue = q.value
+        ORDER BY l.priority DESC, l.job_id
+        LIMIT :limit::integer
+          FOR UPDATE SKIP LOCKED) AS x
+ WHERE NOT EXISTS (SELECT 1 FROM {job} AS j WHERE j.id = x.job_id OFFSET 0);
+
+-- name: record_begins
+-- Jobs that were claimed ahead and have begun. Fenced; a row that somebody holds is left alone.
+WITH held AS MATERIALIZED (
+    SELECT r.*
+      FROM (SELECT *
+              FROM json_to_recordset(:rows::text::json)
+                AS r(started_at bigint, job_id bigint, attempt integer, held_by bigint)
+             ORDER BY job_id) AS r
+     CROSS JOIN LATERAL (
+           SELECT 1
+             FROM {live} AS l
+            WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+              AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)
+              FOR UPDATE SKIP LOCKED) AS l
+)
+UPDATE {live} AS l SET started_at = h.started_at
+  FROM held AS h
+ WHERE l.job_id = ANY (ARRAY(SELECT h.job_id FROM held AS h)) AND l.job_id = h.job_id;
+
 -- name: record_progress
 -- Fenced like an ending. A row that somebody holds is left alone, but it is still the worker's.
 WITH r AS MATERIALIZED (
     SELECT * FROM json_to_recordset(:rows::text::json)
-        AS r(n integer, progress double precision, text text, job_id bigint, attempt integer)
+        AS r(n integer, progress double precision, text text, job_id bigint, attempt integer,
+             held_by bigint)
      ORDER BY job_id
 ), held AS MATERIALIZED (
     SELECT r.*
@@ -282,6 +329,7 @@ WITH r AS MATERIALIZED (
            SELECT 1
              FROM {live} AS l
             WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+              AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)
               FOR UPDATE SKIP LOCKED) AS l
 ), done AS (
     UPDATE {live} AS l SET progress = h.progress, progress_text = h.text
@@ -294,6 +342,7 @@ SELECT r.n
        SELECT 1
          FROM {live} AS l
         WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+          AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)
        OFFSET 0) AS l;
 
 -- name: end_chains
@@ -365,17 +414,13 @@ ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
        h0 = t.h0 + excluded.h0, h1 = t.h1 + excluded.h1, h2 = t.h2 + excluded.h2, h3 = t.h3 + excluded.h3,
        h4 = t.h4 + excluded.h4, h5 = t.h5 + excluded.h5, h6 = t.h6 + excluded.h6, h7 = t.h7 + excluded.h7;
 
--- name: next_worker_id
--- Never given out again: a worker that was stopped and swept must not act in the name of a newer one.
-SELECT nextval('{worker_ids}');
-
 -- name: insert_worker
 INSERT INTO {worker} (id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at,
                       lease_until)
 VALUES (:id, :name, :host, :pid, :birth, :version, :queues, :concurrency, :now, :now, :lease_until);
 
 -- name: renew_worker
--- One row carries the lease of everything the worker holds. The name fences a reused id.
+-- One row carries the lease of everything the worker holds.
 WITH held AS MATERIALIZED (
     SELECT r.*
       FROM json_to_recordset(:rows::text::json)
@@ -405,8 +450,8 @@ SELECT id, name, host, pid, birth, version, queues, concurrency, started_at, see
 -- Running jobs of workers that are dead (:dead) or no longer registered. Walks the running rows only.
 SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, '', l.used, l.lost,
        j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at, l.claimed_at,
-       w.name
-  FROM (SELECT job_id, attempt, queue, priority, used, lost, claimed_at, worker
+       l.worker, l.started_at, w.name
+  FROM (SELECT job_id, attempt, queue, priority, used, lost, claimed_at, started_at, worker
           FROM {live}
          WHERE state = 3
            AND coalesce(worker, 0) NOT IN (
@@ -523,12 +568,12 @@ DELETE FROM {rollup} WHERE minute < :before AND NOT (slot = -1 AND minute % :uni
 -- Jobs as they stand: primary keys only, one probe for the live row, one for the last attempt.
 SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.max_attempts, j.timeout,
        j.key, j.blockers, j.policy, j.arguments, j.trace, j.created_at,
-       l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.claimed_at, l.progress,
-       l.progress_text, w.name,
+       l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.started_at, l.progress,
+       l.progress_text, w.name, l.worker,
        a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_at, a.output, a.error,
        a.progress, a.progress_text, a.blocker, a.continued_by, a.ended_by, a.run_at
   FROM {job} AS j
-  LEFT JOIN LATERAL (SELECT l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.claimed_at,
+  LEFT JOIN LATERAL (SELECT l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.started_at,
                             l.progress, l.progress_text, l.worker
                        FROM {live} AS l WHERE l.job_id = j.id OFFSET 0) AS l ON true
   LEFT JOIN LATERAL (SELECT * FROM {attempt} AS m WHERE m.job_id = j.id
@@ -565,11 +610,11 @@ SELECT a.job_id, a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_a
        a.progress, a.progress_text, a.ended_by
   FROM {attempt} AS a WHERE a.job_id = :job_id
 UNION ALL
-SELECT l.job_id, l.attempt, 0, NULL, w.name, l.claimed_at, NULL, NULL, NULL, l.progress,
+SELECT l.job_id, l.attempt, 0, NULL, w.name, l.started_at, NULL, NULL, NULL, l.progress,
        l.progress_text, NULL
   FROM {live} AS l
   LEFT JOIN {worker} AS w ON w.id = l.worker
- WHERE l.job_id = :job_id AND l.state::integer = 3
+ WHERE l.job_id = :job_id AND l.state::integer = 3 AND l.started_at IS NOT NULL
  ORDER BY 2;
 
 -- name: list_blockers
@@ -789,52 +834,73 @@ SELECT current_setting('server_version_num')::integer, current_setting('autovacu
 
 -- name: claim_pending
 -- The next jobs in order of claiming: pending → running, and the attempt number, which is the fence, grows.
--- For each queue a range of live_pending, stopped as soon as :room rows are found; never a sort of the
--- backlog. Rows that somebody else is about to claim are passed over. A paused queue is left out. A worker
--- that gives its name must still be registered, and stays so until the commit: what a swept one claims
--- would count as lost.
+-- For each queue a range of live_pending, stopped as soon as enough rows are found; never a sort of the
+-- backlog. Rows that somebody else is about to claim are passed over. Of several queues only so many rows are
+-- taken from each as come first among all: what one worker holds and does not want is hidden from the
+-- others. A paused queue is left out. A worker that gives its name must still be registered, and stays so
+-- until the commit: what a swept one claims would count as lost. The first :free of them begin at once.
 WITH me AS MATERIALIZED (
     SELECT w.id FROM {worker} AS w WHERE w.id = :worker AND w.name = :name FOR KEY SHARE SKIP LOCKED
+), q AS MATERIALIZED (
+    SELECT value AS queue, count(*) OVER () AS queues
+      FROM json_array_elements_text(:queues::text::json)
+     WHERE (:name::text IS NULL OR EXISTS (SELECT 1 FROM me))
+       AND value NOT IN (SELECT p.name FROM {queue} AS p)
+), share AS MATERIALIZED (
+    SELECT q.queue, :room::bigint AS room FROM q WHERE q.queues = 1
+    UNION ALL
+    SELECT x.queue, count(*)
+      FROM (SELECT q.queue, c.priority, c.job_id
+              FROM q
+             CROSS JOIN LATERAL (
+                   SELECT l.priority, l.job_id
+                     FROM {live} AS l
+                    WHERE l.state = 0 AND l.queue = q.queue
+                    ORDER BY l.priority DESC, l.job_id
+                    LIMIT :room::bigint) AS c
+             WHERE q.queues > 1
+             ORDER BY c.priority DESC, c.job_id
+             LIMIT :room::bigint) AS x
+     GROUP BY x.queue
 ), r AS MATERIALIZED (
-    SELECT x.job_id
-      FROM json_array_elements_text(:queues::text::json) AS q
+    SELECT x.job_id, row_number() OVER (ORDER BY x.priority DESC, x.job_id) AS place
+      FROM share AS s
      CROSS JOIN LATERAL (
            SELECT l.job_id, l.priority
              FROM {live} AS l
-            WHERE l.state = 0 AND l.queue = q.value
+            WHERE l.state = 0 AND l.queue = s.queue
             ORDER BY l.priority DESC, l.job_id
-            LIMIT :room::integer
+            LIMIT s.room
               FOR UPDATE SKIP LOCKED) AS x
-     WHERE (:name::text IS NULL OR EXISTS (SELECT 1 FROM me))
-       AND q.value NOT IN (SELECT p.name FROM {queue} AS p)
-     ORDER BY x.priority DESC, x.job_id
-     LIMIT :room::integer
 )
 UPDATE {live} AS l
-   SET state = 3, attempt = l.attempt + 1, claimed_at = :now, deadline = :now + j.timeout,
-       worker = :worker, progress = NULL, progress_text = NULL
+   SET state = 3, attempt = l.attempt + 1, claimed_at = :now, worker = :worker, progress = NULL,
+       progress_text = NULL,
+       started_at = CASE WHEN l.job_id = ANY (ARRAY(SELECT r.job_id FROM r WHERE r.place <= :free::bigint))
+                         THEN :now::bigint END
   FROM {job} AS j
  WHERE l.job_id = ANY (ARRAY(SELECT r.job_id FROM r)) AND l.state::integer = 0
    AND j.id = ANY (ARRAY(SELECT r.job_id FROM r)) AND j.id = l.job_id
 RETURNING l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, j.arguments,
           l.used, l.lost, j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at,
-          l.claimed_at;
+          l.claimed_at, l.worker;
 
 -- name: settle_jobs
 -- The whole end of jobs that ran, are over, and end a chain that is held and that nobody waits for:
 -- nearly all. Everything follows from the rows that passed the fence.
 WITH held AS MATERIALIZED (
-    SELECT r.*, coalesce(r.started_at, l.claimed_at) AS began, l.progress, l.progress_text
+    SELECT r.*, coalesce(r.started_at, l.started_at, l.claimed_at) AS began, l.progress, l.progress_text
       FROM (SELECT *
               FROM json_to_recordset(:rows::text::json)
-                AS r(job_id bigint, attempt integer, chain_id bigint, chain_state smallint,
-                     outcome smallint, worker text, slot bigint, queue text, task text,
+                AS r(job_id bigint, attempt integer, held_by bigint, chain_id bigint,
+                     chain_state smallint, outcome smallint, worker text, slot bigint, queue text, task text,
                      started_at bigint, now bigint, output text, error text)
              ORDER BY job_id) AS r
      CROSS JOIN LATERAL (
-           SELECT l.claimed_at, l.progress, l.progress_text
+           SELECT l.started_at, l.claimed_at, l.progress, l.progress_text
              FROM {live} AS l
             WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+              AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)
               FOR UPDATE SKIP LOCKED) AS l
 ), gone AS (
     DELETE FROM {live} AS l USING held AS h
@@ -910,7 +976,7 @@ SELECT min(now), json_agg(id ORDER BY id)::text FROM r;
 -- name: hold_running
 -- What a worker wants to end: its rows in {live} (0) and, where one ends its chain, the chain's row (1).
 WITH r AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(:rows::text::json) AS r(job_id bigint, attempt integer, chain_id bigint)
+    SELECT * FROM json_to_recordset(:rows::text::json) AS r(job_id bigint, attempt integer, held_by bigint, chain_id bigint)
 ), held AS MATERIALIZED (
     SELECT l.job_id
       FROM (SELECT * FROM r ORDER BY job_id) AS r
@@ -918,6 +984,7 @@ WITH r AS MATERIALIZED (
            SELECT l.job_id
              FROM {live} AS l
             WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+              AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)
               FOR UPDATE SKIP LOCKED) AS l
 ), chained AS MATERIALIZED (
     SELECT c.id
@@ -931,11 +998,12 @@ SELECT 0, job_id FROM held UNION ALL SELECT 1, id FROM chained;
 -- name: still_running
 -- Which of these attempts are running all the same, though somebody else holds what they need.
 SELECT r.n
-  FROM json_to_recordset(:rows::text::json) AS r(n integer, job_id bigint, attempt integer)
+  FROM json_to_recordset(:rows::text::json) AS r(n integer, job_id bigint, attempt integer, held_by bigint)
  CROSS JOIN LATERAL (
        SELECT 1
          FROM {live} AS l
         WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
+          AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)
        OFFSET 0) AS l;
 
 -- name: find_awaited
@@ -1034,6 +1102,10 @@ SELECT count(pg_notify(:channel, value)) FROM json_array_elements_text(:queues::
 -- The same in a transaction of its own, whose loss would be harmless.
 SELECT count(pg_notify(:channel, value)), set_config('synchronous_commit', 'off', true)
   FROM json_array_elements_text(:queues::text::json);
+
+-- name: notify_ended
+-- The same for those who wait for chains to end.
+SELECT pg_notify(:channel, '');
 
 -- name: create_schema
 -- Only asked for when it is missing: even IF NOT EXISTS needs the right to create one.

@@ -19,8 +19,8 @@ from ..store.base import as_json, int_of
 from ..store.finish import Reserved, Verdict
 from .hold import Holding
 
-HOLD = ("job_id", "attempt", "chain_id")
-FENCE = ("job_id", "attempt")
+HOLD = ("job_id", "attempt", "held_by", "chain_id")
+FENCE = ("job_id", "attempt", "held_by")
 BAD = (ChainState.FAILED, ChainState.CANCELLED)
 Causes = dict[int, set[int]]  # chain that ends → numbers of the endings that it follows from
 
@@ -39,6 +39,7 @@ class Reserve(Holding):
                 (
                     v.ending.held.job_id,
                     v.ending.held.attempt,
+                    v.ending.held.worker,
                     v.ending.held.chain_id if end else None,
                 )
                 for v, end in zip(verdicts, ends, strict=True)
@@ -113,7 +114,7 @@ class Reserve(Holding):
         others = [number for number in range(len(verdicts)) if number not in ours]
         rows = yield self.sql.still_running.many(
             FENCE,
-            [(verdicts[n].ending.held.job_id, verdicts[n].ending.held.attempt) for n in others],
+            [(h.job_id, h.attempt, h.worker) for h in (verdicts[n].ending.held for n in others)],
         )
         return {others[int_of(number)] for (number,) in rows}
 

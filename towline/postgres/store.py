@@ -33,8 +33,8 @@ from ..store.finish import Verdict
 from .reserve import Reserve
 
 SETTLE = (
-    "job_id", "attempt", "chain_id", "chain_state", "outcome", "worker", "slot", "queue", "task",
-    "started_at", "now", "output", "error",
+    "job_id", "attempt", "held_by", "chain_id", "chain_state", "outcome", "worker", "slot", "queue",
+    "task", "started_at", "now", "output", "error",
 )  # fmt: skip
 SHAPE = (
     "task", "label", "queue", "priority", "max_attempts", "timeout", "policy", "trace", "at",
@@ -89,10 +89,10 @@ class PostgresStore(Reserve):
         return _Answers(records)
 
     def take_pending(
-        self, worker: int, queues: Sequence[str], room: int, name: str | None, now: int
+        self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int
     ) -> Steps[list[Claimed]]:
         rows = yield self.sql.claim_pending(
-            now=now, worker=worker, name=name, queues=as_json(queues), room=room
+            now=now, worker=worker, name=name, queues=as_json(queues), room=room, free=free
         )
         return [Claimed._make(row) for row in rows]
 
@@ -122,6 +122,8 @@ class PostgresStore(Reserve):
             SETTLE, [_settled(plain[chain], worker, slot, now) for chain in held]
         )
         gone = {int_of(id) for (id,) in rows}
+        if gone:
+            yield from self.tell_ended()
         return [plain[chain] for chain in held if plain[chain].ending.held.job_id in gone]
 
 
@@ -151,6 +153,6 @@ def _settled(verdict: Verdict, worker: str | None, slot: int, now: int) -> Row:
     held = ending.held
     state = CHAIN_CODE[CHAIN_END[END_STATE[ending.outcome]]]
     return (
-        held.job_id, held.attempt, held.chain_id, state, OUTCOME_CODE[ending.outcome], worker, slot,
-        held.queue, held.task, ending.started_at, now, ending.output, ending.error,
+        held.job_id, held.attempt, held.worker, held.chain_id, state, OUTCOME_CODE[ending.outcome],
+        worker, slot, held.queue, held.task, ending.started_at, now, ending.output, ending.error,
     )  # fmt: skip

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol
 
 from ..attempt import Attempt
 from ..model import Ending
@@ -39,6 +40,11 @@ class Slots(Protocol):
 
 def kind_of(attempt: Attempt) -> str:
     """Which slots an attempt needs: "thread", "loop" or "process"."""
-    if attempt.task.run_in == "process":
+    return _kind(attempt.task.run_in, attempt.task.function)
+
+
+@lru_cache(1024)  # asking a function costs as much as starting it
+def _kind(run_in: str, function: Callable[..., Any]) -> str:
+    if run_in == "process":
         return "process"
-    return "loop" if inspect.iscoroutinefunction(attempt.task.function) else "thread"
+    return "loop" if inspect.iscoroutinefunction(function) else "thread"

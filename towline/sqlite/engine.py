@@ -207,6 +207,9 @@ class SqliteEngine:
         finally:
             connection.close()
 
+    def tell_ended(self) -> None:
+        """Nothing: whoever waits watches the file."""
+
     def ends(self) -> Wake:
         return self.wakes()[0]
 

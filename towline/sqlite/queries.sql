@@ -86,15 +86,16 @@ UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blocke
 -- ---------------------------------------------------------------- worker
 
 -- name: record_attempts
--- The fence of every ending: no row is written unless the job still runs under this attempt number, nor a
--- second one for an attempt that one turn was told of twice.
+-- The fence of every ending: no row is written unless the job still runs under this attempt number and for
+-- this worker (a database that lost its last commits gives a number out again), nor a second one for an
+-- attempt that one turn was told of twice. Who ends a job from outside holds it and names no worker.
 INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
                        progress, progress_text, continued_by, ended_by)
-SELECT job_id, attempt, :outcome, :final, :worker, coalesce(:started_at, claimed_at), :now, :output,
+SELECT job_id, attempt, :outcome, :final, :worker, coalesce(:started_at, started_at, claimed_at), :now, :output,
        :error, progress, progress_text, :continued_by, :ended_by
   FROM {live}
  WHERE state = 3 AND queue = :queue AND priority = :priority AND job_id = :job_id
-   AND attempt = :attempt
+   AND attempt = :attempt AND worker IS coalesce(:held_by, worker)
 ON CONFLICT (job_id, number) DO NOTHING;
 
 -- name: record_waiting_end
@@ -115,22 +116,23 @@ DELETE FROM {live}
 -- running → pending or scheduled. Fenced; the attempt number stays, so it is never given out again.
 UPDATE {live}
    SET state = :state, run_at = :run_at, used = :used, lost = :lost, claimed_at = NULL,
-       deadline = NULL, worker = NULL, progress = NULL, progress_text = NULL
+       started_at = NULL, worker = NULL, progress = NULL, progress_text = NULL
  WHERE state = 3 AND queue = :queue AND priority = :priority AND job_id = :job_id
-   AND attempt = :attempt;
+   AND attempt = :attempt AND worker IS coalesce(:held_by, worker);
 
 -- name: park_jobs
 -- running → parked: this worker does not know the task. Fenced.
 UPDATE {live}
-   SET state = 4, parked_task = :task, claimed_at = NULL, deadline = NULL, worker = NULL
+   SET state = 4, parked_task = :task, claimed_at = NULL, started_at = NULL, worker = NULL
  WHERE state = 3 AND queue = :queue AND priority = :priority AND job_id = :job_id
-   AND attempt = :attempt;
+   AND attempt = :attempt AND worker IS coalesce(:held_by, worker);
 
 -- name: find_parked
--- Parked jobs of tasks a worker knows. Rides live_parked.
+-- Parked jobs of tasks a worker knows, in queues it serves. Rides live_parked.
 SELECT queue, priority, job_id
   FROM {live} INDEXED BY {prefix}live_parked
  WHERE state = 4 AND parked_task IN (SELECT value FROM json_each(:tasks))
+   AND queue IN (SELECT value FROM json_each(:queues))
  LIMIT :limit;
 
 -- name: unpark_jobs
@@ -154,17 +156,38 @@ UPDATE {live} SET state = 0
 SELECT min(run_at) FROM {live} INDEXED BY {prefix}live_due WHERE state = 1;
 
 -- name: peek_pending
--- How many pending jobs the queues have that are not paused; no more than :most of each are counted.
+-- How many pending jobs the queues have that are not paused, no more than :most of each are counted; and
+-- whether a job of these tasks is parked, which is one probe where none is.
 SELECT coalesce(sum((SELECT count(*)
-                       FROM (SELECT 1 FROM {live} AS l WHERE l.state = 0 AND l.queue = q.value LIMIT :most))), 0)
+                       FROM (SELECT 1 FROM {live} AS l WHERE l.state = 0 AND l.queue = q.value LIMIT :most))), 0),
+       EXISTS (SELECT 1 FROM {live} WHERE state = +4)
+       AND EXISTS (SELECT 1 FROM {live} INDEXED BY {prefix}live_parked
+                    WHERE state = 4 AND parked_task IN (SELECT value FROM json_each(:tasks))
+                      AND queue IN (SELECT value FROM json_each(:queues)))
   FROM json_each(:queues) AS q
  WHERE q.value NOT IN (SELECT name FROM {queue});
+
+-- name: find_orphans
+-- Of the next jobs to claim, rows that have lost their job: somebody deleted it by hand.
+SELECT 0, r.queue, r.priority, r.job_id
+  FROM (SELECT queue, priority, job_id
+          FROM {live}
+         WHERE state = 0 AND queue IN (SELECT value FROM json_each(:queues))
+         ORDER BY priority DESC, job_id
+         LIMIT :limit) AS r
+ WHERE NOT EXISTS (SELECT 1 FROM {job} AS j NOT INDEXED WHERE j.id = r.job_id);
+
+-- name: record_begins
+-- Jobs that were claimed ahead and have begun. Fenced.
+UPDATE {live} SET started_at = :started_at
+ WHERE state = 3 AND queue = :queue AND priority = :priority AND job_id = :job_id
+   AND attempt = :attempt AND worker IS coalesce(:held_by, worker);
 
 -- name: record_progress
 -- Fenced like an ending.
 UPDATE {live} SET progress = :progress, progress_text = :text
  WHERE state = 3 AND queue = :queue AND priority = :priority AND job_id = :job_id
-   AND attempt = :attempt;
+   AND attempt = :attempt AND worker IS coalesce(:held_by, worker);
 
 -- name: end_chains
 UPDATE {chain} SET state = :state, ended_at = :now WHERE id = :id AND state = 0;
@@ -201,18 +224,13 @@ ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
        h0 = h0 + excluded.h0, h1 = h1 + excluded.h1, h2 = h2 + excluded.h2, h3 = h3 + excluded.h3,
        h4 = h4 + excluded.h4, h5 = h5 + excluded.h5, h6 = h6 + excluded.h6, h7 = h7 + excluded.h7;
 
--- name: next_worker_id
--- Never given out again: a worker that was stopped and swept must not act in the name of a newer one.
-SELECT max(coalesce((SELECT max(id) FROM {worker}), 0),
-           coalesce((SELECT value FROM {mark} WHERE name = 'worker_id'), 0)) + 1;
-
 -- name: insert_worker
 INSERT INTO {worker} (id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at,
                       lease_until)
 VALUES (:id, :name, :host, :pid, :birth, :version, :queues, :concurrency, :now, :now, :lease_until);
 
 -- name: renew_worker
--- One row carries the lease of everything the worker holds. The name fences a reused id.
+-- One row carries the lease of everything the worker holds.
 UPDATE {worker} SET seen_at = :now, lease_until = :lease_until WHERE id = :id AND name = :name;
 
 -- name: find_running_of
@@ -232,8 +250,8 @@ SELECT id, name, host, pid, birth, version, queues, concurrency, started_at, see
 -- Running jobs of workers that are dead (:dead) or no longer registered. Walks the running rows only.
 SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, '', l.used, l.lost,
        j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at, l.claimed_at,
-       w.name
-  FROM (SELECT job_id, attempt, queue, priority, used, lost, claimed_at, worker
+       l.worker, l.started_at, w.name
+  FROM (SELECT job_id, attempt, queue, priority, used, lost, claimed_at, started_at, worker
           FROM {live}
          WHERE state = 3
            AND coalesce(worker, 0) NOT IN (SELECT id FROM {worker}
@@ -334,8 +352,8 @@ DELETE FROM {rollup} WHERE minute < :before AND NOT (slot = -1 AND minute % :uni
 -- Jobs as they stand: primary keys only, five probes for the live row, one for the last attempt.
 SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.max_attempts, j.timeout,
        j.key, j.blockers, j.policy, j.arguments, j.trace, j.created_at,
-       l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.claimed_at, l.progress,
-       l.progress_text, w.name,
+       l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.started_at, l.progress,
+       l.progress_text, w.name, l.worker,
        a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_at, a.output, a.error,
        a.progress, a.progress_text, a.blocker, a.continued_by, a.ended_by, a.run_at
   FROM json_each(:ids) AS x
@@ -373,13 +391,13 @@ SELECT a.job_id, a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_a
        a.progress, a.progress_text, a.ended_by
   FROM {attempt} AS a WHERE a.job_id = :job_id
 UNION ALL
-SELECT l.job_id, l.attempt, 0, NULL, w.name, l.claimed_at, NULL, NULL, NULL, l.progress,
+SELECT l.job_id, l.attempt, 0, NULL, w.name, l.started_at, NULL, NULL, NULL, l.progress,
        l.progress_text, NULL
   FROM {job} AS j
  CROSS JOIN {live} AS l ON l.state = 3 + 0 * j.id AND l.queue = j.queue AND l.priority = j.priority
                        AND l.job_id = j.id
   LEFT JOIN {worker} AS w ON w.id = l.worker
- WHERE j.id = :job_id
+ WHERE j.id = :job_id AND l.started_at IS NOT NULL
  ORDER BY 2;
 
 -- name: list_blockers
@@ -583,7 +601,7 @@ PRAGMA freelist_count;
 -- name must still be registered: what a swept one claims would count as lost.
 SELECT r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.task, j.arguments,
        r.used, r.lost, j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at,
-       :now
+       :now, :worker
   FROM (SELECT job_id, attempt, queue, priority, used, lost
           FROM {live}
          WHERE state = 0
@@ -597,7 +615,7 @@ SELECT r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.t
 -- name: claim_jobs
 -- pending → running; the attempt number is the fence and only ever grows.
 UPDATE {live}
-   SET state = 3, attempt = :attempt, claimed_at = :now, deadline = :deadline, worker = :worker,
+   SET state = 3, attempt = :attempt, claimed_at = :now, started_at = :started_at, worker = :worker,
        progress = NULL, progress_text = NULL
  WHERE state = 0 AND queue = :queue AND priority = :priority AND job_id = :job_id;
 

@@ -75,6 +75,8 @@ class Cascade(Hold):
         that nothing does.
         """
         freed = 0
+        if ended:
+            yield from self.tell_ended()
         while ended:
             over: list[Row] = [(CHAIN_CODE[c.state], now, c.id) for c in ended]
             for chunk in chunks(over):

@@ -171,13 +171,13 @@ class Control(Work):
         if next is not None:
             (successor,) = yield from self.new_ids(1)
         state, queue, priority = record.live_state, record.queue, record.priority
-        if state == Live.RUNNING:
+        if state == Live.RUNNING and record.started_at is not None:
             own = outcome is Outcome.CANCELLED
             note = error if own else f"{outcome} from outside by {by} during this attempt"
             first = code if own else OUTCOME_CODE[Outcome.LOST]
             yield self.sql.record_attempts.counted(RECORD, [(
                 first, 1 if own else None, record.worker, None, now, None, note, None,
-                by if own else None, queue, priority, record.id, record.attempt,
+                by if own else None, queue, priority, record.id, record.attempt, None,
             )])  # fmt: skip
             if not own:
                 yield self.sql.insert_attempt(

@@ -272,6 +272,8 @@ class Enqueue(Cascade):
             state=int(state), run_at=run_at, open_blockers=record.open_blockers,
             was=record.live_state, queue=record.queue, priority=record.priority, job_id=job_id,
         )  # fmt: skip
+        if state is not Live.BLOCKED:
+            yield from self.wake([record.queue])
 
 
 PENDING, SCHEDULED, BLOCKED = int(Live.PENDING), int(Live.SCHEDULED), int(Live.BLOCKED)

@@ -1,4 +1,4 @@
-"""Recording how attempts ended, fenced by attempt number.
+"""Recording how attempts ended, fenced by job, attempt and worker.
 
 completed             → the job is completed; its chain too
 continued             → the job is completed; the next job of the chain is stored with it
@@ -38,9 +38,9 @@ CRASH_LIMIT = 3
 
 RECORD = (
     "outcome", "final", "worker", "started_at", "now", "output", "error", "continued_by",
-    "ended_by", "queue", "priority", "job_id", "attempt",
+    "ended_by", "queue", "priority", "job_id", "attempt", "held_by",
 )  # fmt: skip
-PUT_BACK = ("state", "run_at", "used", "lost", "queue", "priority", "job_id", "attempt")
+PUT_BACK = ("state", "run_at", "used", "lost", "queue", "priority", "job_id", "attempt", "held_by")
 
 
 @dataclass(slots=True)
@@ -117,6 +117,9 @@ class Finish(Enqueue):
             ):
                 verdict.successor = successor
         accepted = yield from self._record(reserved.ready, worker, now)
+        yield from self.wake(
+            v.ending.held.queue for v in accepted if not v.final and v.state is Live.PENDING
+        )
         over = [verdict for verdict in accepted if verdict.final]
         freed = yield from self._consequences(over, now, alone=reserved.alone)
         yield from self.count_ended(
@@ -178,7 +181,7 @@ class Finish(Enqueue):
             rows.append((
                 OUTCOME_CODE[ending.outcome], 1 if verdict.final else None, worker,
                 ending.started_at, now, ending.output, ending.error, verdict.successor, None,
-                held.queue, held.priority, held.job_id, held.attempt,
+                held.queue, held.priority, held.job_id, held.attempt, held.worker,
             ))  # fmt: skip
         accepted: list[Verdict] = []
         if rows:
@@ -232,5 +235,5 @@ def _put_back(verdict: Verdict) -> Row:
     held = verdict.ending.held
     return (
         int(verdict.state), verdict.run_at, verdict.used, verdict.lost,
-        held.queue, held.priority, held.job_id, held.attempt,
+        held.queue, held.priority, held.job_id, held.attempt, held.worker,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ..operation import Steps
+from ..operation import Mark, Steps
 from ..sql import Row
 from .base import Base, as_json, int_of
 
@@ -70,6 +70,11 @@ class Hold(Base):
         return int_of(marks[0][0]) if marks else 0
 
     def wake(self, queues: Iterable[str]) -> Steps[None]:
-        """Tell workers of these queues that there may be work for them, a hint."""
-        return
-        yield
+        """Say that there may be work in these queues: whoever runs the operation tells workers."""
+        named = set(queues)
+        if named:
+            yield Mark(named)
+
+    def tell_ended(self) -> Steps[None]:
+        """Say that chains ended: whoever runs the operation tells those who wait for one."""
+        yield Mark(ended=True)

@@ -3,11 +3,15 @@
 scheduled ──promote──► pending ──claim──► running ──finish──► ended, or back
                           ▲                  │ park (task unknown here)
                           └──unpark── parked ◄┘
+
+A worker claims for its free slots, and sometimes ahead of them. What is claimed ahead is shown as
+pending until it begins; it goes back untouched when its worker dies before that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import secrets
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,15 +20,21 @@ from ..operation import Op, Steps, compose, operation
 from ..retry import lost_delay
 from ..sql import Row
 from .base import as_json, int_of
+from .cascade import DELETE_LIVE
 from .finish import PUT_BACK, Finish
 
-CLAIM = ("attempt", "now", "deadline", "worker", "queue", "priority", "job_id")
+CLAIM = ("attempt", "now", "started_at", "worker", "queue", "priority", "job_id")
 KEY = ("queue", "priority", "job_id")
-PARK = ("task", "queue", "priority", "job_id", "attempt")
-PROGRESS = ("progress", "text", "queue", "priority", "job_id", "attempt")
+PARK = ("task", "queue", "priority", "job_id", "attempt", "held_by")
+BEGIN = ("started_at", "queue", "priority", "job_id", "attempt", "held_by")
+PROGRESS = ("progress", "text", "queue", "priority", "job_id", "attempt", "held_by")
 PROMOTE_LIMIT = 1000
 SWEEP_LIMIT = 500
 UNPARK_LIMIT = 1000
+ORPHAN_LIMIT = 1000
+
+Report = tuple[Claimed, float | None, str | None]  # how far an attempt is
+Begin = tuple[Claimed, int]  # when an attempt that was claimed ahead began
 
 
 @dataclass(slots=True)
@@ -41,13 +51,24 @@ class Ahead(NamedTuple):
     """What a worker finds when it looks: work for it now, or a time at which to look again."""
 
     pending: int
+    parked: bool  # a job that some other worker did not know, and this one does
     next_due: int | None
     now: int
 
 
+class Expired(NamedTuple):
+    """What a sweep would look at: workers without a lease, jobs without a worker."""
+
+    workers: list[WorkerRecord]
+    strays: bool
+
+
 @dataclass(slots=True)
 class Turn:
-    """One beat of a worker: what was finished and claimed, and when to look again."""
+    """One beat of a worker: what was finished and claimed, and when to look again.
+
+    Of what was claimed the first ones are for the slots that were free, the others ahead of them.
+    """
 
     finished: Finished
     claimed: list[Claimed]
@@ -64,22 +85,20 @@ class Work(Finish):
     @operation(durable=False)
     def register(
         self, name: str, *, host: str, pid: int, birth: str | None, version: str,
-        queues: Sequence[str], concurrency: int, lease: int,
+        queues: Sequence[str], concurrency: int, lease: int, number: int | None = None,
     ) -> Steps[int]:  # fmt: skip
-        """Enter a worker and return its number. Everything it claims hangs on this one lease."""
+        """Enter a worker and return its number. Everything it claims hangs on this one lease.
+
+        The number is drawn by lot, unless it is given: one from a counter would be given out again
+        by a database that has lost its last commits, and with it the fence of who had it before.
+        """
         now = yield from self.now()
-        id = yield from self.new_worker_id()
+        id = number or secrets.randbits(62) + 1
         yield self.sql.insert_worker(
             id=id, name=name, host=host, pid=pid, birth=birth, version=version,
             queues=as_json(queues), concurrency=concurrency, now=now, lease_until=now + lease,
         )  # fmt: skip
         return id
-
-    def new_worker_id(self) -> Steps[int]:
-        """A number that no worker ever had."""
-        ((id,),) = yield self.sql.next_worker_id()
-        yield self.sql.set_mark(name="worker_id", value=id)
-        return int_of(id)
 
     @operation(durable=False)
     def unregister(self, worker: int) -> Steps[None]:
@@ -88,9 +107,13 @@ class Work(Finish):
 
     def turn(
         self, worker: int, name: str, queues: Sequence[str], room: int,
-        endings: Sequence[Ending] = (), unpark: Sequence[str] = (),
+        endings: Sequence[Ending] = (), unpark: Sequence[str] = (), *,
+        ahead: int = 0, begins: Sequence[Begin] = (), reports: Sequence[Report] = (),
     ) -> Op[Turn]:  # fmt: skip
         """Promote what is due, finish what ended, claim what fits: one transaction.
+
+        `room` slots are free, and so many jobs more are claimed `ahead` of those that run. What
+        began meanwhile of those, and the last reports of what ended, are recorded on the way.
 
         Parked jobs of the tasks to unpark come back as many as fit, in the same transaction: else
         workers that do not know them would set them aside again before they are claimed.
@@ -103,11 +126,15 @@ class Work(Finish):
         def steps() -> Steps[Turn]:
             now = yield from self.now()
             promoted = yield from self.promote()
+            if begins:
+                yield from self.mark_begun(begins)
+            if reports:
+                yield from self.progress(reports)
             finished = yield from self.finish(endings, name, worker)
             unparked = None
             if unpark and room > 0:
-                unparked = yield from self.unpark(unpark, room)
-            claimed = yield from self.claim(worker, queues, room, name)
+                unparked = yield from self.unpark(unpark, queues, room)
+            claimed = yield from self.claim(worker, queues, room, name, ahead)
             waited = [job.job_id for job in claimed if job.blockers]
             blockers = yield from self.blockers(waited)
             next_due = None
@@ -119,33 +146,40 @@ class Work(Finish):
 
     @operation(durable=False)
     def claim(
-        self, worker: int, queues: Sequence[str], room: int, name: str | None = None
+        self,
+        worker: int,
+        queues: Sequence[str],
+        room: int,
+        name: str | None = None,
+        ahead: int = 0,
     ) -> Steps[list[Claimed]]:
         """Take up to `room` pending jobs: higher priority first, then age. Paused queues give none.
+
+        Up to `ahead` more are taken, which are not seen running before they begin.
 
         Each claim gives out the job's next attempt number, which is never given out again. A
         worker that gives its name and is no longer registered under it claims nothing.
         """
-        if room <= 0 or not queues:
+        if room + ahead <= 0 or not queues:
             return []
         now = yield from self.now()
-        claimed = yield from self.take_pending(worker, queues, room, name, now)
+        claimed = yield from self.take_pending(worker, queues, room + ahead, room, name, now)
         return sorted(claimed, key=_claim_order)
 
     def take_pending(
-        self, worker: int, queues: Sequence[str], room: int, name: str | None, now: int
+        self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int
     ) -> Steps[list[Claimed]]:
-        """pending → running, in any order."""
+        """pending → running, in any order; the first `free` in order of claiming begin at once."""
         rows = yield self.sql.find_pending(
             now=now, worker=worker, name=name, queues=as_json(queues), room=room
         )
-        claimed = [Claimed._make(row) for row in rows]
+        claimed = sorted((Claimed._make(row) for row in rows), key=_claim_order)
         updates: list[Row] = [
             (
-                job.attempt, now, None if job.timeout is None else now + job.timeout, worker,
+                job.attempt, now, now if place < free else None, worker,
                 job.queue, job.priority, job.job_id,
             )
-            for job in claimed
+            for place, job in enumerate(claimed)
         ]  # fmt: skip
         if updates:
             yield self.sql.claim_jobs.many(CLAIM, updates)
@@ -167,15 +201,41 @@ class Work(Finish):
         return None if run_at is None else int_of(run_at)
 
     @operation(reads=True)
-    def peek(self, queues: Sequence[str], most: int = 1) -> Steps[Ahead]:
+    def peek(self, queues: Sequence[str], most: int = 1, tasks: Sequence[str] = ()) -> Steps[Ahead]:
         """Whether a claim would find something, without taking the writer; and what is due next.
 
-        Pending jobs are counted up to `most` of each queue.
+        Pending jobs are counted up to `most` of each queue. Parked ones of these tasks come back
+        by a turn that unparks them.
         """
         now = yield from self.now()
-        ((found,),) = yield self.sql.peek_pending(queues=as_json(queues), most=most)
+        ((found, parked),) = yield self.sql.peek_pending(
+            queues=as_json(queues), most=most, tasks=as_json(tasks)
+        )
         ((run_at,),) = yield self.sql.next_due()
-        return Ahead(int_of(found), None if run_at is None else int_of(run_at), now)
+        due = None if run_at is None else int_of(run_at)
+        return Ahead(int_of(found), bool(parked), due, now)
+
+    @operation(durable=False)
+    def drop_orphans(self, queues: Sequence[str]) -> Steps[int]:
+        """Remove rows at the head of these queues whose job is gone; return how many.
+
+        Nothing of ours leaves such rows, but somebody may have deleted jobs by hand: as many as
+        fit into a turn would keep all that is behind them from being claimed.
+        """
+        rows = yield self.sql.find_orphans(queues=as_json(queues), limit=ORPHAN_LIMIT)
+        if rows:
+            yield self.sql.delete_live.many(DELETE_LIVE, rows)
+            yield from self.wake(queues)
+        return len(rows)
+
+    @operation(durable=False)
+    def mark_begun(self, begins: Sequence[Begin]) -> Steps[None]:
+        """Record that attempts which were claimed ahead have begun."""
+        rows: list[Row] = [
+            (at, held.queue, held.priority, held.job_id, held.attempt, held.worker)
+            for held, at in begins
+        ]
+        yield self.sql.record_begins.many(BEGIN, rows)
 
     @operation(reads=True)
     def running(self, worker: int) -> Steps[set[tuple[int, int]]]:
@@ -203,12 +263,13 @@ class Work(Finish):
         rows = yield self.sql.find_running_of(worker=worker)
         running = {(int_of(job), int_of(attempt)) for job, attempt, *_ in rows}
         strays: list[Row] = [
-            (0, None, used, lost, queue, priority, job, attempt)
+            (0, None, used, lost, queue, priority, job, attempt, worker)
             for job, attempt, queue, priority, used, lost in rows
             if (job, attempt) not in held
         ]
         if strays:
             yield self.sql.put_back.many(PUT_BACK, strays)
+            yield from self.wake(str(queue) for _, _, queue, *_ in rows)
         return Renewed(True, sorted(set(held) - running), len(strays))
 
     @operation()
@@ -216,16 +277,23 @@ class Work(Finish):
         """Whether an attempt is still the running one; it stays so until the commit."""
         yield from self.hold_jobs([held.job_id])
         for record in (yield from self.records([held.job_id])):
-            return record.live_state == Live.RUNNING and record.attempt == held.attempt
+            fence = (record.live_state, record.attempt, record.held_by)
+            return fence == (Live.RUNNING, held.attempt, held.worker)
         return False
 
     @operation(durable=False)
-    def progress(
-        self, reports: Sequence[tuple[Claimed, float | None, str | None]]
-    ) -> Steps[list[bool]]:
+    def progress(self, reports: Sequence[Report]) -> Steps[list[bool]]:
         """Record how far attempts are, for others to see; say which were still the worker's."""
         rows: list[Row] = [
-            (share, storable(text), held.queue, held.priority, held.job_id, held.attempt)
+            (
+                share,
+                storable(text),
+                held.queue,
+                held.priority,
+                held.job_id,
+                held.attempt,
+                held.worker,
+            )
             for held, share, text in reports
         ]
         counts = (yield self.sql.record_progress.counted(PROGRESS, rows)) if rows else []
@@ -234,24 +302,32 @@ class Work(Finish):
     @operation(durable=False)
     def park(self, jobs: Sequence[Claimed]) -> Steps[int]:
         """Set claimed jobs aside whose task this worker does not know; no attempt is used."""
-        rows: list[Row] = [(j.task, j.queue, j.priority, j.job_id, j.attempt) for j in jobs]
+        rows: list[Row] = [
+            (j.task, j.queue, j.priority, j.job_id, j.attempt, j.worker) for j in jobs
+        ]
         counts = (yield self.sql.park_jobs.counted(PARK, rows)) if rows else []
+        yield from self.wake(j.queue for j in jobs)  # somebody else may know it
         return sum(int_of(count) for (count,) in counts)
 
     @operation(durable=False)
-    def unpark(self, tasks: Sequence[str], limit: int = UNPARK_LIMIT) -> Steps[int]:
+    def unpark(
+        self, tasks: Sequence[str], queues: Sequence[str], limit: int = UNPARK_LIMIT
+    ) -> Steps[int]:
         """Make parked jobs of these tasks pending again, a bounded number; call until it says 0."""
-        rows = yield self.sql.find_parked(tasks=as_json(tasks), limit=limit)
+        rows = yield self.sql.find_parked(tasks=as_json(tasks), queues=as_json(queues), limit=limit)
         if rows:
             yield self.sql.unpark_jobs.many(KEY, rows)
             yield from self.wake(str(queue) for queue, *_ in rows)
         return len(rows)
 
     @operation(reads=True)
-    def expired(self) -> Steps[list[WorkerRecord]]:
-        """Workers whose lease has run out: suspects for a sweep."""
+    def expired(self) -> Steps[Expired]:
+        """Workers whose lease has run out: suspects for a sweep; and whether jobs run in the name
+        of a worker that is not registered at all."""
         now = yield from self.now()
-        return [WorkerRecord._make(row) for row in (yield self.sql.find_expired_workers(now=now))]
+        rows = yield self.sql.find_expired_workers(now=now)
+        strays = yield self.sql.find_lost(dead="[]", limit=1)
+        return Expired([WorkerRecord._make(row) for row in rows], bool(strays))
 
     @operation()
     def sweep(
@@ -259,12 +335,16 @@ class Work(Finish):
         suspects: Collection[int] | None = None,
         gone: Collection[int] = (),
         limit: int = SWEEP_LIMIT,
+        begun: Mapping[int, Collection[tuple[int, int]]] | None = None,
     ) -> Steps[int]:
         """Take back the jobs of dead workers, a bounded number; return how many.
 
         Dead is: the lease has run out *and* it was a suspect before (all are when suspects is
         None), or the process is provably gone. A lost attempt is recorded; its
         job comes back after a wide jitter, or fails at the crash limit.
+
+        `begun` says of workers which (job, attempt) they had begun, where that is known: what was
+        claimed ahead and is not among them goes back as if it had never been claimed.
         """
         now = yield from self.now()
         expired = yield self.sql.find_expired_workers(now=now)
@@ -272,17 +352,20 @@ class Work(Finish):
         dead = yield from self.hold_workers(dead, gone, now)
         rows = yield self.sql.find_lost(dead=as_json(sorted(dead)), limit=limit)
         by_worker: dict[str, list[Ending]] = {}
-        for *claim, name in rows:
+        for *claim, started_at, name in rows:
             held = Claimed._make(claim)
             worker = str(name or "")
-            by_worker.setdefault(worker, []).append(
-                Ending(
-                    held,
-                    Outcome.LOST,
-                    error=self._lost_reason(held, worker),
-                    delay=lost_delay(held.lost + 1),
-                )
-            )
+            known = (begun or {}).get(held.worker or 0)
+            if (
+                started_at is None
+                and known is not None
+                and (held.job_id, held.attempt) not in known
+            ):
+                ending = Ending(held, Outcome.RELEASED, started=False)
+            else:
+                reason, delay = self._lost_reason(held, worker), lost_delay(held.lost + 1)
+                ending = Ending(held, Outcome.LOST, error=reason, delay=delay)
+            by_worker.setdefault(worker, []).append(ending)
         taken = 0
         for worker, endings in by_worker.items():
             taken += len((yield from self.finish(endings, worker or None)).accepted)

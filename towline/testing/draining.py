@@ -122,7 +122,7 @@ class Drain:
                 birth=birth_of(os.getpid()), version="test", queues=[], concurrency=1, lease=LEASE,
             )
         )  # fmt: skip
-        while self._app.run(store.unpark(sorted(self._app.registry))):
+        while self._app.run(store.unpark(sorted(self._app.registry), sorted(self._app.counts()))):
             pass
         return self
 

@@ -3,9 +3,8 @@
 -- People should look at the views at the end: they are the stable way to read with plain SQL.
 -- Text is compared byte by byte (COLLATE "C"), as SQLite does it.
 
--- Plain sequences: no blocks of ids, which would break the order of age.
+-- A plain sequence: no blocks of ids, which would break the order of age.
 CREATE SEQUENCE {job_ids} AS bigint;
-CREATE SEQUENCE {worker_ids} AS bigint;
 
 -- One row per job; written once. Only arguments change, by on_conflict="replace".
 CREATE TABLE {job} (
@@ -35,6 +34,7 @@ CREATE INDEX {prefix}job_key ON {job} (key, id) WHERE key IS NOT NULL;
 -- One narrow row per open job; every transition is one UPDATE. A state is part of the indexes below,
 -- so in a query it is a literal: a parameter under a generic plan could use none of them.
 -- state: 0 pending, 1 scheduled, 2 blocked, 3 running, 4 parked (waits for a worker that knows it)
+-- worker: who has claimed it. started_at: NULL while a job that was claimed ahead has not begun.
 -- Rows live for seconds, so vacuum comes by a fixed number of dead ones and does not rest.
 CREATE TABLE {live} (
     job_id bigint PRIMARY KEY,
@@ -47,7 +47,7 @@ CREATE TABLE {live} (
     open_blockers integer NOT NULL DEFAULT 0 CHECK (open_blockers >= 0),
     run_at bigint,
     claimed_at bigint,
-    deadline bigint,
+    started_at bigint,
     worker bigint,
     progress double precision,
     progress_text text,
@@ -58,7 +58,7 @@ CREATE INDEX {prefix}live_pending ON {live} (queue, priority DESC, job_id) WHERE
 CREATE INDEX {prefix}live_due ON {live} (run_at) WHERE state = 1;
 CREATE INDEX {prefix}live_waiting ON {live} (state, queue, priority DESC, job_id) WHERE state IN (1, 2, 4);
 CREATE INDEX {prefix}live_running ON {live} (worker, job_id) WHERE state = 3;
-CREATE INDEX {prefix}live_parked ON {live} (parked_task, job_id) WHERE state = 4;
+CREATE INDEX {prefix}live_parked ON {live} (parked_task, queue, job_id) WHERE state = 4;
 
 -- One row per ended attempt, inserted once. The one that ended the job is final; retry clears that.
 -- run_at: the time a job was meant for that ended while it waited, should it be revived.
@@ -176,7 +176,8 @@ CREATE TABLE {migration} (
 CREATE VIEW {jobs} AS
 SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.key,
        CASE WHEN l.job_id IS NOT NULL
-            THEN CASE l.state WHEN 1 THEN 'scheduled' WHEN 2 THEN 'blocked' WHEN 3 THEN 'running' ELSE 'pending' END
+            THEN CASE WHEN l.state = 1 THEN 'scheduled' WHEN l.state = 2 THEN 'blocked'
+                      WHEN l.state = 3 AND l.started_at IS NOT NULL THEN 'running' ELSE 'pending' END
             WHEN a.outcome IN (1, 2) THEN 'completed'
             WHEN a.outcome = 6 THEN 'cancelled'
             ELSE 'failed' END AS state,
@@ -186,7 +187,7 @@ SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.key
        l.open_blockers,
        to_timestamp(j.created_at / 1000000.0) AS created_at,
        to_timestamp(l.run_at / 1000000.0) AS run_at,
-       to_timestamp(coalesce(l.claimed_at, a.started_at) / 1000000.0) AS started_at,
+       to_timestamp(coalesce(l.started_at, a.started_at) / 1000000.0) AS started_at,
        CASE WHEN l.job_id IS NULL THEN to_timestamp(a.ended_at / 1000000.0) END AS ended_at,
        coalesce(w.name, a.worker) AS worker,
        coalesce(l.progress, a.progress) AS progress,
@@ -211,10 +212,10 @@ SELECT a.job_id, a.number,
   FROM {attempt} AS a
 UNION ALL
 SELECT l.job_id, l.attempt, 'running', NULL, w.name, NULL,
-       to_timestamp(l.claimed_at / 1000000.0), NULL,
+       to_timestamp(l.started_at / 1000000.0), NULL,
        NULL, NULL, l.progress, l.progress_text
   FROM {live} AS l LEFT JOIN {worker} AS w ON w.id = l.worker
- WHERE l.state = 3;
+ WHERE l.state = 3 AND l.started_at IS NOT NULL;
 
 -- Chains for people.
 CREATE VIEW {chains} AS

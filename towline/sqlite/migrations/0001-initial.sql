@@ -11,11 +11,11 @@ CREATE TABLE {job} (
     task TEXT NOT NULL,
     label TEXT,
     queue TEXT NOT NULL,
-    priority INTEGER NOT NULL,
-    max_attempts INTEGER NOT NULL,
-    timeout INTEGER,
+    priority INTEGER NOT NULL CHECK (typeof(priority) = 'integer'),
+    max_attempts INTEGER NOT NULL CHECK (typeof(max_attempts) = 'integer'),
+    timeout INTEGER CHECK (timeout IS NULL OR typeof(timeout) = 'integer'),
     key TEXT,
-    blockers INTEGER NOT NULL,
+    blockers INTEGER NOT NULL CHECK (typeof(blockers) = 'integer'),
     policy INTEGER NOT NULL CHECK (policy BETWEEN 0 AND 2 AND typeof(policy) = 'integer'),
     arguments TEXT NOT NULL,
     trace TEXT,
@@ -31,26 +31,28 @@ CREATE INDEX {prefix}job_key ON {job} (key, id) WHERE key IS NOT NULL;
 -- One narrow row per open job, clustered in the order of claiming: there is no other path to it,
 -- so ANALYZE has nothing to spoil. Address a row by its whole key.
 -- state: 0 pending, 1 scheduled, 2 blocked, 3 running, 4 parked (waits for a worker that knows it)
+-- worker: who has claimed it. started_at: NULL while a job that was claimed ahead has not begun.
+-- One value of another type would stop every worker that reads it, so the types are checked.
 CREATE TABLE {live} (
     state INTEGER NOT NULL CHECK (state BETWEEN 0 AND 4 AND typeof(state) = 'integer'),
     queue TEXT NOT NULL,
-    priority INTEGER NOT NULL,
-    job_id INTEGER NOT NULL,
-    attempt INTEGER NOT NULL DEFAULT 0,
-    used INTEGER NOT NULL DEFAULT 0,
-    lost INTEGER NOT NULL DEFAULT 0,
+    priority INTEGER NOT NULL CHECK (typeof(priority) = 'integer'),
+    job_id INTEGER NOT NULL CHECK (typeof(job_id) = 'integer'),
+    attempt INTEGER NOT NULL DEFAULT 0 CHECK (typeof(attempt) = 'integer'),
+    used INTEGER NOT NULL DEFAULT 0 CHECK (typeof(used) = 'integer'),
+    lost INTEGER NOT NULL DEFAULT 0 CHECK (typeof(lost) = 'integer'),
     open_blockers INTEGER NOT NULL DEFAULT 0 CHECK (open_blockers >= 0),
-    run_at INTEGER,
-    claimed_at INTEGER,
-    deadline INTEGER,
-    worker INTEGER,
+    run_at INTEGER CHECK (run_at IS NULL OR typeof(run_at) = 'integer'),
+    claimed_at INTEGER CHECK (claimed_at IS NULL OR typeof(claimed_at) = 'integer'),
+    started_at INTEGER CHECK (started_at IS NULL OR typeof(started_at) = 'integer'),
+    worker INTEGER CHECK (worker IS NULL OR typeof(worker) = 'integer'),
     progress REAL,
     progress_text TEXT,
     parked_task TEXT,
     PRIMARY KEY (state, queue, priority DESC, job_id)
 ) WITHOUT ROWID;
 CREATE INDEX {prefix}live_due ON {live} (run_at) WHERE state = 1;
-CREATE INDEX {prefix}live_parked ON {live} (parked_task, job_id) WHERE state = 4;
+CREATE INDEX {prefix}live_parked ON {live} (parked_task, queue, job_id) WHERE state = 4;
 
 -- One row per ended attempt, inserted once. The one that ended the job is final; retry clears that.
 -- run_at: the time a job was meant for that ended while it waited, should it be revived.
@@ -163,7 +165,8 @@ CREATE TABLE {migration} (
 CREATE VIEW {jobs} AS
 SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.key,
        CASE WHEN l.job_id IS NOT NULL
-            THEN CASE l.state WHEN 1 THEN 'scheduled' WHEN 2 THEN 'blocked' WHEN 3 THEN 'running' ELSE 'pending' END
+            THEN CASE WHEN l.state = 1 THEN 'scheduled' WHEN l.state = 2 THEN 'blocked'
+                      WHEN l.state = 3 AND l.started_at IS NOT NULL THEN 'running' ELSE 'pending' END
             WHEN a.outcome IN (1, 2) THEN 'completed'
             WHEN a.outcome = 6 THEN 'cancelled'
             ELSE 'failed' END AS state,
@@ -173,7 +176,7 @@ SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.key
        l.open_blockers,
        strftime('%Y-%m-%dT%H:%M:%fZ', j.created_at / 1000000.0, 'unixepoch') AS created_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', l.run_at / 1000000.0, 'unixepoch') AS run_at,
-       strftime('%Y-%m-%dT%H:%M:%fZ', coalesce(l.claimed_at, a.started_at) / 1000000.0, 'unixepoch') AS started_at,
+       strftime('%Y-%m-%dT%H:%M:%fZ', coalesce(l.started_at, a.started_at) / 1000000.0, 'unixepoch') AS started_at,
        CASE WHEN l.job_id IS NULL
             THEN strftime('%Y-%m-%dT%H:%M:%fZ', a.ended_at / 1000000.0, 'unixepoch') END AS ended_at,
        coalesce(w.name, a.worker) AS worker,
@@ -199,10 +202,10 @@ SELECT a.job_id, a.number,
   FROM {attempt} AS a
 UNION ALL
 SELECT l.job_id, l.attempt, 'running', NULL, w.name, NULL,
-       strftime('%Y-%m-%dT%H:%M:%fZ', l.claimed_at / 1000000.0, 'unixepoch'), NULL,
+       strftime('%Y-%m-%dT%H:%M:%fZ', l.started_at / 1000000.0, 'unixepoch'), NULL,
        NULL, NULL, l.progress, l.progress_text
   FROM {live} AS l LEFT JOIN {worker} AS w ON w.id = l.worker
- WHERE l.state = 3;
+ WHERE l.state = 3 AND l.started_at IS NOT NULL;
 
 -- Chains for people.
 CREATE VIEW {chains} AS

@@ -1,0 +1,85 @@
+"""Jobs that a worker has claimed ahead of its free slots: quick ones need not wait for turns.
+
+They must not wait for anything else. One that has not begun after a moment stands behind a slow
+job: all that wait go back, and an idle worker may take them. Those that began and last are
+recorded as begun; for quick ones that would cost more than they do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+
+from .attempt import Attempt
+from .ledger import Ledger
+from .pace import Pace
+
+LASTS = 0.02  # seconds after which an attempt is worth being recorded as begun
+
+
+class Ahead:
+    """The line of what was claimed ahead, in the order in which slots take it."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._line: deque[Attempt] = deque()
+        self._begun: dict[Attempt, None] = {}  # began, and the database does not know
+        self._ledger: Ledger | None = None
+
+    def open(self, worker: int) -> None:
+        """A worker has registered under this number: keep its ledger, where that can be done."""
+        self.close()
+        try:
+            self._ledger = Ledger(worker)
+        except OSError:
+            self._ledger = None  # should it die, all that it held counts as begun
+
+    def close(self) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
+        self._ledger = None
+        self._line.clear()
+        self._begun.clear()
+
+    def add(self, attempt: Attempt) -> None:
+        """It was claimed ahead, and goes to its slots now."""
+        attempt.ledger = self._ledger
+        self._line.append(attempt)
+
+    def waiting_too_long(self, now: float) -> Collection[Attempt]:
+        """All that wait, if the first of them has waited longer than quick jobs take."""
+        self._advance()
+        if not self._line or now < self._line[0].claimed + self._pace.patience:
+            return ()
+        line, self._line = self._line, deque()
+        return line
+
+    def lasting(self, now: float) -> list[Attempt]:
+        """Those that began a while ago and are not recorded as begun."""
+        self._advance()
+        found = []
+        for attempt in list(self._begun):
+            if attempt.over:
+                del self._begun[attempt]
+            elif attempt.begun is not None and now >= attempt.begun + LASTS:
+                found.append(attempt)
+        return found
+
+    def recorded(self, attempts: Collection[Attempt]) -> None:
+        for attempt in attempts:
+            self._begun.pop(attempt, None)
+
+    def next_at(self) -> float | None:
+        """When there may be something to hand back or to record."""
+        self._advance()
+        times = [a.begun + LASTS for a in self._begun if a.begun is not None and not a.over]
+        if self._line:
+            times.append(self._line[0].claimed + self._pace.patience)
+        return min(times, default=None)
+
+    def _advance(self) -> None:
+        """Let those leave the head of the line that have begun or gone back."""
+        while self._line and (self._line[0].begun is not None or self._line[0].withdrawn):
+            attempt = self._line.popleft()
+            if not attempt.withdrawn and not attempt.over:
+                self._begun[attempt] = None
