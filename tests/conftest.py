@@ -80,4 +80,10 @@ def pytest_configure(config: pytest.Config) -> None:
         # interrupted on purpose.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(servers)
-    config.pluginmanager.register(brokers)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Nothing is missing without a word."""
+    if names := [*servers.skipped(), *brokers.skipped()]:
+        terminalreporter.section("left out by TOWLINE_SKIP")
+        terminalreporter.line(", ".join(names))
