@@ -94,10 +94,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="the longest stall")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="pytest …, python …, or any")
     given = parser.parse_args()
-    if not given.command:
+    words: list[str] = given.command
+    if not words:
         parser.error("say what to run")
     own = {"pytest": [sys.executable, "-m", "pytest"], "python": [sys.executable]}
-    command = [*own.get(given.command[0], given.command[:1]), *given.command[1:]]
+    command = [*own.get(words[0], words[:1]), *words[1:]]
     with tempfile.TemporaryDirectory(prefix="stall-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # a server that root starts runs as somebody else
