@@ -3,7 +3,8 @@
 # make check      lint and types only, changing nothing
 # make format     rewrite the sources in the project's format
 # make demo       see the product at work in a terminal, installation included. ARGS="--seconds 20"
-# make bench      run the benchmarks
+# make pythons    the tests that meet the interpreter, on the other Pythons found here (3.11 to 3.13)
+# make bench      list the benchmarks, each with the command that runs it
 # make clean      remove caches and build output
 
 PYTHON ?= python3
@@ -25,7 +26,7 @@ WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(8, 2 * (os.cpu_count()
 export PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: all test check format demo bench clean
+.PHONY: all test pythons check format demo bench clean
 # The steps share caches, and the order is the meaning: format before check before test.
 .NOTPARALLEL:
 
@@ -34,6 +35,9 @@ all: format test
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS) --maxschedchunk=2 -q -ra $(ARGS)
 	@echo "format, lint, types and tests: all passed"
+
+pythons: $(STAMP)
+	@$(BIN)/python -m tests.pythons $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -48,18 +52,12 @@ format: $(STAMP)
 demo: $(DEMO)/.installed
 	@$(DEMO)/bin/python -m towline.demo $(ARGS)
 
-bench: $(STAMP)
-	@if [ -f bench/__main__.py ]; then \
-		$(BIN)/python -m bench $(ARGS); \
-	elif ls bench/*.py >/dev/null 2>&1; then \
-		echo "Benchmarks; run one with:"; \
-		for script in bench/*.py; do \
-			name=$$(basename $$script .py); \
-			case $$name in _*) ;; *) echo "  $(BIN)/python -m bench.$$name" ;; esac; \
-		done; \
-	else \
-		echo "There are no benchmarks yet: bench/ holds no scripts."; \
-	fi
+bench:
+	@echo "Benchmarks; run one with:"
+	@for script in bench/*.py; do \
+		name=$$(basename $$script .py); \
+		case $$name in _*) ;; *) echo "  $(BIN)/python -m bench.$$name" ;; esac; \
+	done
 
 # An environment with the package in it, and the extras that its target asks for.
 %/.installed: pyproject.toml
@@ -72,6 +70,6 @@ $(STAMP): EXTRAS := [dev]
 
 # The environment itself stays; without its stamp the next run brings it up to date.
 clean:
-	rm -rf .venv-demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	rm -f $(STAMP)

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from tests.cluster import free_port
 from tests.servers import MissingServer, is_skipped
@@ -106,12 +105,3 @@ def program(name: str) -> Path:
         f"{name}-server is missing. `make` installs it with the dev extra; "
         f"TOWLINE_SKIP={name} runs the tests without it."
     )
-
-
-# ---- hooks of pytest; tests/conftest.py registers this module
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if names := skipped():
-        terminalreporter.section("left out by TOWLINE_SKIP")
-        terminalreporter.line(", ".join(names))

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import brokers, servers
-from tests.kit import Clock
-from towline import Towline
+# Before the first of them is imported: an assertion in a module that tests share says what failed,
+# as one in a test does. By name, since `tests` itself has been imported to get here.
+pytest.register_assert_rewrite(*(f"tests.{path.stem}" for path in Path(__file__).parent.iterdir()))
+
+from tests import brokers, servers  # noqa: E402
+from tests.kit import Clock  # noqa: E402
+from towline import Towline  # noqa: E402
+
+# Seconds that an app waits for others where a test does not say: a disk may stall for ten of them.
+FAR = 60.0
 
 
 @pytest.fixture
@@ -36,7 +44,7 @@ def make_app(url: str) -> Iterator[Callable[..., Towline]]:
     apps: list[Towline] = []
 
     def make(url_: str = url, **settings: Any) -> Towline:
-        app = Towline(url_, **settings)
+        app = Towline(url_, **{"lock_timeout": FAR, **settings})
         apps.append(app)
         return app
 
@@ -67,5 +75,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("TOWLINE_URL", None)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As a shell has it for what runs in its background. Tests and what they start are
+        # interrupted on purpose.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(servers)
-    config.pluginmanager.register(brokers)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Nothing is missing without a word."""
+    if names := [*servers.skipped(), *brokers.skipped()]:
+        terminalreporter.section("left out by TOWLINE_SKIP")
+        terminalreporter.line(", ".join(names))

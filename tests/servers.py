@@ -388,9 +388,3 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     node.workerinput["towline_run"] = str(run_folder())
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if names := skipped():
-        terminalreporter.section("left out by TOWLINE_SKIP")
-        terminalreporter.line(", ".join(names))

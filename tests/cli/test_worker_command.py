@@ -26,7 +26,7 @@ def double(n: int) -> int:
 if __name__ == "__main__":
     job = double.enqueue(21)
     code = app.worker(drain=True).run()
-    assert job.result(timeout=5) == 42
+    assert job.result(timeout=0) == 42
     raise SystemExit(code)
 """
 

@@ -405,7 +405,12 @@ def test_E14_without_tables_the_callers_transaction_goes_on(
         assert caller.in_transaction
     caller.commit()
     assert (77,) in database.rows("SELECT id FROM mine")
-    assert not caller.in_transaction
+    # With autocommit=False sqlite3 begins the next before commit() returns: it is never idle, and
+    # the tables are made beforehand.
+    never_idle = "autocommit=False" in caller.kind.name
+    assert caller.in_transaction is never_idle
+    if never_idle:
+        fresh.migrate()
     ((record, _),) = caller.run(fresh.store.enqueue([new()]), fresh)
     caller.commit()
     assert stored(fresh) == [record.id]

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 ROOT = Path(__file__).resolve().parents[2]
-FAR = 30.0
+FAR = 60.0
 
 OPEN = """
 import json, os, sqlite3, sys, time
@@ -29,7 +29,7 @@ from towline import Towline
 from towline.operation import compose
 
 def open_app(**settings):
-    app = Towline("sqlite:///" + sys.argv[1], **settings)
+    app = Towline("sqlite:///" + sys.argv[1], **{"lock_timeout": 60, **settings})
     app.add = app.task(add)
     return app
 
@@ -97,13 +97,15 @@ def start(script: str, database: Path, *arguments: object) -> Iterator[Other]:
             process.kill()
 
 
-def run(script: str, database: Path, *arguments: object) -> str:
-    """Run a script to its end and return what it printed."""
+def run(script: str, database: Path, *arguments: object, root: Path = ROOT) -> str:
+    """Run a script to its end and return what it printed; the package comes from `root`."""
     command = [sys.executable, "-W", "error", "-c", OPEN + script, str(database)]
     done = subprocess.run(
-        [*command, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [*command, *map(str, arguments)], cwd=root, capture_output=True, text=True, timeout=100
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    # Whole, and not as the repr of a string that pytest would cut.
+    assert done.returncode == 0, f"it ended with {done.returncode} and said:\n{done.stderr}"
+    assert done.stderr == "", f"it complained:\n{done.stderr}"
     return done.stdout.strip()
 
 

@@ -14,8 +14,15 @@ from tests.sqlite.conftest import CONNECT, Trace
 from tests.sqlite.crew import Held, crew, run, until
 from towline import Towline
 
-# Half of them only enqueue, half of them are workers without handlers.
+# Half of them only enqueue, half of them are workers without handlers. For three seconds, and on a
+# disk that stalls until enough has been done.
 STORM = """
+import contextlib
+
+def few():
+    with contextlib.closing(sqlite3.connect(sys.argv[1], timeout=60)) as eye:
+        return (eye.execute("SELECT sum(ended) FROM towline_rollup").fetchone()[0] or 0) <= 100
+
 def work(number):
     from towline.model import Ending, Outcome
     end = time.monotonic() + 3
@@ -25,13 +32,16 @@ def work(number):
         name, host="h", pid=os.getpid(), birth=None, version="0", queues=["default"],
         concurrency=8, lease=60_000_000))
     endings = []
-    while time.monotonic() < end or endings:
+    going = True
+    while going or endings:
         if number % 2:
             stored.append(app.add.enqueue(len(stored)).id)
             if len(stored) % 10 == 0:
                 app.counts(), app.jobs(limit=5)
+            going = time.monotonic() < end or len(stored) < 40
         else:
-            room = 8 if time.monotonic() < end else 0
+            going = time.monotonic() < end or few()
+            room = 8 if going else 0
             turn = app.run(app.store.turn(worker, name, ["default"], room, endings))
             ran += turn.finished.accepted
             assert not turn.finished.refused

@@ -9,7 +9,7 @@ from typing import Any
 
 from towline import Towline
 
-LIMIT = 30.0  # seconds after which something that should have happened has not
+LIMIT = 60.0  # seconds after which something that should have happened has not
 
 
 class Gate:

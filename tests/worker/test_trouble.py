@@ -27,7 +27,7 @@ SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 def away(database: Database) -> Iterator[None]:
     """For the length of the block nobody can write."""
     if database.engine == "sqlite":
-        with closing(database.connect(isolation_level=None)) as holder:
+        with closing(database.connect(isolation_level=None, timeout=LIMIT)) as holder:
             holder.execute("BEGIN IMMEDIATE")
             yield
             holder.execute("ROLLBACK")
@@ -85,8 +85,8 @@ def test_a_completion_that_cannot_be_written_is_kept(
         await asyncio.to_thread(gate.enter)
         return "loop"
 
+    jobs = [blocking.enqueue(), awaiting.enqueue()]  # beforehand: nobody else writes yet
     with app.worker():
-        jobs = [blocking.enqueue(), awaiting.enqueue()]
         gate.wait_inside(2)
         with away(database):
             gate.open()
@@ -174,8 +174,11 @@ def test_a_writer_that_is_busy_again_and_again(
     assert {tuple(outcomes(app, job.id)) for job in jobs} == {("completed",)}
 
 
-def test_no_transaction_is_open_while_a_handler_runs(app: Towline, database: Database) -> None:
+def test_no_transaction_is_open_while_a_handler_runs(
+    make_app: Callable[..., Towline], database: Database
+) -> None:
     """P4: nobody waits for a handler."""
+    app = make_app()
     gate = Gate()
 
     @app.task
@@ -190,7 +193,7 @@ def test_no_transaction_is_open_while_a_handler_runs(app: Towline, database: Dat
         jobs = [blocking.enqueue(), awaiting.enqueue()]
         gate.wait_inside(2)
         if database.engine == "sqlite":
-            with closing(database.connect(isolation_level=None)) as other:
+            with closing(database.connect(isolation_level=None, timeout=LIMIT)) as other:
                 other.execute("BEGIN IMMEDIATE")
                 other.execute("INSERT INTO mine (id) VALUES (1)")
                 other.execute("COMMIT")
@@ -210,9 +213,10 @@ def _idle(database: Database) -> bool:
 
 
 def test_a_worker_that_lost_its_registration_registers_again(
-    app: Towline, database: Database, trouble: list[logging.LogRecord]
+    make_app: Callable[..., Towline], database: Database, trouble: list[logging.LogRecord]
 ) -> None:
     """L3, L10, W3: what it ran was taken over; it is told, and goes on with new work."""
+    app = make_app()
     gate = Gate()
 
     @app.task
