@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from .connections import Connection
-from .engine import open_engine
+from .engine import FILE, open_engine, settled
 from .errors import InvalidSetting, InvalidTask, SchemaMismatch, SchemaMissing
 from .face import Face
 from .graph import new_jobs
@@ -26,6 +26,7 @@ from .job import Job
 from .model import Enqueued, NewJob
 from .operation import Op
 from .retry import Seconds, micros
+from .secret import masked
 from .sql import check_prefix
 from .store.retention import Ages
 from .task import Call, Task, Tasks, check_name
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_URL = "sqlite:///towline.db"
+# What names a place that only PostgreSQL has, and what it is when nothing is said. `notify` and
+# `connections` bound what is done there, and are kept by doing less.
+ON_A_SERVER = {"schema": "public", "pooler": False, "listen": None}
 
 
 class Towline(Face):
@@ -78,7 +82,7 @@ class Towline(Face):
         clock: Callable[[], int] | None = None,
     ) -> None:
         super().__init__()
-        self.url = url or os.environ.get("TOWLINE_URL") or DEFAULT_URL
+        self.url = settled(_text(url or os.environ.get("TOWLINE_URL") or DEFAULT_URL))
         self.payload_limit = payload_limit
         self._migrate = migrate
         self._ready = False
@@ -100,16 +104,23 @@ class Towline(Face):
             raise InvalidSetting("connections is a number from 1")
         if listen is not None and not isinstance(listen, str):
             raise InvalidSetting("listen= is an address, postgresql://…; notify=False turns it off")
+        prefix, schema = check_prefix(prefix), check_prefix(schema, "schema")
+        given = {"schema": schema, "pooler": pooler, "listen": listen}
+        extra = [name for name, value in given.items() if value != ON_A_SERVER[name]]
+        if extra and self.url.startswith(FILE):
+            raise InvalidSetting(
+                f"{extra[0]}= belongs to PostgreSQL and means nothing for a SQLite file: "
+                "leave it out"
+            )
         self._open = partial(
-            open_engine, prefix=check_prefix(prefix), schema=check_prefix(schema, "schema"),
-            lock_timeout=patience, durable=durable, notify=notify, connections=connections,
-            pooler=pooler, listen=listen, clock=clock,
+            open_engine, prefix=prefix, schema=schema, lock_timeout=patience, durable=durable,
+            notify=notify, connections=connections, pooler=pooler, listen=listen, clock=clock,
         )  # fmt: skip
         self.engine = self._open(self.url)
         self.waiting = Waiting(self.engine)
         self.near = Near()
         self._wake = wake
-        self._channel = f"towline.{schema}.{prefix}{PurePath(urlsplit(self.url).path).name}"
+        self._tables = f"{schema}.{prefix}"
         self._teller = self.new_wake()
 
     @property
@@ -176,8 +187,7 @@ class Towline(Face):
         except (SchemaMissing, SchemaMismatch) as problem:
             if connection.in_transaction:
                 raise type(problem)(
-                    f"{problem}; it cannot be done while your transaction is open: "
-                    "call app.migrate() before it"
+                    f"{problem}, before your transaction begins: inside it cannot be done"
                 ) from None
             self.prepare()
         self._seen = True
@@ -234,7 +244,8 @@ class Towline(Face):
             return None
         from .wakes.named import open_wake
 
-        return open_wake(self._wake, self._channel)
+        place = PurePath(urlsplit(self.url).path).name
+        return open_wake(self._wake, f"towline.{self._tables}{place}")
 
     def add_middleware(self, middleware: Middleware) -> Middleware:
         """Wrap each attempt: a generator function that yields once, where the handler runs.
@@ -274,9 +285,11 @@ class Towline(Face):
         """
         given: dict[str, Any] = {"durable": durable, "clock": clock}
         changed = {name: value for name, value in given.items() if value is not None}
+        url = settled(_text(url))
         engine = self._open(url, **changed)
         self.close()
         self.url, self.engine, self.waiting = url, engine, Waiting(engine)
+        self._teller = self.new_wake()  # its channel is named after the database
 
     def close(self) -> None:
         """Close the connections of this process; using the app again opens new ones."""
@@ -290,4 +303,10 @@ class Towline(Face):
         await asyncio.to_thread(self.close)
 
     def __repr__(self) -> str:
-        return f"<Towline {self.url}>"
+        return f"<Towline {masked(self.url)}>"
+
+
+def _text(url: str) -> str:
+    if not isinstance(url, str):
+        raise InvalidSetting(f"a URL is text, not {type(url).__name__}")
+    return url
