@@ -7,8 +7,9 @@ two are the same, and a test compares them.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -24,6 +25,7 @@ from .face import Face
 from .graph import new_jobs
 from .job import Job
 from .model import Enqueued, NewJob
+from .naming import check_known
 from .operation import Op
 from .retry import Seconds, micros
 from .secret import masked
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from .store import Store
     from .wakes import Wake
     from .worker import Worker, WorkerSettings
+
+log = logging.getLogger("towline")
 
 T = TypeVar("T")
 
@@ -84,6 +88,7 @@ class Towline(Face):
         super().__init__()
         self.url = settled(_text(url or os.environ.get("TOWLINE_URL") or DEFAULT_URL))
         self.payload_limit = payload_limit
+        self._queues: set[str] = set()  # of its tasks, and those that were mentioned
         self._migrate = migrate
         self._ready = False
         self._seen = False  # on a caller's connection, which says nothing of ours
@@ -140,6 +145,7 @@ class Towline(Face):
     def _register(self, task: Task[..., Any], name: str) -> None:
         super()._register(task, name)
         task.join(self, name)
+        self._queues.add(task.queue)
 
     # ---- running operations
 
@@ -194,11 +200,12 @@ class Towline(Face):
 
     # ---- enqueue
 
-    def enqueue_many(self, calls: Sequence[Call[Any]], *, on: object = None) -> list[Job[Any]]:
+    def enqueue_many(self, calls: Iterable[Call[Any]], *, on: object = None) -> list[Job[Any]]:
         """Store many calls in one transaction; jobs come back in the order given.
 
         A call in the `after=` of another is stored with it: a whole graph at once.
         """
+        calls = list(calls)
         jobs = self._new_jobs(calls, on)
         answers = self.run(self.store.enqueue(jobs), on)
         if on is None and self.near:
@@ -208,8 +215,9 @@ class Towline(Face):
         return self._handles(answers, calls)
 
     async def aenqueue_many(
-        self, calls: Sequence[Call[Any]], *, on: object = None
+        self, calls: Iterable[Call[Any]], *, on: object = None
     ) -> list[Job[Any]]:
+        calls = list(calls)
         jobs = self._new_jobs(calls, on)
         answers = await self.arun(self.store.enqueue(jobs), on)
         if on is None and self.near:
@@ -223,7 +231,16 @@ class Towline(Face):
         for job in jobs:
             if job.task not in self.registry:
                 raise InvalidTask(f"task {job.task} belongs to another app; enqueue it there")
+            if job.queue not in self._queues:
+                self._mention(job.queue)
         return jobs
+
+    def _mention(self, queue: str) -> None:
+        """Say once that a queue is no task's own: a worker serves those of its tasks."""
+        self._queues.add(queue)
+        log.warning(
+            "no task of this app declares queue %r; a worker serves it only with queues=[…]", queue
+        )
 
     def _handles(self, answers: Sequence[Enqueued], calls: Sequence[Call[Any]]) -> list[Job[Any]]:
         """Jobs for the calls; what only their `after=` names is stored behind them."""
@@ -234,8 +251,9 @@ class Towline(Face):
 
     def worker(self, **settings: Unpack[WorkerSettings]) -> Worker:
         """A worker for the tasks of this app: `app.worker(concurrency=8).run()`."""
-        from .worker import Worker
+        from .worker import Worker, WorkerSettings
 
+        check_known("worker()", settings, WorkerSettings.__annotations__)
         return Worker(self, **settings)
 
     def new_wake(self) -> Wake | None:

@@ -424,6 +424,9 @@ class Page(Sequence[T_co]):
     def __iter__(self) -> Iterator[T_co]:
         return iter(self._items)
 
+    def __repr__(self) -> str:
+        return f"<page {list(self._items)!r}, cursor {self.cursor!r}>"
+
 
 class AtLeast(int):
     """A count that stopped counting: there are this many or more."""

@@ -5,10 +5,12 @@ Everything is checked here, before the database is touched. Storing a call is le
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import update_wrapper
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -25,7 +27,9 @@ from typing import (
 
 from .errors import InvalidSetting, InvalidTask
 from .model import NewBlocker, NewJob, Policy
-from .moment import instant
+from .moment import can_be_shown, instant
+from .naming import check_known, check_limits, check_priority
+from .naming import check_name as check_name
 from .retry import Backoff, Seconds, Signal, micros
 
 if TYPE_CHECKING:
@@ -48,8 +52,7 @@ RunIn = Literal["thread", "process"]
 
 _TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 POLICIES = {"fail": Policy.FAIL, "wait": Policy.WAIT, "run": Policy.RUN}
-MOST_PRIORITY = 2**31 - 1
-MOST_ATTEMPTS = 2**31 - 1
+SETTINGS = ("name", "queue", "priority", "max_attempts", "timeout", "backoff", "run_in")
 
 
 class Desk(Protocol):
@@ -57,10 +60,10 @@ class Desk(Protocol):
 
     payload_limit: int
 
-    def enqueue_many(self, calls: Sequence[Call[Any]], *, on: object = None) -> list[Job[Any]]: ...
+    def enqueue_many(self, calls: Iterable[Call[Any]], *, on: object = None) -> list[Job[Any]]: ...
 
     async def aenqueue_many(
-        self, calls: Sequence[Call[Any]], *, on: object = None
+        self, calls: Iterable[Call[Any]], *, on: object = None
     ) -> list[Job[Any]]: ...
 
 
@@ -122,6 +125,8 @@ class Options:
             raise InvalidSetting(
                 "at= is a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
             )
+        if self.at is not None and not can_be_shown(self.at):
+            raise InvalidSetting("at= is beyond what a calendar can show in every time zone")
         if self.scope not in ("open", "any"):
             raise InvalidSetting(f'scope is "open" or "any", not {self.scope!r}')
         if self.window is not None and (self.scope != "any" or micros(self.window, "window") <= 0):
@@ -225,11 +230,28 @@ class Bound(Generic[P, R_co]):
         return Next(self.call(*args, **kwargs))
 
     def using(self, **options: Unpack[Using]) -> Bound[P, R_co]:
-        return Bound(self._task, replace(self._options, **options))
+        try:
+            return Bound(self._task, replace(self._options, **options))
+        except TypeError:
+            check_known("using()", options, Using.__annotations__)
+            raise
+
+    def __repr__(self) -> str:
+        plain, own = Options(), self._options
+        said = [
+            f"{name}={getattr(own, name)!r}"
+            for name in Using.__annotations__
+            if getattr(own, name) != getattr(plain, name)
+        ]
+        return f"<task {self._task.name}{' using ' if said else ''}{', '.join(said)}>"
 
 
 class Task(Generic[P, R_co]):
     """A registered function. Calling it just calls it."""
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[..., Any]
 
     def __init__(
         self,
@@ -261,8 +283,8 @@ class Task(Generic[P, R_co]):
         check_name(queue, "queue")
         check_priority(priority)
         check_limits(max_attempts, timeout)
-        self.__doc__ = function.__doc__
-        self.__wrapped__ = function
+        _refuse_method(function)
+        update_wrapper(self, function, updated=())
         self._plain: Bound[P, R_co] = Bound(self, Options())
 
     @property
@@ -304,7 +326,11 @@ class Task(Generic[P, R_co]):
 
     def using(self, **options: Unpack[Using]) -> Bound[P, R_co]:
         """Say how the next calls differ: when, where, under which key, behind what, on what."""
-        return Bound(self, Options(**options))
+        try:
+            return Bound(self, Options(**options))
+        except TypeError:
+            check_known("using()", options, Using.__annotations__)
+            raise
 
     def desk(self) -> Desk:
         if self._desk is None:
@@ -376,7 +402,11 @@ class Tasks:
         run_in: RunIn = "thread",
     ) -> Decorate: ...
     def task(self, *function: Any, **settings: Any) -> Any:
-        """Register a function as a task; calling it still just calls it."""
+        """Register a function as a task; calling it still just calls it.
+
+        Settings: name, queue, priority, max_attempts, timeout, backoff, run_in.
+        """
+        check_known("task()", settings, SETTINGS)
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
             if isinstance(function, Task):
@@ -398,31 +428,14 @@ class Tasks:
             )
 
 
-def check_name(value: object, what: str) -> None:
-    """Names are short text without control characters: they are keys, shown everywhere."""
-    if value is None:
-        return
-    if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
-        raise InvalidSetting(f"{what} {value!r} must be 1 to 200 printable characters")
-
-
-def check_priority(priority: object) -> None:
-    if priority is None:
-        return
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        raise InvalidSetting(f"priority is a whole number, not {priority!r}")
-    if abs(priority) > MOST_PRIORITY:
-        raise InvalidSetting(f"priority {priority} is beyond ±{MOST_PRIORITY}")
-
-
-def check_limits(max_attempts: object, timeout: Seconds | None) -> None:
-    if max_attempts is not None and (
-        isinstance(max_attempts, bool)
-        or not isinstance(max_attempts, int)
-        or not 1 <= max_attempts <= MOST_ATTEMPTS
-    ):
-        raise InvalidSetting(
-            f"max_attempts is a whole number from 1 to {MOST_ATTEMPTS}, not {max_attempts!r}"
+def _refuse_method(function: Any) -> None:
+    """A function inside a class whose first parameter is the object: nobody would pass one."""
+    method = inspect.ismethod(function) or isinstance(function, classmethod)
+    outside, dot, _ = getattr(function, "__qualname__", "").rpartition(".")
+    if not method and inspect.isfunction(function) and dot and not outside.endswith("<locals>"):
+        method = next(iter(inspect.signature(function).parameters), None) in ("self", "cls")
+    if method:
+        raise InvalidTask(
+            f"{function.__qualname__} is a method: a task is a plain function or a staticmethod, "
+            "since there is no object to call it on in a worker"
         )
-    if timeout is not None and micros(timeout, "timeout") <= 0:
-        raise InvalidSetting(f"timeout is a positive duration, not {timeout!r}")

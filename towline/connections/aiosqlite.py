@@ -47,7 +47,7 @@ class AiosqliteConnection:
         raise must_be_awaited(op.name, self._raw)
 
     def migrations(self) -> set[str] | None:
-        raise must_be_awaited("looking at the schema", self._raw)
+        raise must_be_awaited("what is done", self._raw)
 
     async def arun(self, op: Op[T]) -> T:
         return cast(T, await self._raw._execute(self._inner.run, op))
