@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -107,7 +107,7 @@ class Thing:
     [
         (Thing(), "Thing has no form in JSON; pass what describes it, such as an id"),
         ((1, 2), "tuple would come back as list; annotate its type"),
-        (datetime(2026, 1, 2), "datetime would come back as str; annotate its type"),
+        (datetime(2026, 1, 2, tzinfo=UTC), "datetime would come back as str; annotate its type"),
     ],
 )
 def test_what_is_not_plain_is_refused_with_what_would_become_of_it(value: Any, text: str) -> None:
