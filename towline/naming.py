@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
-from .errors import InvalidSetting
+from .errors import InvalidSetting, InvalidTask
 from .retry import Seconds, micros
 
 MOST_PRIORITY = 2**31 - 1
@@ -53,3 +55,16 @@ def check_limits(max_attempts: object, timeout: Seconds | None) -> None:
         )
     if timeout is not None and micros(timeout, "timeout") <= 0:
         raise InvalidSetting(f"timeout is a positive duration, not {timeout!r}")
+
+
+def refuse_method(function: Any) -> None:
+    """A function inside a class whose first parameter is the object: nobody would pass one."""
+    method = inspect.ismethod(function) or isinstance(function, classmethod)
+    outside, dot, _ = getattr(function, "__qualname__", "").rpartition(".")
+    if not method and inspect.isfunction(function) and dot and not outside.endswith("<locals>"):
+        method = next(iter(inspect.signature(function).parameters), None) in ("self", "cls")
+    if method:
+        raise InvalidTask(
+            f"{function.__qualname__} is a method: a task is a plain function or a staticmethod, "
+            "since there is no object to call it on in a worker"
+        )

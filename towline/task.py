@@ -5,7 +5,6 @@ Everything is checked here, before the database is touched. Storing a call is le
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from typing import (
 from .errors import InvalidSetting, InvalidTask
 from .model import NewBlocker, NewJob, Policy
 from .moment import can_be_shown, instant
-from .naming import check_known, check_limits, check_priority
+from .naming import check_known, check_limits, check_priority, refuse_method
 from .naming import check_name as check_name
 from .retry import Backoff, Seconds, Signal, micros
 
@@ -43,6 +42,13 @@ V = TypeVar("V", bound="Output | Iterable[Any] | None")  # mypy: protocols and N
 N = TypeVar("N")
 R_co = TypeVar("R_co", covariant=True)
 T_co = TypeVar("T_co", covariant=True)
+Coming: TypeAlias = Coroutine[Any, Any, T_co]
+if TYPE_CHECKING:  # what calling gives: a coroutine, a Next; Task[P, R] leaves it open
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    C_co = DefaultTypeVar("C_co", covariant=True, default=Any)
+else:
+    C_co = TypeVar("C_co", covariant=True)
 
 Blocker: TypeAlias = "Job[Any] | Chain | Call[Any] | int"
 Scope = Literal["open", "any"]
@@ -246,16 +252,23 @@ class Bound(Generic[P, R_co]):
         return f"<task {self._task.name}{' using ' if said else ''}{', '.join(said)}>"
 
 
-class Task(Generic[P, R_co]):
+class Task(Generic[P, R_co, C_co]):
     """A registered function. Calling it just calls it."""
 
     __name__: str
     __qualname__: str
     __wrapped__: Callable[..., Any]
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, of: Any) -> Any:
+            """Task[P, R] at run time, where Python before 3.13 knows no defaults."""
+            two = isinstance(of, tuple) and len(of) == 2
+            return super().__class_getitem__((*of, Any) if two else of)
+
     def __init__(
         self,
-        function: Callable[P, R_co],
+        function: Callable[P, C_co],
         *,
         name: str | None = None,
         queue: str | None = None,
@@ -283,7 +296,7 @@ class Task(Generic[P, R_co]):
         check_name(queue, "queue")
         check_priority(priority)
         check_limits(max_attempts, timeout)
-        _refuse_method(function)
+        refuse_method(function)
         update_wrapper(self, function, updated=())
         self._plain: Bound[P, R_co] = Bound(self, Options())
 
@@ -306,7 +319,7 @@ class Task(Generic[P, R_co]):
             self._signature = Signature(self.function, name=self.name, injected=Context)
         return self._signature
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C_co:
         return self.function(*args, **kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
@@ -359,18 +372,23 @@ class Task(Generic[P, R_co]):
 
 class Decorate(Protocol):
     """What `@tasks.task(...)` gives. Async functions come first, or the result were a coroutine;
-    what never continues comes before what may: a type checker keeps its unions as they are."""
+    what never continues comes before what may: a type checker keeps its unions as they are. What
+    may continue is called as if it did not: a `Next` of nothing would not vanish from a union."""
 
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, V]]) -> Task[P, V]: ...
+    def __call__(self, function: Callable[P, Coming[Next[N]]]) -> Task[P, N, Coming[Next[N]]]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coming[V]]) -> Task[P, V, Coming[V]]: ...
     @overload
     def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, V | Next[N] | Signal]]
-    ) -> Task[P, V | N]: ...
+        self, function: Callable[P, Coming[V | Next[N] | Signal]]
+    ) -> Task[P, V | N, Coming[V | N]]: ...
     @overload
-    def __call__(self, function: Callable[P, V]) -> Task[P, V]: ...
+    def __call__(self, function: Callable[P, Next[N]]) -> Task[P, N, Next[N]]: ...
     @overload
-    def __call__(self, function: Callable[P, V | Next[N] | Signal]) -> Task[P, V | N]: ...
+    def __call__(self, function: Callable[P, V]) -> Task[P, V, V]: ...
+    @overload
+    def __call__(self, function: Callable[P, V | Next[N] | Signal]) -> Task[P, V | N, V | N]: ...
 
 
 class Tasks:
@@ -380,15 +398,19 @@ class Tasks:
         self.registry: dict[str, Task[..., Any]] = {}
 
     @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, V]], /) -> Task[P, V]: ...
+    def task(self, function: Callable[P, Coming[Next[N]]], /) -> Task[P, N, Coming[Next[N]]]: ...
+    @overload
+    def task(self, function: Callable[P, Coming[V]], /) -> Task[P, V, Coming[V]]: ...
     @overload
     def task(
-        self, function: Callable[P, Coroutine[Any, Any, V | Next[N] | Signal]], /
-    ) -> Task[P, V | N]: ...
+        self, function: Callable[P, Coming[V | Next[N] | Signal]], /
+    ) -> Task[P, V | N, Coming[V | N]]: ...
     @overload
-    def task(self, function: Callable[P, V], /) -> Task[P, V]: ...
+    def task(self, function: Callable[P, Next[N]], /) -> Task[P, N, Next[N]]: ...
     @overload
-    def task(self, function: Callable[P, V | Next[N] | Signal], /) -> Task[P, V | N]: ...
+    def task(self, function: Callable[P, V], /) -> Task[P, V, V]: ...
+    @overload
+    def task(self, function: Callable[P, V | Next[N] | Signal], /) -> Task[P, V | N, V | N]: ...
     @overload
     def task(
         self,
@@ -426,16 +448,3 @@ class Tasks:
             raise InvalidTask(
                 f"there is a task named {name} already; give one of them another name="
             )
-
-
-def _refuse_method(function: Any) -> None:
-    """A function inside a class whose first parameter is the object: nobody would pass one."""
-    method = inspect.ismethod(function) or isinstance(function, classmethod)
-    outside, dot, _ = getattr(function, "__qualname__", "").rpartition(".")
-    if not method and inspect.isfunction(function) and dot and not outside.endswith("<locals>"):
-        method = next(iter(inspect.signature(function).parameters), None) in ("self", "cls")
-    if method:
-        raise InvalidTask(
-            f"{function.__qualname__} is a method: a task is a plain function or a staticmethod, "
-            "since there is no object to call it on in a worker"
-        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -101,14 +102,14 @@ def test_who_is_interrupted_leaves_nothing_behind(app: Towline, add: Add) -> Non
     looked = 0
     ended = app.store.ended
 
-    def interrupted(chain_id: int) -> object:
+    def interrupted(chain_id: int) -> Any:
         nonlocal looked
         looked += 1
         if looked == 12:
             raise KeyboardInterrupt
         return ended(chain_id)
 
-    app.store.ended = interrupted  # type: ignore[method-assign, assignment]
+    app.store.ended = interrupted  # type: ignore[method-assign]
     try:
         with pytest.raises(KeyboardInterrupt):
             job.result(60)
