@@ -368,7 +368,7 @@ def test_settings_of_an_app_that_make_no_sense(settings: dict[str, Any], text: s
 
 
 def test_a_task_outside_any_set_says_so() -> None:
-    task = Task(plain)
+    task: Task[[int], int] = Task(plain)
     assert task(1) == 2
     with pytest.raises(InvalidTask, match="belongs to a set of tasks that no app includes yet"):
         task.enqueue(1)
