@@ -7,8 +7,9 @@ two are the same, and a test compares them.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -18,14 +19,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from .connections import Connection
-from .engine import open_engine
+from .engine import FILE, open_engine, settled
 from .errors import InvalidSetting, InvalidTask, SchemaMismatch, SchemaMissing
 from .face import Face
 from .graph import new_jobs
 from .job import Job
 from .model import Enqueued, NewJob
+from .naming import check_known
 from .operation import Mark, Op
 from .retry import Seconds, micros
+from .secret import masked
 from .sql import check_prefix
 from .store.retention import Ages
 from .task import Call, Task, Tasks, check_name
@@ -40,9 +43,14 @@ if TYPE_CHECKING:
     from .wakes import Wake
     from .worker import Worker, WorkerSettings
 
+log = logging.getLogger("towline")
+
 T = TypeVar("T")
 
 DEFAULT_URL = "sqlite:///towline.db"
+# What names a place that only PostgreSQL has, and what it is when nothing is said. `notify` and
+# `connections` bound what is done there, and are kept by doing less.
+ON_A_SERVER = {"schema": "public", "pooler": False, "listen": None}
 
 
 class Towline(Face):
@@ -78,8 +86,9 @@ class Towline(Face):
         clock: Callable[[], int] | None = None,
     ) -> None:
         super().__init__()
-        self.url = url or os.environ.get("TOWLINE_URL") or DEFAULT_URL
+        self.url = settled(_text(url or os.environ.get("TOWLINE_URL") or DEFAULT_URL))
         self.payload_limit = payload_limit
+        self._queues: set[str] = set()  # of its tasks, and those that were mentioned
         self._migrate = migrate
         self._ready = False
         self._seen = False  # on a caller's connection, which says nothing of ours
@@ -100,16 +109,23 @@ class Towline(Face):
             raise InvalidSetting("connections is a number from 1")
         if listen is not None and not isinstance(listen, str):
             raise InvalidSetting("listen= is an address, postgresql://…; notify=False turns it off")
+        prefix, schema = check_prefix(prefix), check_prefix(schema, "schema")
+        given = {"schema": schema, "pooler": pooler, "listen": listen}
+        extra = [name for name, value in given.items() if value != ON_A_SERVER[name]]
+        if extra and self.url.startswith(FILE):
+            raise InvalidSetting(
+                f"{extra[0]}= belongs to PostgreSQL and means nothing for a SQLite file: "
+                "leave it out"
+            )
         self._open = partial(
-            open_engine, prefix=check_prefix(prefix), schema=check_prefix(schema, "schema"),
-            lock_timeout=patience, durable=durable, notify=notify, connections=connections,
-            pooler=pooler, listen=listen, clock=clock,
+            open_engine, prefix=prefix, schema=schema, lock_timeout=patience, durable=durable,
+            notify=notify, connections=connections, pooler=pooler, listen=listen, clock=clock,
         )  # fmt: skip
         self.engine = self._open(self.url)
         self.waiting = Waiting(self.engine)
         self.near = Near()
         self._wake = wake
-        self._channel = f"towline.{schema}.{prefix}{PurePath(urlsplit(self.url).path).name}"
+        self._tables = f"{schema}.{prefix}"
         self._teller = self.new_wake()
 
     @property
@@ -129,6 +145,7 @@ class Towline(Face):
     def _register(self, task: Task[..., Any], name: str) -> None:
         super()._register(task, name)
         task.join(self, name)
+        self._queues.add(task.queue)
 
     # ---- running operations
 
@@ -203,26 +220,27 @@ class Towline(Face):
         except (SchemaMissing, SchemaMismatch) as problem:
             if connection.in_transaction:
                 raise type(problem)(
-                    f"{problem}; it cannot be done while your transaction is open: "
-                    "call app.migrate() before it"
+                    f"{problem}, before your transaction begins: inside it cannot be done"
                 ) from None
             self.prepare()
         self._seen = True
 
     # ---- enqueue
 
-    def enqueue_many(self, calls: Sequence[Call[Any]], *, on: object = None) -> list[Job[Any]]:
+    def enqueue_many(self, calls: Iterable[Call[Any]], *, on: object = None) -> list[Job[Any]]:
         """Store many calls in one transaction; jobs come back in the order given.
 
         A call in the `after=` of another is stored with it: a whole graph at once.
         """
+        calls = list(calls)
         jobs = self._new_jobs(calls, on)
         answers = self.run(self.store.enqueue(jobs), on)
         return self._handles(answers, calls)
 
     async def aenqueue_many(
-        self, calls: Sequence[Call[Any]], *, on: object = None
+        self, calls: Iterable[Call[Any]], *, on: object = None
     ) -> list[Job[Any]]:
+        calls = list(calls)
         jobs = self._new_jobs(calls, on)
         answers = await self.arun(self.store.enqueue(jobs), on)
         return self._handles(answers, calls)
@@ -232,7 +250,16 @@ class Towline(Face):
         for job in jobs:
             if job.task not in self.registry:
                 raise InvalidTask(f"task {job.task} belongs to another app; enqueue it there")
+            if job.queue not in self._queues:
+                self._mention(job.queue)
         return jobs
+
+    def _mention(self, queue: str) -> None:
+        """Say once that a queue is no task's own: a worker serves those of its tasks."""
+        self._queues.add(queue)
+        log.warning(
+            "no task of this app declares queue %r; a worker serves it only with queues=[…]", queue
+        )
 
     def _handles(self, answers: Sequence[Enqueued], calls: Sequence[Call[Any]]) -> list[Job[Any]]:
         """Jobs for the calls; what only their `after=` names is stored behind them."""
@@ -243,8 +270,9 @@ class Towline(Face):
 
     def worker(self, **settings: Unpack[WorkerSettings]) -> Worker:
         """A worker for the tasks of this app: `app.worker(concurrency=8).run()`."""
-        from .worker import Worker
+        from .worker import Worker, WorkerSettings
 
+        check_known("worker()", settings, WorkerSettings.__annotations__)
         return Worker(self, **settings)
 
     def new_wake(self) -> Wake | None:
@@ -253,7 +281,8 @@ class Towline(Face):
             return None
         from .wakes.named import open_wake
 
-        return open_wake(self._wake, self._channel)
+        place = PurePath(urlsplit(self.url).path).name
+        return open_wake(self._wake, f"towline.{self._tables}{place}")
 
     def add_middleware(self, middleware: Middleware) -> Middleware:
         """Wrap each attempt: a generator function that yields once, where the handler runs.
@@ -293,9 +322,11 @@ class Towline(Face):
         """
         given: dict[str, Any] = {"durable": durable, "clock": clock}
         changed = {name: value for name, value in given.items() if value is not None}
+        url = settled(_text(url))
         engine = self._open(url, **changed)
         self.close()
         self.url, self.engine, self.waiting = url, engine, Waiting(engine)
+        self._teller = self.new_wake()  # its channel is named after the database
 
     def close(self) -> None:
         """Close the connections of this process; using the app again opens new ones."""
@@ -309,4 +340,10 @@ class Towline(Face):
         await asyncio.to_thread(self.close)
 
     def __repr__(self) -> str:
-        return f"<Towline {self.url}>"
+        return f"<Towline {masked(self.url)}>"
+
+
+def _text(url: str) -> str:
+    if not isinstance(url, str):
+        raise InvalidSetting(f"a URL is text, not {type(url).__name__}")
+    return url

@@ -116,7 +116,7 @@ class Signature:
         try:
             return self._output.decode(text)
         except Exception as error:
-            raise OutputError(f"{self.text}: the stored result does not fit: {error}") from error
+            raise OutputError(f"{self.text}: the result does not fit: {error}") from error
 
     def _arrange(self) -> None:
         """Sort the parameters by how they may be given."""
@@ -373,5 +373,8 @@ def _text(name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[str
 
 def _limited(encoded: bytes, limit: int, what: str) -> str:
     if len(encoded) > limit:
-        raise PayloadTooLarge(f"{what} {len(encoded):,} bytes; the limit is {limit:,} bytes")
+        raise PayloadTooLarge(
+            f"{what} {len(encoded):,} bytes; the limit is {limit:,} bytes: store it elsewhere and "
+            "pass where it is, or raise Towline(payload_limit=…)"
+        )
     return encoded.decode()

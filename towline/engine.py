@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import unquote
 
 from .errors import InvalidSetting
+from .secret import masked
 
 if TYPE_CHECKING:
     from .connections import Connection
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
     from .wakes import Wake
 
 T = TypeVar("T")
+
+FILE = "sqlite:///"
+SERVER = ("postgresql://", "postgres://")
 
 
 class Engine(Protocol):
@@ -90,12 +96,14 @@ def open_engine(
     clock: Callable[[], int] | None,
 ) -> Engine:
     """The engine of a URL; its driver is imported only now."""
-    if not url.startswith(("postgresql:", "postgres:")):
+    if url.startswith(FILE):
         from .sqlite.engine import SqliteEngine
 
         return SqliteEngine(
             url, prefix=prefix, lock_timeout=lock_timeout, durable=durable, clock=clock
         )
+    if not url.startswith(SERVER):
+        raise _unknown(url)
     try:
         import psycopg  # noqa: F401
         import psycopg_pool  # noqa: F401
@@ -107,3 +115,26 @@ def open_engine(
         url, prefix=prefix, schema=schema, lock_timeout=lock_timeout, durable=durable,
         notify=notify, connections=connections, pooler=pooler, listen=listen, clock=clock,
     )  # fmt: skip
+
+
+def settled(url: str) -> str:
+    """The URL with the file's whole path in it: it means the same after a change of directory."""
+    path = url.removeprefix(FILE)
+    if path == url or unquote(path) in ("", ":memory:") or path.startswith("/"):
+        return url
+    here = os.getcwd()
+    for mark in "%?#":  # what a URL would take for something else
+        here = here.replace(mark, f"%{ord(mark):X}")
+    return f"{FILE}{here.rstrip('/')}/{path}"
+
+
+def _unknown(url: str) -> InvalidSetting:
+    scheme, _, rest = url.partition("://")
+    kind, plus, driver = scheme.partition("+")
+    hint = ""
+    if plus and rest and kind in ("postgresql", "postgres", "sqlite"):
+        hint = f"; write it without +{driver}"
+    return InvalidSetting(
+        f"{masked(url)!r} is not a database Towline knows{hint}: use "
+        "postgresql://user@host/database, sqlite:///relative.db or sqlite:////absolute/path.db"
+    )

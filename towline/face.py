@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .graph import next_job
 from .job import Attempt, Chain, Job, Page, WorkerInfo
-from .model import BlockerRecord, DependentRecord, NewJob, State
+from .model import BlockerRecord, DependentRecord, NewJob
 from .operation import Op
 from .store.listing import Found
 from .store.retention import Ages
@@ -19,6 +19,7 @@ from .task import Next, Tasks
 from .where import (
     ChainsWhere,
     JobsWhere,
+    bulk_filter,
     chain_filter,
     check_limit,
     counted,
@@ -163,11 +164,12 @@ class Face(Tasks):
     async def aworkers(self, *, on: object = None) -> list[WorkerInfo]:
         return [WorkerInfo.of(record) for record in await self.arun(self.store.workers(), on)]
 
-    def counts(self, *, on: object = None) -> dict[str, dict[State, int]]:
-        """Jobs by queue and state; beyond 100,000 open ones a number is AtLeast."""
+    def counts(self, *, on: object = None) -> dict[str, dict[str, int]]:
+        """Jobs by queue and state, such as {"mail": {"pending": 3}}; what there is none of is left
+        out. Beyond 100,000 open ones a number is AtLeast."""
         return counted(self.run(self.store.counts(), on))
 
-    async def acounts(self, *, on: object = None) -> dict[str, dict[State, int]]:
+    async def acounts(self, *, on: object = None) -> dict[str, dict[str, int]]:
         return counted(await self.arun(self.store.counts(), on))
 
     def paused(self, *, on: object = None) -> list[str]:
@@ -234,34 +236,52 @@ class Face(Tasks):
     def cancel_many(
         self,
         *,
+        everything: bool = False,
         preview: bool = False,
         by: str | None = None,
         on: object = None,
         **where: Unpack[JobsWhere],
     ) -> int:
-        """Cancel every open job that fits; return how many, or with preview how many it would."""
-        return self._bulk("cancel", where, preview, by, on)
+        """Cancel every open job that fits; return how many, or with preview how many it would.
+
+        Without a filter it is refused, unless everything=True says that all are meant.
+        """
+        return self._bulk("cancel", where, everything, preview, by, on)
 
     async def acancel_many(
         self,
         *,
+        everything: bool = False,
         preview: bool = False,
         by: str | None = None,
         on: object = None,
         **where: Unpack[JobsWhere],
     ) -> int:
-        return await self._abulk("cancel", where, preview, by, on)
+        return await self._abulk("cancel", where, everything, preview, by, on)
 
     def retry_many(
-        self, *, preview: bool = False, on: object = None, **where: Unpack[JobsWhere]
+        self,
+        *,
+        everything: bool = False,
+        preview: bool = False,
+        on: object = None,
+        **where: Unpack[JobsWhere],
     ) -> int:
-        """Retry every failed or cancelled job that fits; return how many, or how many it would."""
-        return self._bulk("retry", where, preview, None, on)
+        """Retry every failed or cancelled job that fits; return how many, or how many it would.
+
+        Without a filter it is refused, unless everything=True says that all are meant.
+        """
+        return self._bulk("retry", where, everything, preview, None, on)
 
     async def aretry_many(
-        self, *, preview: bool = False, on: object = None, **where: Unpack[JobsWhere]
+        self,
+        *,
+        everything: bool = False,
+        preview: bool = False,
+        on: object = None,
+        **where: Unpack[JobsWhere],
     ) -> int:
-        return await self._abulk("retry", where, preview, None, on)
+        return await self._abulk("retry", where, everything, preview, None, on)
 
     def delete(self, chain_id: int, cascade: bool = False, *, on: object = None) -> list[int]:
         """Delete a chain with all that belongs to it; return the chains that went.
@@ -346,10 +366,17 @@ class Face(Tasks):
         return Page([Chain(self, record) for record in found.records], cursor_of(found))
 
     def _bulk(
-        self, action: str, where: JobsWhere, preview: bool, by: str | None, on: object
+        self,
+        action: str,
+        where: JobsWhere,
+        everything: bool,
+        preview: bool,
+        by: str | None,
+        on: object,
     ) -> int:
         """Page by page, a transaction each, so that workers get in between."""
-        filter, number, cursor = job_filter(where), 0, None
+        filter = bulk_filter(f"{action}_many()", where, everything)
+        number, cursor = 0, None
         while True:
             op = self.store.bulk(action, filter, preview, cursor, BULK_PAGE, by)
             touched = self.run(op, on)
@@ -358,9 +385,16 @@ class Face(Tasks):
                 return number
 
     async def _abulk(
-        self, action: str, where: JobsWhere, preview: bool, by: str | None, on: object
+        self,
+        action: str,
+        where: JobsWhere,
+        everything: bool,
+        preview: bool,
+        by: str | None,
+        on: object,
     ) -> int:
-        filter, number, cursor = job_filter(where), 0, None
+        filter = bulk_filter(f"{action}_many()", where, everything)
+        number, cursor = 0, None
         while True:
             op = self.store.bulk(action, filter, preview, cursor, BULK_PAGE, by)
             touched = await self.arun(op, on)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
@@ -72,10 +72,11 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
 
     def result(self, timeout: float | None = None, *, on: object = None) -> T_co:
         """Wait for the chain and return its output; raise ChainFailed or WaitTimeout."""
-        for _ in self._home.waiting.looks(timeout):
-            last = self._home.run(self._checked(self._home.store.ended(self.chain_id)), on)
-            if last is not None:
-                return self._settle(last)
+        with closing(self._home.waiting.looks(timeout)) as looks:
+            for _ in looks:
+                last = self._home.run(self._checked(self._home.store.ended(self.chain_id)), on)
+                if last is not None:
+                    return self._settle(last)
         raise self._too_late(timeout)
 
     async def aresult(self, timeout: float | None = None, *, on: object = None) -> T_co:
@@ -423,6 +424,9 @@ class Page(Sequence[T_co]):
 
     def __iter__(self) -> Iterator[T_co]:
         return iter(self._items)
+
+    def __repr__(self) -> str:
+        return f"<page {list(self._items)!r}, cursor {self.cursor!r}>"
 
 
 class AtLeast(int):

@@ -206,7 +206,11 @@ def _not_plain(value: Any, depth: int = 0) -> str:
             if type(item) not in _ATOMS and (reason := _not_plain(item, depth + 1)):
                 return f"[{key!r}]{reason}"
         return ""
-    return f": {kind.__name__} is not plain JSON and would change; annotate its type"
+    try:
+        back = msgspec.json.decode(encode(value))
+    except Exception:
+        return f": {kind.__name__} has no form in JSON; pass what describes it, such as an id"
+    return f": {kind.__name__} would come back as {type(back).__name__}; annotate its type"
 
 
 def _difference(given: Any, back: Any, depth: int = 0) -> str:

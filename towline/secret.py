@@ -6,6 +6,7 @@ import re
 
 HIDDEN = "***"
 _FILE = "sqlite:///"  # has no password, and a path may look as if it had one
+_NO_PORT = re.compile(r"([^/?#:\[\]]*:)(?!\d*(?:[/?#,]|$))[^/?#]*")  # the host was forgotten
 _KEYWORD = r"(?i)((?:ssl)?password\s*=\s*)"
 _IN_URL = re.compile(_KEYWORD + r"[^&\s]*")
 _IN_WORDS = re.compile(_KEYWORD + r"(?:'(?:\\.|[^'\\])*'?|(?:\\.|[^\s\\])*)", re.DOTALL)
@@ -26,5 +27,7 @@ def masked(address: str) -> str:
     name, colon, _ = person.partition(":")
     if at and colon:
         rest = f"{name}:{HIDDEN}@{place}"
+    elif slashes and not at:
+        rest = _NO_PORT.sub(rf"\1{HIDDEN}", rest, count=1) if _NO_PORT.match(rest) else rest
     words = _IN_URL if slashes else _IN_WORDS
     return words.sub(rf"\1{HIDDEN}", f"{scheme}{slashes}{rest}")

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import update_wrapper
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -25,7 +26,9 @@ from typing import (
 
 from .errors import InvalidSetting, InvalidTask
 from .model import NewBlocker, NewJob, Policy
-from .moment import instant
+from .moment import can_be_shown, instant
+from .naming import check_known, check_limits, check_priority, refuse_method
+from .naming import check_name as check_name
 from .retry import Backoff, Seconds, Signal, micros
 
 if TYPE_CHECKING:
@@ -39,6 +42,13 @@ V = TypeVar("V", bound="Output | Iterable[Any] | None")  # mypy: protocols and N
 N = TypeVar("N")
 R_co = TypeVar("R_co", covariant=True)
 T_co = TypeVar("T_co", covariant=True)
+Coming: TypeAlias = Coroutine[Any, Any, T_co]
+if TYPE_CHECKING:  # what calling gives: a coroutine, a Next; Task[P, R] leaves it open
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    C_co = DefaultTypeVar("C_co", covariant=True, default=Any)
+else:
+    C_co = TypeVar("C_co", covariant=True)
 
 Blocker: TypeAlias = "Job[Any] | Chain | Call[Any] | int"
 Scope = Literal["open", "any"]
@@ -48,8 +58,7 @@ RunIn = Literal["thread", "process"]
 
 _TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 POLICIES = {"fail": Policy.FAIL, "wait": Policy.WAIT, "run": Policy.RUN}
-MOST_PRIORITY = 2**31 - 1
-MOST_ATTEMPTS = 2**31 - 1
+SETTINGS = ("name", "queue", "priority", "max_attempts", "timeout", "backoff", "run_in")
 
 
 class Desk(Protocol):
@@ -57,10 +66,10 @@ class Desk(Protocol):
 
     payload_limit: int
 
-    def enqueue_many(self, calls: Sequence[Call[Any]], *, on: object = None) -> list[Job[Any]]: ...
+    def enqueue_many(self, calls: Iterable[Call[Any]], *, on: object = None) -> list[Job[Any]]: ...
 
     async def aenqueue_many(
-        self, calls: Sequence[Call[Any]], *, on: object = None
+        self, calls: Iterable[Call[Any]], *, on: object = None
     ) -> list[Job[Any]]: ...
 
 
@@ -122,6 +131,8 @@ class Options:
             raise InvalidSetting(
                 "at= is a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
             )
+        if self.at is not None and not can_be_shown(self.at):
+            raise InvalidSetting("at= is beyond what a calendar can show in every time zone")
         if self.scope not in ("open", "any"):
             raise InvalidSetting(f'scope is "open" or "any", not {self.scope!r}')
         if self.window is not None and (self.scope != "any" or micros(self.window, "window") <= 0):
@@ -225,15 +236,39 @@ class Bound(Generic[P, R_co]):
         return Next(self.call(*args, **kwargs))
 
     def using(self, **options: Unpack[Using]) -> Bound[P, R_co]:
-        return Bound(self._task, replace(self._options, **options))
+        try:
+            return Bound(self._task, replace(self._options, **options))
+        except TypeError:
+            check_known("using()", options, Using.__annotations__)
+            raise
+
+    def __repr__(self) -> str:
+        plain, own = Options(), self._options
+        said = [
+            f"{name}={getattr(own, name)!r}"
+            for name in Using.__annotations__
+            if getattr(own, name) != getattr(plain, name)
+        ]
+        return f"<task {self._task.name}{' using ' if said else ''}{', '.join(said)}>"
 
 
-class Task(Generic[P, R_co]):
+class Task(Generic[P, R_co, C_co]):
     """A registered function. Calling it just calls it."""
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[..., Any]
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, of: Any) -> Any:
+            """Task[P, R] at run time, where Python before 3.13 knows no defaults."""
+            two = isinstance(of, tuple) and len(of) == 2
+            return super().__class_getitem__((*of, Any) if two else of)
 
     def __init__(
         self,
-        function: Callable[P, R_co],
+        function: Callable[P, C_co],
         *,
         name: str | None = None,
         queue: str | None = None,
@@ -261,8 +296,8 @@ class Task(Generic[P, R_co]):
         check_name(queue, "queue")
         check_priority(priority)
         check_limits(max_attempts, timeout)
-        self.__doc__ = function.__doc__
-        self.__wrapped__ = function
+        refuse_method(function)
+        update_wrapper(self, function, updated=())
         self._plain: Bound[P, R_co] = Bound(self, Options())
 
     @property
@@ -284,7 +319,7 @@ class Task(Generic[P, R_co]):
             self._signature = Signature(self.function, name=self.name, injected=Context)
         return self._signature
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C_co:
         return self.function(*args, **kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
@@ -304,7 +339,11 @@ class Task(Generic[P, R_co]):
 
     def using(self, **options: Unpack[Using]) -> Bound[P, R_co]:
         """Say how the next calls differ: when, where, under which key, behind what, on what."""
-        return Bound(self, Options(**options))
+        try:
+            return Bound(self, Options(**options))
+        except TypeError:
+            check_known("using()", options, Using.__annotations__)
+            raise
 
     def desk(self) -> Desk:
         if self._desk is None:
@@ -333,18 +372,23 @@ class Task(Generic[P, R_co]):
 
 class Decorate(Protocol):
     """What `@tasks.task(...)` gives. Async functions come first, or the result were a coroutine;
-    what never continues comes before what may: a type checker keeps its unions as they are."""
+    what never continues comes before what may: a type checker keeps its unions as they are. What
+    may continue is called as if it did not: a `Next` of nothing would not vanish from a union."""
 
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, V]]) -> Task[P, V]: ...
+    def __call__(self, function: Callable[P, Coming[Next[N]]]) -> Task[P, N, Coming[Next[N]]]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coming[V]]) -> Task[P, V, Coming[V]]: ...
     @overload
     def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, V | Next[N] | Signal]]
-    ) -> Task[P, V | N]: ...
+        self, function: Callable[P, Coming[V | Next[N] | Signal]]
+    ) -> Task[P, V | N, Coming[V | N]]: ...
     @overload
-    def __call__(self, function: Callable[P, V]) -> Task[P, V]: ...
+    def __call__(self, function: Callable[P, Next[N]]) -> Task[P, N, Next[N]]: ...
     @overload
-    def __call__(self, function: Callable[P, V | Next[N] | Signal]) -> Task[P, V | N]: ...
+    def __call__(self, function: Callable[P, V]) -> Task[P, V, V]: ...
+    @overload
+    def __call__(self, function: Callable[P, V | Next[N] | Signal]) -> Task[P, V | N, V | N]: ...
 
 
 class Tasks:
@@ -354,15 +398,19 @@ class Tasks:
         self.registry: dict[str, Task[..., Any]] = {}
 
     @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, V]], /) -> Task[P, V]: ...
+    def task(self, function: Callable[P, Coming[Next[N]]], /) -> Task[P, N, Coming[Next[N]]]: ...
+    @overload
+    def task(self, function: Callable[P, Coming[V]], /) -> Task[P, V, Coming[V]]: ...
     @overload
     def task(
-        self, function: Callable[P, Coroutine[Any, Any, V | Next[N] | Signal]], /
-    ) -> Task[P, V | N]: ...
+        self, function: Callable[P, Coming[V | Next[N] | Signal]], /
+    ) -> Task[P, V | N, Coming[V | N]]: ...
     @overload
-    def task(self, function: Callable[P, V], /) -> Task[P, V]: ...
+    def task(self, function: Callable[P, Next[N]], /) -> Task[P, N, Next[N]]: ...
     @overload
-    def task(self, function: Callable[P, V | Next[N] | Signal], /) -> Task[P, V | N]: ...
+    def task(self, function: Callable[P, V], /) -> Task[P, V, V]: ...
+    @overload
+    def task(self, function: Callable[P, V | Next[N] | Signal], /) -> Task[P, V | N, V | N]: ...
     @overload
     def task(
         self,
@@ -376,7 +424,11 @@ class Tasks:
         run_in: RunIn = "thread",
     ) -> Decorate: ...
     def task(self, *function: Any, **settings: Any) -> Any:
-        """Register a function as a task; calling it still just calls it."""
+        """Register a function as a task; calling it still just calls it.
+
+        Settings: name, queue, priority, max_attempts, timeout, backoff, run_in.
+        """
+        check_known("task()", settings, SETTINGS)
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
             if isinstance(function, Task):
@@ -396,33 +448,3 @@ class Tasks:
             raise InvalidTask(
                 f"there is a task named {name} already; give one of them another name="
             )
-
-
-def check_name(value: object, what: str) -> None:
-    """Names are short text without control characters: they are keys, shown everywhere."""
-    if value is None:
-        return
-    if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
-        raise InvalidSetting(f"{what} {value!r} must be 1 to 200 printable characters")
-
-
-def check_priority(priority: object) -> None:
-    if priority is None:
-        return
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        raise InvalidSetting(f"priority is a whole number, not {priority!r}")
-    if abs(priority) > MOST_PRIORITY:
-        raise InvalidSetting(f"priority {priority} is beyond ±{MOST_PRIORITY}")
-
-
-def check_limits(max_attempts: object, timeout: Seconds | None) -> None:
-    if max_attempts is not None and (
-        isinstance(max_attempts, bool)
-        or not isinstance(max_attempts, int)
-        or not 1 <= max_attempts <= MOST_ATTEMPTS
-    ):
-        raise InvalidSetting(
-            f"max_attempts is a whole number from 1 to {MOST_ATTEMPTS}, not {max_attempts!r}"
-        )
-    if timeout is not None and micros(timeout, "timeout") <= 0:
-        raise InvalidSetting(f"timeout is a positive duration, not {timeout!r}")

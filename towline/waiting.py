@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator
 from typing import TYPE_CHECKING
 
 from .bell import Bell
@@ -28,7 +28,7 @@ class Waiting:
         self._wake: Wake | None = None
         self._rings: set[Callable[[], object]] = set()
 
-    def looks(self, timeout: float | None) -> Iterator[None]:
+    def looks(self, timeout: float | None) -> Generator[None]:
         """Once for each look to take: at first, after each change, at last when time is over."""
         bell = Bell()
         try:
@@ -83,9 +83,17 @@ class Waiting:
         with self._mutex:
             self._rings.add(ring)
             if self._wake is None:
-                self._wake = self._engine.ends()
-                if self._wake is not None:
-                    self._wake.start(self._ring)
+                wake = self._engine.ends()
+                if wake is not None and self._has_started(wake):
+                    self._wake = wake
+
+    def _has_started(self, wake: Wake) -> bool:
+        """Whether it listens; without a thread to spare one looks a little more often instead."""
+        try:
+            wake.start(self._ring)
+        except RuntimeError:
+            return False
+        return True
 
     def ring(self) -> None:
         """Something ended: all look again."""

@@ -9,12 +9,14 @@ from .errors import InvalidSetting, NotFound
 from .job import AtLeast
 from .model import ChainState, Outcome, State
 from .moment import instant
+from .naming import check_known
 from .store.listing import ChainFilter, Found, JobFilter
 from .task import check_name
 
 E = TypeVar("E", State, Outcome, ChainState)
 
 MOST_LISTED = 10_000
+MOST_DIGITS = 19  # of an id
 
 
 class JobsWhere(TypedDict, total=False):
@@ -42,7 +44,8 @@ class ChainsWhere(TypedDict, total=False):
     until: datetime | None
 
 
-def job_filter(where: JobsWhere) -> JobFilter:
+def job_filter(where: JobsWhere, call: str = "jobs()") -> JobFilter:
+    check_known(call, where, JobsWhere.__annotations__)
     return JobFilter(
         state=_word(where.get("state"), State),
         outcome=_word(where.get("outcome"), Outcome),
@@ -56,12 +59,26 @@ def job_filter(where: JobsWhere) -> JobFilter:
     )
 
 
+def bulk_filter(call: str, where: JobsWhere, everything: bool) -> JobFilter:
+    """What an action on many jobs is about; that it is about all of them must be said."""
+    filter = job_filter(where, call)
+    chosen = any(value is not None for value in where.values())
+    if everything and chosen:
+        raise InvalidSetting(f"{call} takes filters or everything=True, not both")
+    if not everything and not chosen:
+        raise InvalidSetting(
+            f"{call} without a filter would be about every job: say which by "
+            f"{', '.join(JobsWhere.__annotations__)}, or everything=True"
+        )
+    return filter
+
+
 def known(id: int) -> int:
     """A number that a job or chain can have; any other belongs to none."""
     if isinstance(id, bool) or not isinstance(id, int):
         raise InvalidSetting(f"an id is a whole number, not {id!r}")
     if abs(id) >= 2**63:
-        raise NotFound(f"there is no job or chain {id}")
+        raise NotFound("there is no such job or chain: no id is so large")
     return id
 
 
@@ -77,6 +94,7 @@ def _text(where: JobsWhere | ChainsWhere, name: str) -> str | None:
 
 
 def chain_filter(where: ChainsWhere) -> ChainFilter:
+    check_known("chains()", where, ChainsWhere.__annotations__)
     return ChainFilter(
         state=_word(where.get("state"), ChainState),
         task=_text(where, "task"),
@@ -88,15 +106,21 @@ def chain_filter(where: ChainsWhere) -> ChainFilter:
 
 
 def check_limit(limit: int) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise InvalidSetting(f"limit is a whole number, not {limit!r}")
     if not 1 <= limit <= MOST_LISTED:
-        raise InvalidSetting(f"limit is from 1 to {MOST_LISTED}, not {limit}")
+        raise InvalidSetting(f"limit is from 1 to {MOST_LISTED}")
 
 
 def position(cursor: str | None) -> int | None:
     if cursor is None:
         return None
-    if not isinstance(cursor, str) or not cursor.isascii() or not cursor.isdigit():
-        raise InvalidSetting(f"cursor={cursor!r} did not come from a page")
+    if (
+        not isinstance(cursor, str)
+        or not (cursor.isascii() and cursor.isdigit() and len(cursor) <= MOST_DIGITS)
+        or int(cursor) >= 2**63
+    ):
+        raise InvalidSetting("cursor= is the cursor of a page, as that page gave it")
     return int(cursor)
 
 
@@ -123,10 +147,16 @@ def _micros(value: datetime | None, name: str) -> int | None:
 
 def counted(
     found: dict[str, dict[State, tuple[int, bool]]],
-) -> dict[str, dict[State, int]]:
+) -> dict[str, dict[str, int]]:
+    """Counts by plain words, without what there is none of."""
     return {
-        queue: {
-            state: AtLeast(number) if more else number for state, (number, more) in states.items()
-        }
+        queue: there
         for queue, states in sorted(found.items())
+        if (
+            there := {
+                str(state): AtLeast(number) if more else number
+                for state, (number, more) in states.items()
+                if number
+            }
+        )
     }

@@ -434,12 +434,12 @@ def test_K4_bulk_control_says_how_many_it_would_touch_and_how_many_it_did(
     ]  # fmt: skip
     assert app.job(5).ended_by == "ann"
     app.fail(2, "bad")
-    assert faces.retry_many(preview=True) == 3
+    assert faces.retry_many(preview=True, everything=True) == 3
     assert faces.retry_many(preview=True, state="failed") == 1
     assert faces.retry_many(task="a") == 2
     assert faces.retry_many(task="a") == 0
     assert faces.cancel_many(state="running") == 0
-    assert faces.cancel_many() == 3
+    assert faces.cancel_many(everything=True) == 3
     assert faces.retry_many(state="cancelled") == 3
     assert faces.states() == [State.COMPLETED, State.FAILED] + [State.PENDING] * 3
 
@@ -454,12 +454,12 @@ def test_K4_bulk_control_passes_over_what_its_own_work_has_ended_or_revived(
     assert faces.cancel_many(chain=1) == 1
     assert faces.retry_many(task="last") == 1
     assert faces.states() == [State.COMPLETED, State.BLOCKED, State.PENDING, State.PENDING]
-    assert faces.cancel_many() == 2
+    assert faces.cancel_many(everything=True) == 2
     assert faces.states() == [
         State.COMPLETED, State.FAILED, State.CANCELLED, State.CANCELLED,
     ]  # fmt: skip
     app.run(store.enqueue([new("keyed", key="k")]))
-    assert faces.retry_many() == 1
+    assert faces.retry_many(everything=True) == 1
     assert faces.states() == [
         State.COMPLETED, State.BLOCKED, State.CANCELLED, State.PENDING, State.PENDING,
     ]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -36,6 +38,8 @@ def test_a_task_is_still_the_function(app: Towline) -> None:
     assert (task.name, task.__doc__, task.__wrapped__) == ("plain", "What it does.", plain)
     assert app.registry == {"plain": task}
     assert repr(task) == "<task plain>"
+    assert (task.__name__, task.__qualname__, task.__module__) == ("plain", "plain", __name__)
+    assert inspect.signature(task) == inspect.signature(plain)
 
 
 def test_settings_of_a_task_are_defaults_of_its_jobs(app: Towline) -> None:
@@ -69,6 +73,43 @@ def test_a_task_is_not_made_twice(app: Towline) -> None:
         app.task(task)
 
 
+def test_what_hangs_on_a_function_does_not_change_its_task(app: Towline) -> None:
+    """Finding S6: the task looks like its function, and is what its settings say."""
+
+    def marked() -> None: ...
+
+    marked.queue = "nowhere"  # type: ignore[attr-defined] # pyright: ignore[reportFunctionMemberAccess]
+    marked.name = "another"  # type: ignore[attr-defined] # pyright: ignore[reportFunctionMemberAccess]
+    task = app.task(marked)
+    assert (task.name, task.queue) == ("marked", "default")
+
+
+class Shop:
+    def send(self, number: int) -> None: ...
+
+    @classmethod
+    def open(cls) -> None: ...
+
+    @staticmethod
+    def close(number: int) -> int:
+        return number
+
+
+@pytest.mark.parametrize("method", [Shop.send, Shop().send, Shop.open, Shop.__dict__["open"]])
+def test_S7_a_method_is_no_task(app: Towline, method: Callable[..., Any]) -> None:
+    with pytest.raises(InvalidTask, match="is a method: a task is a plain function"):
+        app.task(method)
+    assert app.registry == {}
+
+
+def test_S7_a_static_method_and_a_function_with_a_self_are(app: Towline) -> None:
+    def greet(self: str) -> str:
+        return self
+
+    assert app.task(Shop.close)(5) == 5
+    assert app.task(greet)("a") == "a"
+
+
 def test_a_lambda_needs_a_name(app: Towline) -> None:
     with pytest.raises(InvalidTask, match="use a def, or say name="):
         app.task(lambda: 1)
@@ -82,7 +123,9 @@ def test_a_lambda_needs_a_name(app: Towline) -> None:
         ({"name": "a\n"}, r"task name 'a\\n' must be 1 to 200 printable characters"),
         ({"name": "a" * 201}, "must be 1 to 200 printable characters"),
         ({"queue": ""}, "queue '' must be 1 to 200 printable characters"),
-        ({"queue": 3}, "queue 3 must be"),
+        ({"queue": 3}, "queue is text of printable characters, not int"),
+        ({"retries": 3}, r"task\(\) does not know retries=. It takes name, .*max_attempts"),
+        ({"prioritty": 3}, r"task\(\) does not know prioritty= \(did you mean priority=\?\)"),
         ({"priority": 1.5}, "priority is a whole number, not 1.5"),
         ({"priority": True}, "priority is a whole number, not True"),
         ({"priority": 2**31}, "priority 2147483648 is beyond"),
@@ -197,7 +240,7 @@ def test_a_prefix_makes_a_name_that_could_stand_alone(app: Towline) -> None:
         ({"on_conflict": "raise"}, "need a key="),
         ({"key": ""}, "key '' must be 1 to 200 printable characters"),
         ({"key": "\ud800"}, "must be 1 to 200 printable characters"),
-        ({"key": 5}, "key 5 must be"),
+        ({"key": 5}, "key is text of printable characters, not int"),
         ({"label": "a\x00"}, "label .* must be 1 to 200 printable characters"),
         ({"queue": "q" * 201}, "queue .* must be 1 to 200 printable characters"),
         ({"priority": "high"}, "priority is a whole number, not 'high'"),
@@ -217,7 +260,7 @@ def test_options_that_make_no_sense(app: Towline, options: dict[str, Any], text:
 
 
 def test_an_unknown_option_is_refused(app: Towline) -> None:
-    with pytest.raises(TypeError, match="prioritty"):
+    with pytest.raises(InvalidSetting, match="prioritty"):
         app.task(plain).using(prioritty=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
@@ -235,7 +278,7 @@ def test_options_add_up(app: Towline) -> None:
         ([None], "after= takes jobs, chains, calls or chain ids, not NoneType"),
         ([True], "after= takes jobs, chains, calls or chain ids, not bool"),
         ({"": 1}, "the name of a blocker '' must be 1 to 200"),
-        ({1: 1}, "the name of a blocker 1 must be 1 to 200"),
+        ({1: 1}, "the name of a blocker is text of printable characters, not int"),
     ],
 )
 def test_what_one_cannot_wait_for(app: Towline, after: Any, text: str) -> None:
@@ -251,6 +294,49 @@ def test_a_continuation_takes_no_key_and_no_connection(app: Towline) -> None:
     with pytest.raises(InvalidSetting, match="takes no on="):
         task.using(on=object()).then(1)
     assert isinstance(task.using(delay=5).then(1), Next)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_option_that_using_does_not_know_is_named(app: Towline, again: bool) -> None:
+    task = app.task(plain)
+    using: Any = task.using(priority=1).using if again else task.using
+    with pytest.raises(
+        InvalidSetting, match=r"using\(\) does not know prio= \(did you mean priority=\?\)"
+    ):
+        using(prio=3)
+
+
+def test_a_setting_that_a_worker_does_not_know_is_named(app: Towline) -> None:
+    worker: Any = app.worker
+    with pytest.raises(InvalidSetting, match=r"worker\(\) does not know concurency= .*concurrency"):
+        worker(concurency=3)
+
+
+def test_a_name_that_is_no_text_is_not_called_unprintable(app: Towline) -> None:
+    using: Any = app.task(plain).using
+    with pytest.raises(InvalidSetting, match="key is text of printable characters, not int"):
+        using(key=5)
+
+
+def test_a_task_with_options_shows_them(app: Towline) -> None:
+    task = app.task(plain)
+    assert (
+        repr(task.using(queue="mail", priority=3)) == "<task plain using priority=3, queue='mail'>"
+    )
+    assert repr(task.using()) == "<task plain>"
+
+
+def test_D4_a_queue_that_no_task_declares_is_mentioned_once(
+    app: Towline, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = app.task(queue="mail")(plain)
+    with caplog.at_level(logging.WARNING, "towline"):
+        task.enqueue(1)
+        assert caplog.messages == []
+        for _ in range(2):
+            task.using(queue="bulk").enqueue(1)
+    (message,) = caplog.messages
+    assert message.startswith("no task of this app declares queue 'bulk'; a worker serves it only")
 
 
 def test_options_are_checked_when_made() -> None:
@@ -282,7 +368,7 @@ def test_settings_of_an_app_that_make_no_sense(settings: dict[str, Any], text: s
 
 
 def test_a_task_outside_any_set_says_so() -> None:
-    task = Task(plain)
+    task: Task[[int], int] = Task(plain)
     assert task(1) == 2
     with pytest.raises(InvalidTask, match="belongs to a set of tasks that no app includes yet"):
         task.enqueue(1)

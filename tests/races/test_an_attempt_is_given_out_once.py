@@ -33,7 +33,7 @@ def take(app: Towline, worker: int, room: int) -> list[Claimed]:
 
 def all_ended(app: Towline) -> bool:
     states = app.counts().get("default", {})
-    return not any(number for state, number in states.items() if state.open)
+    return not any(number for state, number in states.items() if State(state).open)
 
 
 def claim_and_end(app: Towline, number: int) -> tuple[Given, Given]:

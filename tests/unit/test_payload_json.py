@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.unit.signatures import (
     result,
 )
 from towline.errors import OutputError
+from towline.payload import Refused, Value
 
 
 @pytest.mark.parametrize("value", VALUES)
@@ -94,3 +96,20 @@ def test_E5_endless_nesting_is_refused() -> None:
         tree = Tree(0, [tree])
     for codec, value in [(PLAIN, loop), (PLAIN, deep), (of(list[Any]), loop), (of(Tree), tree)]:
         assert "nested deeper" in refused(codec, value)
+
+
+class Thing:
+    """Nothing that JSON knows."""
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Thing(), "Thing has no form in JSON; pass what describes it, such as an id"),
+        ((1, 2), "tuple would come back as list; annotate its type"),
+        (datetime(2026, 1, 2, tzinfo=UTC), "datetime would come back as str; annotate its type"),
+    ],
+)
+def test_what_is_not_plain_is_refused_with_what_would_become_of_it(value: Any, text: str) -> None:
+    with pytest.raises(Refused, match=text):
+        Value(Any).ready(value)

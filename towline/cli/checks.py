@@ -176,7 +176,7 @@ def _records(app: Towline, ids: list[int]) -> Op[list[JobRecord]]:
 
 
 def _queues(
-    app: Towline, workers: list[WorkerRecord], counts: dict[str, dict[State, int]]
+    app: Towline, workers: list[WorkerRecord], counts: dict[str, dict[str, int]]
 ) -> Iterator[Finding]:
     paused = app.paused()
     for queue in paused:

@@ -148,7 +148,7 @@ def workers_of(app: Towline, now: datetime) -> list[Data]:
     ]
 
 
-def counts_data(counts: dict[State, int]) -> Data:
+def counts_data(counts: dict[str, int]) -> Data:
     """A number for every state; those in "at_least" are more than were counted."""
     data: Data = {str(state): int(counts.get(state, 0)) for state in State}
     data["at_least"] = [str(s) for s in State if isinstance(counts.get(s), AtLeast)]

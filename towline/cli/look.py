@@ -244,7 +244,7 @@ def stats(app: Towline, as_json: bool) -> None:
     workers = workers_of(app, now)
     waiting = app.jobs(state=State.PENDING, newest=False, limit=1)
     oldest = waiting[0].created_at if waiting else None
-    totals = {state: sum_of([of.get(state, 0) for of in counts.values()]) for state in State}
+    totals = {str(state): sum_of([of.get(state, 0) for of in counts.values()]) for state in State}
     if as_json:
         screen.print_json(
             {
@@ -272,7 +272,7 @@ def stats(app: Towline, as_json: bool) -> None:
     screen.say("\n" + "\n".join(lines))
 
 
-def show_counts(counts: dict[str, dict[State, int]], totals: dict[State, int]) -> None:
+def show_counts(counts: dict[str, dict[str, int]], totals: dict[str, int]) -> None:
     """A line for each queue; a rare state has a column only when something is in it."""
     if not counts:
         screen.say("no jobs yet", "dim")

@@ -49,17 +49,17 @@ class Connection(Protocol):
     def aend(self, *, commit: bool) -> Awaitable[None]: ...
 
 
-def recognise_sqlite(raw: object, sql: Queries) -> Connection:
-    """Wrap the caller's connection to a SQLite file, or say what is supported."""
+def recognise_sqlite(raw: object, sql: Queries, path: str) -> Connection:
+    """Wrap the caller's connection to the SQLite file at `path`, or say what is supported."""
     if isinstance(raw, StandardConnection):
-        return Sqlite3Connection(raw, sql)
+        return Sqlite3Connection(raw, sql, path)
     found: Connection | None = None
     if "aiosqlite" in sys.modules:
         from . import aiosqlite
 
-        found = aiosqlite.wrap(raw, sql)
+        found = aiosqlite.wrap(raw, sql, path)
     if found is None:
-        found = _opened_up(raw, lambda inner: recognise_sqlite(inner, sql))
+        found = _opened_up(raw, lambda inner: recognise_sqlite(inner, sql, path))
     if found is None:
         raise unsupported(raw, "SQLite")
     return found

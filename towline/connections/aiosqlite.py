@@ -35,9 +35,9 @@ class Raw(Protocol):
 class AiosqliteConnection:
     """A caller's aiosqlite connection; only the awaiting face can use it."""
 
-    def __init__(self, raw: Raw, sql: Queries) -> None:
+    def __init__(self, raw: Raw, sql: Queries, path: str) -> None:
         self._raw = raw
-        self._inner = Sqlite3Connection(raw._conn, sql)
+        self._inner = Sqlite3Connection(raw._conn, sql, path)
 
     @property
     def in_transaction(self) -> bool:
@@ -47,7 +47,7 @@ class AiosqliteConnection:
         raise must_be_awaited(op.name, self._raw)
 
     def migrations(self) -> set[str] | None:
-        raise must_be_awaited("looking at the schema", self._raw)
+        raise must_be_awaited("what is done", self._raw)
 
     async def arun(self, op: Op[T]) -> T:
         return cast(T, await self._raw._execute(self._inner.run, op))
@@ -68,8 +68,8 @@ class AiosqliteConnection:
         return await self._raw._execute(self._inner.migrations)
 
 
-def wrap(raw: object, sql: Queries) -> AiosqliteConnection | None:
+def wrap(raw: object, sql: Queries, path: str) -> AiosqliteConnection | None:
     """A caller's connection, if it is one of aiosqlite's."""
     if isinstance(raw, aiosqlite.Connection):
-        return AiosqliteConnection(cast(Raw, raw), sql)
+        return AiosqliteConnection(cast(Raw, raw), sql, path)
     return None

@@ -29,5 +29,5 @@ def must_be_awaited(what: str, raw: object) -> UnsupportedConnection:
     kind = type(raw)
     return UnsupportedConnection(
         f"{what} on {kind.__module__.partition('.')[0]}.{kind.__qualname__} must be awaited: use "
-        "the method whose name begins with a, such as aenqueue"
+        "the method whose name begins with a, such as `await task.aenqueue(…)`"
     )

@@ -128,7 +128,7 @@ class AsyncSqlalchemyConnection:
         raise must_be_awaited(op.name, self._raw)
 
     def migrations(self) -> set[str] | None:
-        raise must_be_awaited("looking at the schema", self._raw)
+        raise must_be_awaited("what is done", self._raw)
 
     async def arun(self, op: Op[T]) -> T:
         return await self._raw.run_sync(lambda raw: self._inside(raw).run(op))

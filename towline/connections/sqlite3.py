@@ -11,16 +11,36 @@ Row factories, text factories and converters of the caller neither disturb us no
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
+from weakref import WeakValueDictionary
 
-from ..errors import SchemaMissing
+from ..errors import SchemaMissing, UnsupportedConnection
 from ..operation import Op, drive
 from ..sql import Queries, Row, Statement
 
 T = TypeVar("T")
+
+
+class Mark:
+    """What a connection carries once it is known which file it is to; gone when it is closed.
+
+    A connection of sqlite3 takes no attribute and no weak reference, but it keeps its functions.
+    """
+
+    NAME = "towline_mark"
+
+    def __init__(self, paths: frozenset[str]) -> None:
+        self.paths = paths
+
+    def __call__(self) -> None:
+        """Nothing in SQL calls it."""
+
+
+_marks: WeakValueDictionary[int, Mark] = WeakValueDictionary()  # by the id of their connection
 
 
 def execute(cursor: sqlite3.Cursor, statement: Statement) -> list[Row]:
@@ -38,9 +58,10 @@ def execute(cursor: sqlite3.Cursor, statement: Statement) -> list[Row]:
 class Sqlite3Connection:
     """A caller's sqlite3 connection, used where it was made: in the caller's thread."""
 
-    def __init__(self, raw: sqlite3.Connection, sql: Queries) -> None:
+    def __init__(self, raw: sqlite3.Connection, sql: Queries, path: str) -> None:
         self.raw = raw
         self._sql = sql
+        self._path = path
         self._cursor: Any = None
         self._shielded = False
 
@@ -50,8 +71,12 @@ class Sqlite3Connection:
 
     def run(self, op: Op[T]) -> T:
         """Run an operation in the caller's transaction, or in one as its driver would open it."""
-        with self._plain_text(), self._atomic(op):
-            return drive(op, self._execute)
+        factory = self._read_plain()
+        try:
+            with self._atomic(op):
+                return drive(op, self._execute)
+        finally:
+            self._read_as_before(factory)
 
     async def arun(self, op: Op[T]) -> T:
         """A sync connection belongs to the thread that awaits; there is nothing to wait for."""
@@ -125,6 +150,13 @@ class Sqlite3Connection:
 
     @contextmanager
     def _plain_text(self) -> Iterator[None]:
+        factory = self._read_plain()
+        try:
+            yield
+        finally:
+            self._read_as_before(factory)
+
+    def _read_plain(self) -> Callable[[bytes], object]:
         """Read text as str for the length of one operation.
 
         A text factory cannot be set on a cursor, so it is set and put back; the connection is
@@ -135,11 +167,37 @@ class Sqlite3Connection:
         self._cursor = sqlite3.Connection.cursor(self.raw, sqlite3.Cursor)
         self._cursor.row_factory = None
         self.raw.text_factory = str
+        mark = _marks.get(id(self.raw))
+        if mark is None or self._path not in mark.paths:
+            try:
+                self._check_file(mark)
+            except BaseException:
+                self._read_as_before(factory)
+                raise
+        return factory
+
+    def _read_as_before(self, factory: Callable[[bytes], object]) -> None:
+        self.raw.text_factory = factory
+        self._cursor.close()
+
+    def _check_file(self, mark: Mark | None) -> None:
+        """Refuse a connection to another file than the app's: no worker would look there.
+
+        One in memory has no file, and is what a test of an application may use.
+        """
+        files = self._cursor.execute("PRAGMA database_list").fetchall()
+        main = files[0][2]
+        if main and not any(_is_same(file, self._path) for _, _, file in files):
+            raise UnsupportedConnection(
+                f"on= is a connection to {main}, and this app is on {self._path}: no worker would "
+                "find the job. Connect to app.url, or point the app there with app.use()"
+            )
+        mark = Mark((mark.paths if mark else frozenset()) | {self._path})
         try:
-            yield
-        finally:
-            self.raw.text_factory = factory
-            self._cursor.close()
+            sqlite3.Connection.create_function(self.raw, Mark.NAME, 0, mark)
+        except sqlite3.Error:  # a statement of the caller is running: look again next time
+            return
+        _marks[id(self.raw)] = mark
 
     @contextmanager
     def _atomic(self, op: Op[Any]) -> Iterator[None]:
@@ -196,6 +254,13 @@ class Sqlite3Connection:
         if mode == -1:
             return self.raw.isolation_level is None
         return bool(mode)
+
+
+def _is_same(file: str, path: str) -> bool:
+    try:
+        return bool(file) and os.path.samefile(file, path)
+    except OSError:  # one of them is not there, or not any more
+        return False
 
 
 def _no_tables() -> NoReturn:

@@ -21,6 +21,7 @@ from ..connections.psycopg import PlainCursor, execute
 from ..errors import InvalidSetting, StoreUnavailable, WriterBusy
 from ..migrate import Migrations
 from ..operation import Op, drive
+from ..secret import masked
 from ..sql import Queries
 from ..store.base import as_json
 from .fault import AGAIN, is_lost, translate
@@ -78,7 +79,12 @@ class PostgresEngine:
         try:
             given: dict[str, Any] = conninfo_to_dict(url)
         except psycopg.Error as error:
-            raise InvalidSetting(f"{error}; a URL is postgresql://user@host/database") from None
+            # What libpq quotes may be a part of the password.
+            problem = str(error).partition(': "')[0]
+            raise InvalidSetting(
+                f"{masked(url)!r}: {problem}; a URL is postgresql://user@host/database, and what "
+                "has a meaning there is written %40 for @, %25 for %, %2F for /"
+            ) from None
         self._conninfo = make_conninfo(**{"application_name": "towline", **ALIVE, **given})
         self.place = f"database {given.get('dbname') or given.get('user') or ''}".strip()
         self.prefix = prefix

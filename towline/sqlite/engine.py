@@ -98,7 +98,7 @@ class SqliteEngine:
 
     def recognise(self, raw: object) -> Connection:
         """Wrap a caller's connection."""
-        return recognise_sqlite(raw, self.sql)
+        return recognise_sqlite(raw, self.sql, self.path)
 
     # ---- connections
 

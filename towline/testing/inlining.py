@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,7 +39,7 @@ class Inline:
         self._enqueue, self._aenqueue = app.enqueue_many, app.aenqueue_many
         self._draining = False
 
-    def enqueue_many(self, calls: Sequence[Call[Any]], *, on: object = None) -> list[Job[Any]]:
+    def enqueue_many(self, calls: Iterable[Call[Any]], *, on: object = None) -> list[Job[Any]]:
         jobs = self._enqueue(calls, on=on)
         if self._may_run(on):
             self.drain()
@@ -48,7 +48,7 @@ class Inline:
         return jobs
 
     async def aenqueue_many(
-        self, calls: Sequence[Call[Any]], *, on: object = None
+        self, calls: Iterable[Call[Any]], *, on: object = None
     ) -> list[Job[Any]]:
         jobs = await self._aenqueue(calls, on=on)
         if self._may_run(on):

@@ -44,6 +44,7 @@ def assert_enqueued(
     what it says of queue, priority, label, key, max_attempts, timeout, delay or at. It looks for
     jobs in any state, so it may come before or after a drain; `times=0` says that there is none.
     """
+    __tracebackhide__ = True  # pytest shows where the test says it, not how it was found out
     call = wanted if isinstance(wanted, Call) else None
     task = wanted.task if isinstance(wanted, Call) else wanted
     if call is not None and (call.options.after or call.options.on is not None):

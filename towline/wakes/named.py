@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidSetting
+from ..secret import masked
 
 if TYPE_CHECKING:
     from . import Wake
@@ -26,8 +27,8 @@ def open_wake(url: str, channel: str) -> Wake:
             raise _missing("NATS", "nats", error) from error
         return NatsWake(url, channel)
     raise InvalidSetting(
-        f"{url!r} is no server for wake-ups: use redis://, rediss://, unix:///path/to/redis.sock, "
-        "nats:// or tls:// (NATS)"
+        f"{masked(url)!r} is no server for wake-ups: use redis://, rediss://, "
+        "unix:///path/to/redis.sock, nats:// or tls:// (NATS)"
     )
 
 

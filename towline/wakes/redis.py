@@ -13,6 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from ..errors import InvalidSetting
+from ..secret import masked
 from .hint import pack, unpack
 from .thread import BackOff, WakeThread
 
@@ -73,8 +74,10 @@ class RedisWake:
     def _client(self, settings: dict[str, Any]) -> Any:
         try:
             return redis.Redis.from_url(self._url, **settings)
-        except (ValueError, TypeError) as error:
-            raise InvalidSetting(f"not a URL of Redis: {error}") from None
+        except (ValueError, TypeError):  # their text may quote a part of the password
+            raise InvalidSetting(
+                f"{masked(self._url)!r} is not a URL of Redis, such as redis://host:6379/0"
+            ) from None
 
     def _run(self, ring: Ring) -> None:
         back_off = BackOff()

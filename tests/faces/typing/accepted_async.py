@@ -45,3 +45,10 @@ async def awaiting(app: Towline) -> None:
     coming: Coroutine[Any, Any, Job[bytes]] = fetch.aenqueue("x")
     assert_type(await coming, Job[bytes])
     assert_type(await app.aenqueue_many([fetch.call("x"), store.call(b"")]), list[Job[Any]])
+
+
+async def calling_just_calls() -> None:
+    """Finding B6: calling gives what the function gives."""
+    assert_type(await fetch("x"), bytes)
+    assert_type(await fetch("x", retries=2), bytes)
+    await store(b"")

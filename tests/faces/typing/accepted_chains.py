@@ -168,3 +168,12 @@ def steps() -> None:
     assert_type(forward.call("x"), Call[int])
     assert_type(forward.enqueue("x"), Job[int])
     assert_type(count_down.enqueue(1), Job[int])
+
+
+async def calling_just_calls() -> None:
+    """Finding B6: calling gives what the function gives, a `Next` too."""
+    assert_type(add(1), int)
+    assert_type(forward("x"), Next[int])
+    assert_type(await aforward("x"), Next[int])
+    assert_type(several_types(3), int | str | None)
+    assert_type(await adecorated(3), Next[int])

@@ -76,5 +76,5 @@ def lists(app: Towline) -> None:
     for job in app.jobs(cursor=page.cursor, state=State.RUNNING):
         assert_type(job, Job[Any])
     assert_type(app.chains()[0], Chain)
-    assert_type(app.counts(), dict[str, dict[State, int]])
+    assert_type(app.counts(), dict[str, dict[str, int]])
     assert_type(app.complete(1, add.then(2)), Job[Any])

@@ -1,0 +1,111 @@
+"""Findings B1, S1 and D2: what a list or a bulk action is about is said in known words, or not at
+all; what was misspelt must not mean "every job"."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from towline import State, Towline
+from towline.errors import InvalidSetting
+
+from .test_bad_input import app as app  # both engines
+
+LISTS = ["jobs", "chains"]
+BULK = ["cancel_many", "retry_many"]
+
+
+@pytest.fixture(params=["blocking", "awaiting"])
+def call(request: pytest.FixtureRequest, app: Towline) -> Callable[..., Any]:
+    def call(method: str, **given: Any) -> Any:
+        if request.param == "blocking":
+            return getattr(app, method)(**given)
+        return asyncio.run(getattr(app, f"a{method}")(**given))
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def stored(app: Towline) -> None:
+    @app.task
+    def add(a: int) -> int:
+        return a
+
+    app.enqueue_many([add.call(number) for number in range(3)])
+
+
+def states(app: Towline) -> list[State]:
+    return [job.state for job in app.jobs()]
+
+
+@pytest.mark.parametrize("method", [*LISTS, *BULK])
+def test_a_misspelt_filter_is_refused_with_the_nearest_known(
+    app: Towline, call: Callable[..., Any], method: str
+) -> None:
+    with pytest.raises(
+        InvalidSetting, match=rf"{method}\(\) does not know tsak= \(did you mean task=\?\)"
+    ):
+        call(method, tsak="nope")
+    with pytest.raises(InvalidSetting, match=r"does not know foo=\. It takes state, .*task, "):
+        call(method, foo=None)
+    assert states(app) == [State.PENDING] * 3
+
+
+@pytest.mark.parametrize("method", BULK)
+@pytest.mark.parametrize("given", [{}, {"task": None}, {"preview": True}])
+def test_that_every_job_is_meant_must_be_said(
+    app: Towline, call: Callable[..., Any], method: str, given: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidSetting, match=r"would be about every job: .* everything=True"):
+        call(method, **given)
+    assert states(app) == [State.PENDING] * 3
+
+
+def test_and_can_be_said(app: Towline, call: Callable[..., Any]) -> None:
+    assert call("cancel_many", everything=True, preview=True) == 3
+    assert call("cancel_many", everything=True) == 3
+    assert call("retry_many", everything=True) == 3
+    assert states(app) == [State.PENDING] * 3
+
+
+def test_everything_and_a_filter_are_a_contradiction(call: Callable[..., Any]) -> None:
+    with pytest.raises(InvalidSetting, match="filters or everything=True, not both"):
+        call("cancel_many", everything=True, task="add")
+
+
+@pytest.mark.parametrize("method", LISTS)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"limit": "5"},
+        {"limit": True},
+        {"limit": 5.0},
+        {"limit": None},
+        {"limit": 10**5000},
+        {"cursor": 5},
+        {"cursor": "٣"},
+        {"cursor": "9" * 5000},
+        {"cursor": str(2**63)},
+        {"since": "2026-01-01"},
+    ],
+)
+def test_limits_and_cursors_of_another_type_are_refused(
+    call: Callable[..., Any], method: str, given: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidSetting, match=f"^{next(iter(given))}"):
+        call(method, **given)
+
+
+def test_counts_are_plain_words_and_leave_out_what_there_is_none_of(
+    app: Towline, call: Callable[..., Any]
+) -> None:
+    """Of a queue that has been emptied nothing is left to say."""
+    assert repr(call("counts")) == "{'default': {'pending': 3}}"
+    app.cancel_many(everything=True)
+    assert repr(call("counts")) == "{'default': {'cancelled': 3}}"
+    for chain in app.chains():
+        app.delete(chain.id)
+    assert call("counts") == {}
