@@ -30,9 +30,10 @@ def seconds_of(text: str) -> float:
     help="How long many jobs run.",
 )
 @click.option("--url", help="A database instead of a throw-away SQLite file.")
+@click.option("--keep", is_flag=True, help="With --url: leave the demo's tables there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures for programs.")
-def demo(seconds: float, url: str | None, as_json: bool) -> int:
+def demo(seconds: float, url: str | None, keep: bool, as_json: bool) -> int:
     """See it work, on a throw-away SQLite file."""
     from ..demo import main
 
-    return main(seconds, as_json, url)
+    return main(seconds, as_json, url, keep)
