@@ -78,12 +78,13 @@ def test_it_holds_also_where_it_was_played_before(tmp_path: Path) -> None:
     path = tmp_path / "demo.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE theirs (a)")
+    names: set[str] = set()
     for keep, left in ((["--keep"], True), ([], False)):
         done = demo("--json", "--seconds", "0.5", "--url", f"sqlite:///{path}", *keep)
         assert done.returncode == 0, done.stdout + done.stderr
         check_report(report_of(done), "sqlite")
         with closing(sqlite3.connect(path)) as connection:
-            names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+            names = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         assert ("towline_demo_job" in names) == left
     assert names == {"theirs"}
 
