@@ -108,7 +108,7 @@ def open_engine(
         import psycopg  # noqa: F401
         import psycopg_pool  # noqa: F401
     except ImportError as error:
-        raise InvalidSetting("PostgreSQL needs psycopg: pip install 'towline[postgres]'") from error
+        raise InvalidSetting("PostgreSQL needs psycopg: pip install -e '.[postgres]'") from error
     from .postgres.engine import PostgresEngine
 
     return PostgresEngine(

@@ -158,7 +158,7 @@ class Migrations:
         if any(name.endswith(BREAKING) for name in unknown):
             raise SchemaMismatch(
                 f"the schema is newer than this release of Towline knows ({', '.join(unknown)}); "
-                "upgrade with `pip install --upgrade towline`"
+                "install the release that wrote it, or a newer one"
             )
 
     def _step(self, name: str) -> str:

@@ -121,7 +121,7 @@ def test_pause_and_resume(any_shop: Shop) -> None:
     assert any_shop.app.paused() == ["mail", "mail:eu"]
     assert any_shop.data("resume", APP, "mail") == {"queue": "mail", "paused": False}
     done = any_shop.run("resume", "mail:eu", env={"TOWLINE_APP": APP})
-    assert done.stdout == "queue mail:eu is not paused\n"
+    assert done.stdout == "queue mail:eu goes on\n"
     assert any_shop.app.paused() == []
 
 

@@ -134,7 +134,7 @@ def test_a_worker_needs_the_tasks(shop: Shop) -> None:
 def test_reload_needs_watchfiles(shop: Shop) -> None:
     (shop.folder / "watchfiles.py").write_text("raise ImportError('not installed')")
     line = shop.refused("worker", APP, "--reload", code=2)
-    assert "pip install 'towline[reload]'" in line
+    assert "pip install -e '.[reload]'" in line
 
 
 GREETER = """

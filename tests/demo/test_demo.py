@@ -6,11 +6,15 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from tests import servers
 from tests.shape.source import ROOT
@@ -70,16 +74,27 @@ def check_report(report: dict[str, Any], engine: str) -> None:
 
 
 def test_it_holds_also_where_it_was_played_before(tmp_path: Path) -> None:
-    """L4, O1, O2, B1, E1, C1"""
-    for _ in range(2):
-        done = demo("--json", "--seconds", "0.5", "--url", f"sqlite:///{tmp_path}/demo.db")
+    """L4, O1, O2, B1, E1, C1; and it leaves nothing behind unless it is told to."""
+    path = tmp_path / "demo.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (a)")
+    names: set[str] = set()
+    for keep, left in ((["--keep"], True), ([], False)):
+        done = demo("--json", "--seconds", "0.5", "--url", f"sqlite:///{path}", *keep)
         assert done.returncode == 0, done.stdout + done.stderr
         check_report(report_of(done), "sqlite")
+        with closing(sqlite3.connect(path)) as connection:
+            names = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        assert ("towline_demo_job" in names) == left
+    assert names == {"theirs"}
 
 
 def test_it_holds_on_postgres() -> None:
     with servers.server(servers.servers()[-1]).database() as url:
         done = demo("--json", "--seconds", "0.5", "--url", url)
+        with psycopg.connect(url) as connection:
+            left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'towline%'")
+            assert left.fetchall() == []
     assert done.returncode == 0, done.stdout + done.stderr
     check_report(report_of(done), "postgres")
 
@@ -105,7 +120,7 @@ def test_a_person_can_read_it_without_a_terminal() -> None:
 def test_every_check_can_fail(tmp_path: Path) -> None:
     """Each damage is done to a copy of the file of a demo that held."""
     path, copy = tmp_path / "demo.db", tmp_path / "copy.db"
-    done = demo("--json", "--seconds", "0.1", "--url", f"sqlite:///{path}")
+    done = demo("--json", "--seconds", "0.1", "--keep", "--url", f"sqlite:///{path}")
     assert done.returncode == 0, done.stdout + done.stderr
     chains = report_of(done)["chains"]
     crowd = chains - (SMALL - CONTINUED)

@@ -88,7 +88,7 @@ def test_without_the_driver_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     for module in ("psycopg", "psycopg_pool"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
-            with pytest.raises(InvalidSetting, match=r"pip install 'towline\[postgres\]'"):
+            with pytest.raises(InvalidSetting, match=r"pip install -e '\.\[postgres\]'"):
                 Towline("postgresql:///none")
 
 

@@ -14,9 +14,9 @@ from ..errors import StoreError, TowlineError
 from ..job import Job
 from ..model import State
 from . import screen
-from .data import job_data, now_of
+from .data import Reasons, job_data, now_of
 from .exits import FAILED, OK, complain
-from .filters import as_json, filters, is_empty, job_id
+from .filters import as_json, filters, is_empty, job_id, shown
 from .look import show_jobs
 from .target import Command
 
@@ -46,20 +46,26 @@ def each(app: Towline, ids: list[int], action: Callable[[int], Job[Any]], as_jso
         except TowlineError as error:
             errors.append({"id": id, "error": str(error)})
     if as_json:
-        screen.print_json({"jobs": [job_data(job) for job in done], "errors": errors})
+        reasons = Reasons(app)
+        jobs = [job_data(job, reasons) for job in done]
+        screen.print_json({"jobs": jobs, "errors": errors})
     elif done:
-        show_jobs(done, now_of(app))
+        show_jobs(app, done, now_of(app))
     for refused in errors:
         complain(refused["error"], FAILED)
     return FAILED if errors else OK
 
 
-def chosen(words: tuple[str, ...], where: JobsWhere, preview: bool) -> list[int]:
-    """The ids that were given; none when there is a filter instead."""
+def chosen(words: tuple[str, ...], where: JobsWhere, everything: bool, preview: bool) -> list[int]:
+    """The ids that were given; none when there is a filter or --all instead."""
     if words and not is_empty(where):
         raise click.UsageError("either ids or filters, not both")
-    if not words and is_empty(where):
-        raise click.UsageError("name jobs by id, or choose them with --state, --task, --queue, …")
+    if everything and (words or not is_empty(where)):
+        raise click.UsageError("either --all, or ids or filters, not both")
+    if not (words or everything) and is_empty(where):
+        raise click.UsageError(
+            "name jobs by id, or choose them with --state, --task, --queue, …; --all for every one"
+        )
     if words and preview:
         raise click.UsageError("--preview goes with filters")
     return [job_id(word) for word in words]
@@ -75,11 +81,13 @@ def tell_number(number: int, preview: bool, verb: str, as_json: bool) -> None:
 
 @click.command(cls=Command, words="[ID]...", most=None)
 @filters
+@click.option("--all", "everything", is_flag=True, help="Every failed one, of any task.")
 @click.option("--preview", is_flag=True, help="Only count what would be retried.")
 @as_json
 def retry(
     app: Towline,
     words: tuple[str, ...],
+    everything: bool,
     preview: bool,
     as_json: bool,
     **where: Unpack[JobsWhere],
@@ -88,7 +96,7 @@ def retry(
 
     By id, or all that fit the filters: of those the failed ones, unless --state says otherwise.
     """
-    ids = chosen(words, where, preview)
+    ids = chosen(words, where, everything, preview)
     if ids:
         return each(app, ids, app.retry, as_json)
     where["state"] = where.get("state") or State.FAILED
@@ -99,12 +107,14 @@ def retry(
 @click.command(cls=Command, words="[ID]...", most=None)
 @filters
 @click.option("--reason", help="With ids: why, for the history.")
+@click.option("--all", "everything", is_flag=True, help="Every open one, of any task.")
 @click.option("--preview", is_flag=True, help="Only count what would be cancelled.")
 @as_json
 def cancel(
     app: Towline,
     words: tuple[str, ...],
     reason: str | None,
+    everything: bool,
     preview: bool,
     as_json: bool,
     **where: Unpack[JobsWhere],
@@ -113,13 +123,15 @@ def cancel(
 
     By id, or all open ones that fit the filters.
     """
-    ids = chosen(words, where, preview)
+    ids = chosen(words, where, everything, preview)
     by = who()
     if ids:
         return each(app, ids, lambda id: app.cancel(id, reason=reason, by=by), as_json)
     if reason is not None:
         raise click.UsageError("--reason goes with ids")
-    tell_number(app.cancel_many(preview=preview, by=by, **where), preview, "cancelled", as_json)
+    all_of_them: dict[str, Any] = {"everything": True} if everything else {}
+    number = app.cancel_many(preview=preview, by=by, **where, **all_of_them)
+    tell_number(number, preview, "cancelled", as_json)
     return OK
 
 
@@ -139,16 +151,24 @@ def complete(app: Towline, words: tuple[str, ...], as_json: bool) -> int:
     """
     id, text = job_id(words[0]), words[1]
     try:
-        json.loads(text)
+        json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise click.BadParameter(f"{shown(text)} is nested too deeply") from None
     except ValueError:
-        quoted = f"; text is written '{json.dumps(text)}'" if text.isprintable() else ""
-        raise click.BadParameter(f"{text!r} is not JSON{quoted}") from None
+        short = text.isprintable() and len(text) < 40
+        quoted = f"; text is written '{json.dumps(text)}'" if short else ""
+        raise click.BadParameter(f"{shown(text)} is not JSON{quoted}") from None
 
     def completed(id: int) -> Job[Any]:
         task = app.run(app.store.addressed(id)).task
         return app.complete(id, app.decode_output(task, text), by=who())
 
     return each(app, [id], completed, as_json)
+
+
+def _refuse(constant: str) -> None:
+    """NaN and Infinity, which Python reads and JSON does not have."""
+    raise ValueError(constant)
 
 
 @click.command(cls=Command, words="ID REASON", least=2, most=2)
@@ -164,20 +184,20 @@ def fail(app: Towline, words: tuple[str, ...], as_json: bool) -> int:
 def pause(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
     """Stop all workers from claiming jobs of a queue, until it is resumed."""
     app.pause(words[0], by=who())
-    tell_queue(app, words[0], as_json)
+    tell_queue(app, words[0], "is paused", as_json)
 
 
 @click.command(cls=Command, words="QUEUE", least=1, most=1)
 @as_json
 def resume(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
     """Let workers claim from a paused queue again."""
+    was_paused = words[0] in app.paused()
     app.resume(words[0])
-    tell_queue(app, words[0], as_json)
+    tell_queue(app, words[0], "goes on" if was_paused else "was not paused", as_json)
 
 
-def tell_queue(app: Towline, queue: str, as_json: bool) -> None:
-    paused = queue in app.paused()
+def tell_queue(app: Towline, queue: str, done: str, as_json: bool) -> None:
     if as_json:
-        screen.print_json({"queue": queue, "paused": paused})
+        screen.print_json({"queue": queue, "paused": queue in app.paused()})
     else:
-        screen.say(f"queue {queue} is {'paused' if paused else 'not paused'}")
+        screen.say(f"queue {queue} {done}")

@@ -6,7 +6,7 @@ import click
 
 from . import act, keep, look
 from .doctor import doctor
-from .exits import explained
+from .exits import asked_for_traceback, explained
 from .show import demo
 from .work import worker
 
@@ -16,6 +16,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Act": (act.retry, act.cancel, act.run, act.complete, act.fail, act.pause, act.resume),
     "Keep": (keep.prune, keep.vacuum, keep.migrate, keep.sql),
 }
+WHOLE = 1000  # characters: what does not fit on a line goes on below it
 
 
 class Group(click.Group):
@@ -24,7 +25,7 @@ class Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(c.name or "", c.get_short_help_str(70)) for c in commands])
+                formatter.write_dl([(c.name or "", c.get_short_help_str(WHOLE)) for c in commands])
 
 
 @click.group(
@@ -41,4 +42,14 @@ def group() -> None:
 
 for section in SECTIONS.values():
     for command in section:
+        command.params.append(
+            click.Option(
+                ["--traceback"],
+                is_flag=True,
+                expose_value=False,
+                is_eager=True,
+                callback=asked_for_traceback,
+                help="After an error: where it came from.",
+            )
+        )
         group.add_command(command)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from ..app import Towline
@@ -13,6 +15,8 @@ from ..moment import moment
 from ..operation import compose
 
 Data = dict[str, Any]
+
+DEEPEST = 100  # lists and objects in one another that are shown as such
 
 
 def now_of(app: Towline) -> datetime:
@@ -26,7 +30,29 @@ def time_text(when: datetime | None) -> str | None:
     return when.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def job_data(job: Job[Any]) -> Data:
+class Reasons:
+    """Why pending jobs do not start. What the queues are is read once, when the first one asks."""
+
+    def __init__(self, app: Towline) -> None:
+        self._app = app
+
+    def of(self, job: Job[Any]) -> str | None:
+        if job.reason is not None or job.state is not State.PENDING:
+            return job.reason
+        if job.queue in self._paused:
+            return f"queue {job.queue} is paused"
+        return None if job.queue in self._served else f"no worker works on queue {job.queue}"
+
+    @cached_property
+    def _paused(self) -> set[str]:
+        return set(self._app.paused())
+
+    @cached_property
+    def _served(self) -> set[str]:
+        return {queue for worker in self._app.workers() for queue in worker.queues}
+
+
+def job_data(job: Job[Any], reasons: Reasons) -> Data:
     """A job as lists show it: without its arguments and its output."""
     return {
         "id": job.id,
@@ -38,7 +64,7 @@ def job_data(job: Job[Any]) -> Data:
         "priority": job.priority,
         "key": job.key,
         "state": str(job.state),
-        "reason": job.reason,
+        "reason": reasons.of(job),
         "attempt": job.attempt,
         "max_attempts": job.max_attempts,
         "outcome": None if job.outcome is None else str(job.outcome),
@@ -59,19 +85,47 @@ def full_job_data(app: Towline, job: Job[Any]) -> Data:
     """Everything about one job."""
     task = app.registry.get(job.task)
     return {
-        **job_data(job),
+        **job_data(job, Reasons(app)),
         "description": None if task is None else task.__doc__,
-        "arguments": json.loads(job.arguments),
-        "output": output_of(job),
+        "arguments": stored(job.arguments),
+        "output": stored(output_of(job)),
         "attempts": [attempt_data(attempt) for attempt in app.attempts(job.id)],
         "blockers": [blocker_data(blocker) for blocker in app.blockers(job.id)],
     }
 
 
-def output_of(job: Job[Any]) -> Any:
+def output_of(job: Job[Any]) -> str | None:
     """The output as it is stored, whatever its task makes of it."""
-    text = job.record.last_output
-    return None if text is None or job.state is not State.COMPLETED else json.loads(text)
+    return job.record.last_output if job.state is State.COMPLETED else None
+
+
+def stored(text: str | None) -> Any:
+    """A stored value. Hands other than ours may have written it: what is no JSON, nested too
+    deeply or a number that JSON does not have is given as its text."""
+    if text is None:
+        return None
+    try:
+        value = json.loads(text, parse_constant=str, parse_float=_number)
+    except (ValueError, RecursionError):
+        return text
+    return value if _depth(value) <= DEEPEST else text
+
+
+def _number(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else text
+
+
+def _depth(value: Any) -> int:
+    """How deep values lie in one another, up to one more than is shown."""
+    depth, layer = 0, [value]
+    while layer and depth <= DEEPEST:
+        depth += 1
+        inner = [
+            v.values() if isinstance(v, dict) else v for v in layer if isinstance(v, dict | list)
+        ]
+        layer = [v for values in inner for v in values]
+    return depth
 
 
 def progress_data(progress: Progress | None) -> Data | None:
@@ -119,7 +173,7 @@ def chain_data(chain: Chain) -> Data:
         "key": chain.key,
         "created_at": time_text(chain.created_at),
         "ended_at": time_text(chain.ended_at),
-        "output": None if chain.last is None else output_of(chain.last),
+        "output": None if chain.last is None else stored(output_of(chain.last)),
         "error": chain.error,
     }
 

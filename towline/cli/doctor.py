@@ -42,8 +42,10 @@ def show_finding(level: str, about: str, text: str, advice: str | None) -> None:
     line.add_column(width=12)
     line.add_column(overflow="fold")
     line.add_row(
-        Text(level, style=screen.STYLES[level]), Text(about, style="bold"), screen.plain(text)
+        Text(level, style=screen.STYLES[level]),
+        Text(about, style="bold"),
+        Text(screen.cell_text(text)),
     )
     if advice:
-        line.add_row("", "", Text(f"→ {screen.plain(advice)}", style="italic"))
+        line.add_row("", "", Text(screen.cell_text(f"→ {advice}"), style="italic"))
     screen.show(line)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import click
 
@@ -17,6 +21,8 @@ from ..errors import (
     StoreError,
     TowlineError,
 )
+from .screen import NotWritten, flush
+from .text import fit, plain, shortened
 
 OK, FAILED, USAGE, AT_ONCE, DATABASE = 0, 1, 2, 3, 4
 INTERRUPTED = 128 + signal.SIGINT
@@ -29,6 +35,9 @@ MEANING = {
     DATABASE: "the database cannot be used: away, read-only, no or other tables",
 }
 
+LONGEST, LONGEST_WORD = 1000, 200  # characters of a complaint
+OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
+
 WRONG_INPUT = (InvalidArguments, InvalidSetting, InvalidTask, OutputError, PayloadTooLarge)
 
 
@@ -36,22 +45,60 @@ class CommandError(Exception):
     """A command that makes no sense as it was given; says what to do, in one line."""
 
 
+@dataclass
+class Wishes:
+    """What a command was asked for beside its own options."""
+
+    traceback: bool = False
+
+
+def asked_for_traceback(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        ctx.ensure_object(Wishes).traceback = True
+
+
 def run(command: click.Command, arguments: Sequence[str] | None) -> int:
     """Run a command to its exit code."""
+    wishes = Wishes()
     try:
-        code = command.main(arguments, prog_name="towline", standalone_mode=False)
-    except click.UsageError as error:
+        code = command.main(arguments, prog_name="towline", standalone_mode=False, obj=wishes)
+        flush()
+    except Exception as error:
+        if wishes.traceback:
+            _tell(plain("".join(traceback.format_exception(error.__cause__ or error))))
+        return _ended_by(error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code if isinstance(code, int) else OK
+
+
+def _ended_by(error: Exception) -> int:
+    """What an exception means; one that means nothing here is raised on."""
+    if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "towline"
         return complain(f"{error.format_message()} ({path} --help)", USAGE)
-    except click.ClickException as error:
+    if isinstance(error, click.ClickException):
         return complain(error.format_message(), error.exit_code)
-    except CommandError as error:
+    if isinstance(error, CommandError):
         return complain(str(error), USAGE)
-    except (click.Abort, KeyboardInterrupt):
+    if isinstance(error, click.Abort):
         return INTERRUPTED
-    except TowlineError as error:
+    if isinstance(error, TowlineError):
         return complain(str(error), code_of(error))
-    return code if isinstance(code, int) else OK
+    if isinstance(error, NotWritten):
+        return _not_written(error)
+    if isinstance(error, OSError) and error.errno in OUTPUT and error.filename is None:
+        return _not_written(NotWritten(error))  # while help was printed
+    raise error
+
+
+def _not_written(error: NotWritten) -> int:
+    """The interpreter would try to write the rest at its end, and say so: it goes nowhere."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, AttributeError):
+        pass
+    return FAILED if error.quiet else complain(f"the output could not be written: {error}", FAILED)
 
 
 def code_of(error: TowlineError) -> int:
@@ -62,8 +109,21 @@ def code_of(error: TowlineError) -> int:
 
 def complain(text: str, code: int) -> int:
     """Say on stderr what went wrong, in one line."""
-    print("towline: " + " ".join(text.split()), file=sys.stderr)
+    words = " ".join(shortened(word, LONGEST_WORD) for word in text.split())
+    line = plain(shortened(words, LONGEST), lines=False)
+    _tell(f"towline: {line}\n")
     return code
+
+
+def _tell(text: str) -> None:
+    """On stderr, if anybody hears it."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(fit(text, sys.stderr.encoding))
+        sys.stderr.flush()
+    except OSError:
+        pass
 
 
 def explained() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -11,10 +11,13 @@ import click
 
 from ..model import State
 from ..where import JobsWhere
+from .text import shortened
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)")
+DIGITS, LARGEST = 19, 2**63 - 1  # of an id
+
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -22,31 +25,43 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for 
 
 def time_of(text: str) -> datetime:
     """A time, or how long ago: 2026-05-01T12:00, 15m, 2h, 3d."""
-    if found := _SPAN.fullmatch(text.strip()):
-        return datetime.now(UTC) - timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
     try:
+        if found := _SPAN.fullmatch(text.strip()):
+            return datetime.now(UTC) - timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
         return datetime.fromisoformat(text).astimezone(UTC)
+    except OverflowError:
+        raise click.BadParameter(f"{shown(text)} is beyond the calendar") from None
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is neither a time (2026-05-01T12:00) nor a span (15m, 2h, 3d)"
+            f"{shown(text)} is neither a time (2026-05-01T12:00) nor a span (15m, 2h, 3d)"
         ) from None
+
+
+def once(ctx: click.Context, parameter: click.Parameter, values: Sequence[Any]) -> Any:
+    """What an option was given, which the last of several would otherwise decide silently."""
+    if len(values) > 1:
+        raise click.UsageError(f"{parameter.opts[0]} was given twice; it takes one value", ctx)
+    return values[0] if values else None
 
 
 def filters(function: F) -> F:
     """Add the filter options; the command takes them as **where."""
-    options = (
-        click.option("--state", type=click.Choice([str(state) for state in State])),
-        click.option("--task", help="By the task's name."),
-        click.option("--queue"),
-        click.option("--key"),
-        click.option("--label"),
-        click.option(
-            "--since", type=time_of, metavar="TIME", help="Created since: a time, or 15m, 2h, 3d."
-        ),
-        click.option("--until", type=time_of, metavar="TIME", help="Created before."),
-    )
-    for option in reversed(options):
-        function = option(function)
+    states = click.Choice([str(state) for state in State])
+    options: dict[str, dict[str, Any]] = {
+        "--state": {"type": states},
+        "--task": {"help": "By the task's name."},
+        "--queue": {},
+        "--key": {},
+        "--label": {},
+        "--since": {
+            "type": time_of,
+            "metavar": "TIME",
+            "help": "Created since: a time, or 15m, 2h, 3d.",
+        },
+        "--until": {"type": time_of, "metavar": "TIME", "help": "Created before."},
+    }
+    for name, settings in reversed(options.items()):
+        function = click.option(name, multiple=True, callback=once, **settings)(function)
     return function
 
 
@@ -54,8 +69,29 @@ def is_empty(where: JobsWhere) -> bool:
     return all(value is None for value in where.values())
 
 
+def shown(word: str) -> str:
+    """What was typed, in a complaint about it."""
+    return repr(shortened(word, 40))
+
+
+def number_of(word: str) -> int | None:
+    """A number as ids are, from a word of the command line; None when it is none."""
+    fits = word.isascii() and word.isdigit() and len(word) <= DIGITS and int(word) <= LARGEST
+    return int(word) if fits else None
+
+
 def job_id(word: str) -> int:
     """The id of a job, from a word of the command line."""
-    if not (word.isascii() and word.isdigit()):
-        raise click.BadParameter(f"{word!r} is not the id of a job, which is a number")
-    return int(word)
+    id = number_of(word)
+    if id is None:
+        raise click.BadParameter(
+            f"{shown(word)} is not the id of a job, which is a number up to {LARGEST}"
+        )
+    return id
+
+
+def cursor_of(word: str) -> str:
+    """Where a page ended, as the page said it."""
+    if number_of(word) is None:
+        raise click.BadParameter(f"cursor {shown(word)} did not come from a page")
+    return word

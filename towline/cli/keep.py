@@ -9,6 +9,8 @@ from . import screen
 from .filters import as_json
 from .target import Command
 
+MOST_PAGES = 2**31 - 1
+
 
 @click.command(cls=Command, creates=True)
 @as_json
@@ -36,7 +38,7 @@ def sql(app: Towline, after: str | None, as_json: bool) -> None:
         left = [name for name in names if after is None or name > after]
         screen.print_json({"migrations": left, "sql": text})
     else:
-        click.echo(text, nl=False)
+        screen.write(text)
 
 
 @click.command(cls=Command)
@@ -54,7 +56,13 @@ def prune(app: Towline, as_json: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--pages", default=1000, show_default=True, help="SQLite: at most so many.")
+@click.option(
+    "--pages",
+    type=click.IntRange(1, MOST_PAGES, clamp=False),
+    default=1000,
+    show_default=True,
+    help="SQLite: at most so many.",
+)
 @as_json
 def vacuum(app: Towline, pages: int, as_json: bool) -> None:
     """Give free pages back to the system, while workers run."""

@@ -13,6 +13,7 @@ from ..job import AtLeast, Attempt, Job
 from ..model import State
 from . import screen
 from .data import (
+    Reasons,
     blocker_data,
     chain_data,
     counts_data,
@@ -24,7 +25,7 @@ from .data import (
     time_text,
     workers_of,
 )
-from .filters import as_json, filters, job_id
+from .filters import as_json, cursor_of, filters, job_id
 from .target import Command
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ USUAL = (State.PENDING, State.RUNNING, State.COMPLETED, State.FAILED)
 @click.command(cls=Command)
 @filters
 @click.option("--limit", default=50, show_default=True, help="How many at most, up to 10000.")
-@click.option("--cursor", help="Go on after an earlier page.")
+@click.option("--cursor", type=cursor_of, metavar="CURSOR", help="Go on after an earlier page.")
 @click.option("--oldest", is_flag=True, help="Oldest first.")
 @as_json
 def jobs(
@@ -52,18 +53,21 @@ def jobs(
     """List jobs, newest first."""
     page = app.jobs(limit=limit, cursor=cursor, newest=not oldest, **where)
     if as_json:
-        screen.print_json({"jobs": [job_data(job) for job in page], "cursor": page.cursor})
+        reasons = Reasons(app)
+        found = [job_data(job, reasons) for job in page]
+        screen.print_json({"jobs": found, "cursor": page.cursor})
         return
-    show_jobs(list(page), now_of(app))
+    show_jobs(app, list(page), now_of(app))
     if page.cursor is not None:
         screen.say(f"\nthere may be more: --cursor {page.cursor}", "dim")
 
 
-def show_jobs(jobs: list[Job[Any]], now: datetime) -> None:
+def show_jobs(app: Towline, jobs: list[Job[Any]], now: datetime) -> None:
     """A table of jobs, or a line that says there is none."""
     if not jobs:
         screen.say("no jobs", "dim")
         return
+    reasons = Reasons(app)
     screen.table(
         [
             (
@@ -73,7 +77,7 @@ def show_jobs(jobs: list[Job[Any]], now: datetime) -> None:
                 job.queue,
                 job.attempt or "",
                 screen.distance(job.created_at, now),
-                note_of(job, now),
+                note_of(job, now, reasons),
             )
             for job in jobs
         ],
@@ -83,7 +87,7 @@ def show_jobs(jobs: list[Job[Any]], now: datetime) -> None:
     )
 
 
-def note_of(job: Job[Any], now: datetime) -> str:
+def note_of(job: Job[Any], now: datetime, reasons: Reasons) -> str:
     """What is worth knowing about a job in its state, in a few words."""
     words = [job.label or ""]
     if job.state is State.RUNNING:
@@ -94,7 +98,7 @@ def note_of(job: Job[Any], now: datetime) -> str:
     elif job.state is State.SCHEDULED:
         words.append(screen.distance(job.run_at, now))
     elif job.state is State.PENDING:
-        words.append(job.reason or "")
+        words.append(reasons.of(job) or "")
     elif job.state is State.COMPLETED:
         words.append(f"took {screen.took(job.started_at, job.ended_at)}" if job.started_at else "")
         words.append(f"continued by {job.continued_by}" if job.continued_by else "")
@@ -107,8 +111,9 @@ def progress_of(job: Job[Any]) -> str | None:
     progress = job.progress
     if progress is None:
         return None
-    fraction = "" if progress.fraction is None else f"{progress.fraction:.0%}"
-    return " ".join(word for word in (fraction, progress.text) if word)
+    fraction: object = progress.fraction
+    done = f"{fraction:.0%}" if isinstance(fraction, int | float) else ""  # or written by hand
+    return " ".join(word for word in (done, progress.text) if word)
 
 
 @click.command(cls=Command, words="ID", least=1, most=1)
@@ -130,7 +135,7 @@ def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
             ("task", found.task),
             ("", doc.splitlines()[0] if doc else None),
             ("state", found.state),
-            ("reason", found.reason),
+            ("reason", Reasons(app).of(found)),
             ("label", found.label),
             ("queue", found.queue),
             ("priority", found.priority or None),
@@ -149,7 +154,7 @@ def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
             ("ended", screen.both(found.ended_at, now)),
             ("ended by", found.ended_by),
             ("arguments", found.arguments),
-            ("output", None if output is None else screen.compact(output)),
+            ("output", output),
         ]
     )
     show_attempts(attempts, now)
@@ -162,7 +167,8 @@ def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
             elastic=("task", "name", ""),
         )
     if found.error and found.state is not State.COMPLETED:
-        screen.title("last error")
+        cancelled = found.state is State.CANCELLED
+        screen.title("why it was cancelled" if cancelled else "last error")
         screen.say(found.error)
 
 
@@ -198,10 +204,11 @@ def chain(app: Towline, words: tuple[str, ...], limit: int, as_json: bool) -> No
     members = app.jobs(chain=id, newest=False, limit=limit)
     dependents = app.dependents(id)
     if as_json:
+        reasons = Reasons(app)
         screen.print_json(
             {
                 **chain_data(found),
-                "jobs": [job_data(member) for member in members],
+                "jobs": [job_data(member, reasons) for member in members],
                 "cursor": members.cursor,
                 "dependents": [dependent_data(dependent) for dependent in dependents],
                 "blockers": [blocker_data(blocker) for blocker in app.blockers(id)],
@@ -219,11 +226,11 @@ def chain(app: Towline, words: tuple[str, ...], limit: int, as_json: bool) -> No
             ("key", found.key),
             ("created", screen.both(found.created_at, now)),
             ("ended", screen.both(found.ended_at, now)),
-            ("output", None if output is None else screen.compact(output)),
+            ("output", output),
         ]
     )
     screen.title("jobs")
-    show_jobs(list(members), now)
+    show_jobs(app, list(members), now)
     if dependents:
         screen.title("who waits for it")
         screen.table(

@@ -1,16 +1,20 @@
 """What commands show to people: tables, times as distances, colours on a terminal only.
 
-Text from the database is shown as it is, never as markup, and without control characters.
+Text from the database is shown as it is, never as markup, its control characters escaped.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
+
+from .text import fit, plain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -39,25 +43,62 @@ STYLES = {
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
+class NotWritten(Exception):
+    """What was to be printed could not be."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error.strerror or str(error))
+        self.quiet = isinstance(error, BrokenPipeError)  # the reader has seen enough
+
+
+def write(text: str) -> None:
+    """Print; all that goes to stdout goes this way."""
+    if sys.stdout is None:
+        raise NotWritten(OSError("it is closed"))
+    try:
+        sys.stdout.write(fit(text, sys.stdout.encoding))
+    except OSError as error:
+        raise NotWritten(error) from error
+
+
+def flush() -> None:
+    """See that what was printed has arrived."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        raise NotWritten(error) from error
+
+
 def console() -> Console:
     """Where people read: as wide as the terminal, without end in a pipe."""
     from rich.console import Console
 
-    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(highlight=False, markup=False, width=PIPED_WIDTH if piped else None)
+    out = sys.stdout or io.StringIO()
+    piped = not out.isatty() and "COLUMNS" not in os.environ
+    return Console(file=out, highlight=False, markup=False, width=PIPED_WIDTH if piped else None)
 
 
-def show(renderable: RenderableType) -> None:
+def show(renderable: RenderableType, *, wrap: bool = True) -> None:
     """Print, without the blanks that fill a table up to its width."""
     out = console()
     with out.capture() as captured:
-        out.print(renderable)
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+        out.print(renderable, soft_wrap=not wrap)
+    write("".join(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1]))
 
 
 def print_json(value: object) -> None:
-    """One JSON document."""
-    print(json.dumps(value, ensure_ascii=False, indent=2))
+    """One JSON document, of ASCII: no character of it can do anything to a terminal."""
+    write(json.dumps(exact(value), indent=2, default=str, allow_nan=False) + "\n")
+
+
+def exact(value: Any) -> Any:
+    """A value without numbers that JSON does not have; they are told as text."""
+    if isinstance(value, dict):
+        return {key: exact(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [exact(inner) for inner in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def table(
@@ -71,7 +112,7 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[plain("" if cell is None else str(cell)) for cell in row] for row in rows]
+    cells = [["" if cell is None else cell_text(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column), default=0) for column in zip(headers, *cells, strict=True)]
     shrinking = [n for n, header in enumerate(headers) if header in elastic]
     over = sum(widths) + len(GAP) * (len(widths) - 1) - console().width
@@ -107,7 +148,7 @@ def facts(pairs: Iterable[tuple[str, object]]) -> None:
     shown.add_column(overflow="fold")
     for name, value in pairs:
         if value is not None and value != "":
-            text = plain(str(value))
+            text = shown_text(str(value))
             shown.add_row(name, Text(text, style=STYLES.get(text, "")))
     show(shown)
 
@@ -115,24 +156,29 @@ def facts(pairs: Iterable[tuple[str, object]]) -> None:
 def title(text: str) -> None:
     from rich.text import Text
 
-    out = console()
-    out.print()
-    out.print(Text(plain(text), style="bold underline"))
+    show(Text(f"\n{text}", style="bold underline"))
 
 
 def say(text: str, style: str = "") -> None:
     """A line, or several."""
     from rich.text import Text
 
-    console().print(Text(plain(text), style=style), soft_wrap=True)
+    show(Text(shown_text(text), style=style), wrap=False)
 
 
-def plain(text: str) -> str:
-    """Without characters that move a cursor or change a terminal."""
-    return "".join(
-        char if char.isprintable() or char == "\n" else "    " if char == "\t" else "\ufffd"
-        for char in text
-    )
+def cell_text(value: object) -> str:
+    """A value on one line, as the output can show it."""
+    return _fit(plain(str(value), lines=False))
+
+
+def shown_text(text: str) -> str:
+    """Text of several lines, as the output can show it."""
+    return _fit(plain(text))
+
+
+def _fit(text: str) -> str:
+    """Before widths are measured."""
+    return fit(text, sys.stdout.encoding) if sys.stdout is not None else text
 
 
 def last_line(text: str | None) -> str:
@@ -156,7 +202,15 @@ def both(when: datetime | None, now: datetime) -> str | None:
     """The time itself, and how far away it is."""
     if when is None:
         return None
-    return f"{when.astimezone():%Y-%m-%d %H:%M:%S}  ({distance(when, now)})"
+    return f"{_local(when):%Y-%m-%d %H:%M:%S}  ({distance(when, now)})"
+
+
+def _local(when: datetime) -> datetime:
+    """In the zone of whoever reads, unless the calendar ends before."""
+    try:
+        return when.astimezone()
+    except (OverflowError, ValueError):
+        return when
 
 
 def length(span: timedelta, units: int = 2) -> str:
@@ -177,8 +231,3 @@ def length(span: timedelta, units: int = 2) -> str:
 
 def took(start: datetime | None, end: datetime | None) -> str:
     return "" if start is None or end is None else length(end - start)
-
-
-def compact(value: Any) -> str:
-    """A JSON value on one line."""
-    return json.dumps(value, ensure_ascii=False)

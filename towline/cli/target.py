@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,10 +18,13 @@ import click
 
 from ..app import DEFAULT_URL, Towline
 from ..errors import SchemaMissing
+from ..operation import Op, Steps, compose
 from ..sqlite.engine import SqliteEngine
 from .exits import CommandError
 
 APP_VARIABLE, URL_VARIABLE = "TOWLINE_APP", "TOWLINE_URL"
+
+HERE = os.path.dirname(os.path.dirname(__file__))
 
 _NAME = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _WHICH = (
@@ -99,22 +103,39 @@ def _import(name: str) -> ModuleType:
             hint = "; leave .py away" if name.endswith(".py") else ""
             raise CommandError(
                 f"there is no module {name}, neither here nor installed{hint}"
-            ) from (error)
+            ) from error
         raise CommandError(_not_imported(name, error)) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CommandError(_not_imported(name, error)) from error
 
 
-def _not_imported(name: str, error: Exception) -> str:
-    where = ""
+def _not_imported(name: str, error: Exception | SystemExit) -> str:
+    """What went wrong, at which line of the application, and where it was raised."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if "importlib" not in frame.filename and frame.filename != __file__
     ]
-    if frames:
-        where = f" ({frames[-1].filename}, line {frames[-1].lineno})"
-    return f"{name} cannot be imported: {type(error).__name__}: {error}{where}"
+    own = [frame for frame in frames if not _is_library(frame.filename)]
+    places = [_place(frame) for frame in ([*own[-1:]] or [*frames[-1:]])]
+    hint = ""
+    if own and frames[-1] is not own[-1]:
+        places.append(f"raised in {_place(frames[-1])}")
+        hint = "; --traceback shows the rest"
+    where = f" ({'; '.join(places)})" if places else ""
+    return f"{name} cannot be imported: {type(error).__name__}: {error}{where}{hint}"
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    path = frame.filename
+    here = os.path.join(os.getcwd(), "")
+    return f"{path.removeprefix(here)}, line {frame.lineno}"
+
+
+def _is_library(path: str) -> bool:
+    """Whether a file is Python's, ours or of an installed package, so not the application's."""
+    homes = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return path.startswith((*(os.path.join(home, "") for home in homes), os.path.join(HERE, "")))
 
 
 def _is_there(url: str) -> bool:
@@ -130,7 +151,32 @@ def check(app: Towline) -> None:
             "`towline migrate` to create it"
         )
     app.engine.prepare()
-    app.engine.check_schema()
+    try:
+        app.engine.check_schema()
+    except SchemaMissing as error:
+        if there := app.engine.run(_prefixes(app)):
+            raise SchemaMissing(
+                f"the database has no Towline tables with prefix {_own(app, 'prefix')}; there are "
+                f"tables with prefix {', '.join(there)}: name it with --prefix, or create others "
+                "with `towline migrate`"
+            ) from error
+        raise
+
+
+def _own(app: Towline, name: str) -> str:
+    return str(getattr(app.engine, name, ""))  # SQLite has no schemas
+
+
+def _prefixes(app: Towline) -> Op[list[str]]:
+    """Whose tables there are, each with its schema where that is another one."""
+
+    def steps() -> Steps[list[str]]:
+        rows = yield app.store.sql.find_prefixes()
+        own = _own(app, "schema")
+        found = [(str(prefix), str(schema)) for prefix, schema in rows]
+        return [p if s in ("", own) else f"{p} (--schema {s})" for p, s in found]
+
+    return compose("prefixes", steps, reads=True)
 
 
 class Command(click.Command):

@@ -162,7 +162,7 @@ def watching() -> Callable[[Callable[[], None]], None]:
     try:
         import watchfiles
     except ImportError:
-        raise CommandError("--reload needs watchfiles: pip install 'towline[reload]'") from None
+        raise CommandError("--reload needs watchfiles: pip install -e '.[reload]'") from None
 
     def watch(changed: Callable[[], None]) -> None:
         logging.getLogger("watchfiles").setLevel(logging.WARNING)

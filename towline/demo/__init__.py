@@ -16,18 +16,23 @@ from typing import Any
 HELD, BROKEN, STOPPED = 0, 1, 130  # exit codes
 
 
-def main(seconds: float = 5.0, json: bool = False, url: str | None = None) -> int:
+def main(
+    seconds: float = 5.0, json: bool = False, url: str | None = None, keep: bool = False
+) -> int:
     """Play the demo and return its exit code: 0 when every promise held, else 1.
 
     `seconds` is how long the crowd of small jobs is fed. `json` prints one document for machines
-    and nothing else.
+    and nothing else. The tables in the database of a URL are dropped at the end, unless `keep` or
+    something did not hold.
     """
     from .screen import Screen
 
     screen = Screen(quiet=json)
     with tempfile.TemporaryDirectory(prefix="towline-demo-") as folder:
         try:
-            report = _play(url or f"sqlite:///{folder}/demo.db", Path(folder), seconds, screen)
+            place = url or f"sqlite:///{folder}/demo.db"
+            keep = keep or url is None  # a throw-away file goes as a whole
+            report = _play(place, Path(folder), seconds, screen, keep)
         except KeyboardInterrupt:
             screen.line("stopped", mark="bad")
             return STOPPED
@@ -37,7 +42,7 @@ def main(seconds: float = 5.0, json: bool = False, url: str | None = None) -> in
     return HELD if report["ok"] else BROKEN
 
 
-def _play(url: str, folder: Path, seconds: float, screen: Any) -> dict[str, Any]:
+def _play(url: str, folder: Path, seconds: float, screen: Any, keep: bool) -> dict[str, Any]:
     from .acts import Acts
     from .crew import Crew
     from .ledger import Check, Ledger
@@ -68,10 +73,12 @@ def _play(url: str, folder: Path, seconds: float, screen: Any) -> dict[str, Any]
         codes = crew.stop()
     checks = ledger.check(acts.figures)
     checks.append(Check("workers stopped in order", [0, 0], codes, codes == [0, 0]))
-    ledger.close()
     app.close()
     figures = acts.figures
     ok = problem is None and all(check.ok for check in checks)
+    if ok and not keep:
+        ledger.clear()
+    ledger.close()
     return _told(screen, {
         "ok": ok,
         "problem": problem,

@@ -17,6 +17,9 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="how long many jobs are run")
     parser.add_argument("--json", action="store_true", help="print one JSON document only")
     parser.add_argument("--url", help="a database to use; default: a throw-away SQLite file")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave the demo's tables at --url there"
+    )
     return main(**vars(parser.parse_args(arguments)))
 
 

@@ -12,6 +12,15 @@ from .shop import PREFIX, app
 JOBS, ATTEMPTS, CHAINS = (PREFIX + name for name in ("jobs", "attempts", "chains"))
 ORDERS = PREFIX + "orders"
 
+OF_SQLITE = (
+    f"SELECT name, type FROM sqlite_master WHERE substr(name, 1, {len(PREFIX)}) = '{PREFIX}'"
+)
+OF_POSTGRES = (
+    "SELECT relname, CASE relkind WHEN 'v' THEN 'view' WHEN 'r' THEN 'table' ELSE 'sequence' END "
+    "FROM pg_catalog.pg_class WHERE relkind IN ('v', 'r', 'S') "
+    f"AND relnamespace = 'public'::regnamespace AND left(relname, {len(PREFIX)}) = '{PREFIX}'"
+)
+
 
 class Broken(Exception):
     """Something is not as promised."""
@@ -135,6 +144,15 @@ class Ledger:
             (said,) = self._connection.execute("PRAGMA integrity_check").fetchone()
             checks.append(Check("the file is sound", "ok", said, said == "ok"))
         return checks
+
+    def clear(self) -> None:
+        """Drop what the demo made: everything whose name begins as its tables do."""
+        sqlite = app.engine.name == "sqlite"
+        found = self._connection.execute(OF_SQLITE if sqlite else OF_POSTGRES).fetchall()
+        for kind in ("view", "table", "sequence"):  # nothing before what depends on it
+            for name in (name for name, what in found if what == kind):
+                self._connection.execute(f'DROP {kind} IF EXISTS "{name}"')
+        self._connection.commit()
 
     def close(self) -> None:
         self._connection.close()

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
+from ..cli.text import fit, plain
+
 WIDEST = 100
 
 
@@ -33,12 +35,12 @@ class Screen:
         """One thing that happened; a mark says how: good, bad, or neither."""
         signs = {"good": ("[green]✓[/]", "ok"), "bad": ("[red]✗[/]", "!!"), "": (" ", "")}
         sign = signs[mark][self._ascii]
-        body = escape(text.encode("ascii", "replace").decode() if self._ascii else text)
+        body = escape(fit(plain(text), self.console.encoding))
         self.console.print(f"   {sign or ' '} {body}")
 
     def summary(self, figures: str, verdict: str, ok: bool) -> None:
         color = "green" if ok else "red"
-        self.console.print(f"\n[bold]{escape(figures)}[/]")
+        self.console.print(f"\n[bold]{escape(fit(figures, self.console.encoding))}[/]")
         self.console.print(f"[bold {color}]{escape(verdict)}[/]")
 
     @contextmanager

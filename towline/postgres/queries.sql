@@ -814,6 +814,17 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 -- name: has_tables
 SELECT count(*) FROM pg_catalog.pg_class WHERE oid = to_regclass('{migration}');
 
+-- name: find_prefixes
+-- How the names of tables like ours begin, and their schema: for whoever looks with a wrong prefix.
+SELECT left(m.relname, -9), s.nspname
+FROM pg_catalog.pg_class m JOIN pg_catalog.pg_namespace s ON s.oid = m.relnamespace
+WHERE m.relkind = 'r' AND right(m.relname, 9) = 'migration' AND EXISTS (
+    SELECT 1 FROM pg_catalog.pg_class l
+    WHERE l.relnamespace = m.relnamespace AND l.relkind = 'r'
+      AND l.relname = left(m.relname, -9) || 'live'
+)
+ORDER BY 1, 2;
+
 -- name: list_migrations
 SELECT name, applied_at FROM {migration} ORDER BY name;
 

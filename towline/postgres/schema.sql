@@ -1,6 +1,5 @@
--- The whole schema as it is today. A fresh database gets this text; an older one gets there by
--- the steps in migrations/, and a test compares the two. Times are microseconds since 1970, UTC.
--- People should look at the views at the end: they are the stable way to read with plain SQL.
+-- Towline's tables. Times are microseconds since 1970, UTC. Read with plain SQL through the views
+-- at the end: they stay as they are, while tables may change with a release.
 -- Text is compared byte by byte (COLLATE "C"), as SQLite does it.
 
 -- A plain sequence: no blocks of ids, which would break the order of age.

@@ -583,6 +583,15 @@ SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER);
 -- name: has_tables
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '{migration}';
 
+-- name: find_prefixes
+-- How the names of tables like ours begin: for whoever looks with a wrong prefix.
+SELECT substr(m.name, 1, length(m.name) - 9), '' FROM sqlite_master m
+WHERE m.type = 'table' AND substr(m.name, -9) = 'migration' AND EXISTS (
+    SELECT 1 FROM sqlite_master l
+    WHERE l.type = 'table' AND l.name = substr(m.name, 1, length(m.name) - 9) || 'live'
+)
+ORDER BY 1;
+
 -- name: list_migrations
 SELECT name, applied_at FROM {migration} ORDER BY name;
 

@@ -33,4 +33,4 @@ def open_wake(url: str, channel: str) -> Wake:
 
 
 def _missing(server: str, extra: str, error: ImportError) -> InvalidSetting:
-    return InvalidSetting(f"{server} needs a client: pip install 'towline[{extra}]' ({error})")
+    return InvalidSetting(f"{server} needs a client: pip install -e '.[{extra}]' ({error})")

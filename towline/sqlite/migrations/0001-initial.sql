@@ -1,6 +1,5 @@
--- The whole schema as it is today. A fresh database gets this text; an older one gets there by
--- the steps in migrations/, and a test compares the two. Times are microseconds since 1970, UTC.
--- People should look at the views at the end: they are the stable way to read with plain SQL.
+-- Towline's tables. Times are microseconds since 1970, UTC. Read with plain SQL through the views
+-- at the end: they stay as they are, while tables may change with a release.
 -- A CHECK says BETWEEN and not IN: the list of an IN is built anew for every row, 3 µs each time.
 
 -- One row per job; written once. Only arguments change, by on_conflict="replace".

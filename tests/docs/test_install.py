@@ -1,0 +1,25 @@
+"""Until there is a release, nobody is sent to a package index (finding W1), and what a database
+administrator gets has no notes of ours in it (finding W7)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.blocks import ROOT
+from towline import Towline
+
+INDEX = re.compile(r"pip install (?:--upgrade |-U )?'?towline")
+PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "towline").rglob("*.py")]
+
+
+def test_W1_nothing_tells_to_install_by_name() -> None:
+    assert [path.name for path in PAGES if INDEX.search(path.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize("url", ["sqlite:///x.db", "postgresql://x@127.0.0.1/x"])
+def test_W7_the_printed_sql_has_no_notes_of_ours(url: str) -> None:
+    text = Towline(url).ddl()
+    assert "a test" not in text
+    assert "migrations/" not in text

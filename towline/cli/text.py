@@ -1,0 +1,57 @@
+"""Text of others, made safe to show: people and programs may have stored anything.
+
+What moves a cursor, changes a terminal or turns the direction of writing is escaped, and so is
+what the output's encoding cannot say.
+"""
+
+from __future__ import annotations
+
+from unicodedata import category
+
+_SPELT = {"\t": "    "}
+JOINERS = "\u200c\u200d"  # parts of words and of emoji; they move nothing
+MARKS = {"…": "~", "→": ">", "·": "-", "✓": "+", "✗": "x", "×": "x"}  # ours, in ASCII
+
+
+def plain(text: str, *, lines: bool = True) -> str:
+    """With every control character escaped; line breaks too, unless there may be several lines."""
+    if text.isprintable():
+        return text
+    kept = "\n" if lines else ""
+    return "".join(
+        char if _is_harmless(char) or char in kept else _SPELT.get(char) or escaped(char)
+        for char in text
+    )
+
+
+def _is_harmless(char: str) -> bool:
+    return char.isprintable() or char in JOINERS or category(char) == "Zs"  # blanks of any width
+
+
+def fit(text: str, encoding: str | None) -> str:
+    """With what the encoding cannot say escaped; our own marks have a plain form."""
+    encoding = encoding or "ascii"
+    if can_say(text, encoding):
+        return text
+    return "".join(
+        char if can_say(char, encoding) else MARKS.get(char) or escaped(char) for char in text
+    )
+
+
+def can_say(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def shortened(text: str, most: int) -> str:
+    """With a gap in its middle when it is longer than that."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]} … {text[-most // 2 :]}"
