@@ -7,11 +7,13 @@ attempt says is not passed on.
 from __future__ import annotations
 
 import inspect
+import random
 from collections.abc import Callable
 from typing import Protocol
 
 from ..attempt import Attempt
-from ..model import Ending
+from ..model import Ending, Outcome
+from ..retry import MICRO
 
 Done = Callable[[Attempt, Ending | None], None]
 
@@ -20,7 +22,8 @@ class Slots(Protocol):
     """Slots of one kind."""
 
     def start(self, attempt: Attempt) -> None:
-        """Run the attempt as soon as a slot is free."""
+        """Run the attempt as soon as a slot is free; raise when there is no room for one, such as
+        RuntimeError when no thread can be started."""
         ...
 
     def interrupt(self, attempt: Attempt) -> None:
@@ -29,7 +32,7 @@ class Slots(Protocol):
         ...
 
     def abandon(self, attempt: Attempt) -> None:
-        """It did not stop: give its slot to others. Nothing more is heard of it."""
+        """It did not stop: give its slot to others, at once. Nothing more is heard of it."""
         ...
 
     def close(self) -> None:
@@ -42,3 +45,10 @@ def kind_of(attempt: Attempt) -> str:
     if attempt.task.run_in == "process":
         return "process"
     return "loop" if inspect.iscoroutinefunction(attempt.task.function) else "thread"
+
+
+def not_here(attempt: Attempt) -> Ending:
+    """Hand back an attempt that did not begin, nothing used: there is no room for it just now. A
+    little later, so that another worker can have it."""
+    delay = round(random.uniform(0.5, 2.0) * MICRO)
+    return Ending(attempt.held, Outcome.SNOOZED, delay=delay, started=False)
