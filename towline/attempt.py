@@ -160,7 +160,10 @@ class Attempt:
         except BaseException as error:
             return self._raised(error, around)
         finally:
-            current.reset(token)
+            try:
+                current.reset(token)
+            except ValueError:
+                pass  # its loop has ended before it: this is the garbage collector's context
 
     def _raised(self, error: BaseException, around: Around) -> Ending | None:
         """Whatever was raised, the attempt ends: no error can keep its job running for ever."""

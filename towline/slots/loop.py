@@ -91,7 +91,7 @@ class LoopSlots:
             self._wanted.notify_all()
             ring, self._ring = self._ring, None
             if ring is not None and ring is not self._given:
-                ring.call(ring.loop.stop)
+                ring.call(ring.end)
 
     # ---- loops
 
@@ -223,7 +223,7 @@ class LoopSlots:
             own = {attempt for attempt, at in self._placed.items() if at is ring}
         ring.cancel_others(own)
         if not own:
-            ring.loop.stop()
+            ring.end()
 
 
 class Ring:
@@ -232,6 +232,7 @@ class Ring:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.blocked = False
+        self._ended = False
         self._beats = 0  # since it was last heard
         self._tasks: dict[Attempt, asyncio.Task[None]] = {}
 
@@ -254,6 +255,12 @@ class Ring:
             return True
         except RuntimeError:
             return False
+
+    def end(self) -> None:
+        """Stop the loop, once: what comes after that is its own cleaning up."""
+        if not self._ended:
+            self._ended = True
+            self.loop.stop()
 
     def beat(self) -> None:
         """Ask for an answer; one that did not come for so many times makes it blocked. Times are
