@@ -14,7 +14,6 @@ from towline.current import Blockers, Context, JobLogger
 from towline.errors import InvalidSetting
 from towline.model import CHAIN_CODE, BlockerRecord, ChainState
 
-
 COMPLETED = CHAIN_CODE[ChainState.COMPLETED]
 
 

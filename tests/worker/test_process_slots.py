@@ -122,11 +122,11 @@ def test_progress_is_seen_while_the_handler_runs(tasks: Any, app: Towline, path:
         job.result(LIMIT)
 
 
-@pytest.mark.parametrize("kind", ["Decimal", "Fraction", "bool", "float"])
-def test_any_number_is_a_progress(tasks: Any, sqlite: Any, kind: str) -> None:
+@pytest.mark.parametrize("number", ["Decimal", "Fraction", "bool", "float"])
+def test_any_number_is_a_progress(tasks: Any, sqlite: Any, number: str) -> None:
     """Finding A10: it arrives as a float, and costs no attempt."""
     with tasks.app.worker():
-        job = tasks.report.enqueue(kind)
+        job = tasks.report.enqueue(number)
         assert job.result(LIMIT) == "done"
     assert outcomes(tasks.app, job.id) == ["completed"]
 
