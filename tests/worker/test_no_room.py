@@ -15,6 +15,8 @@ from tests.worker.test_process_slots import tasks  # noqa: F401
 from towline import Backoff, ChainFailed, Towline
 from towline.slots import thread as threads
 
+SLOTS = tuple(f"towline-{number}" for number in range(1, 10))
+
 
 class Full:
     """While it is shut, threads whose name begins so, or processes, cannot be started."""
@@ -23,7 +25,7 @@ class Full:
         self.shut = True
         self.refused = threading.Semaphore(0)
 
-    def wrap(self, real: Callable[..., Any], error: Exception, name: str = "") -> Any:
+    def wrap(self, real: Callable[..., Any], error: Exception, name: tuple[str, ...] = ()) -> Any:
         def start(first: Any, *args: Any, **kwargs: Any) -> Any:
             if self.shut and (not name or first.name.startswith(name)):
                 self.refused.release()
@@ -41,16 +43,17 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Full]:
             popen = full.wrap(subprocess.Popen, BlockingIOError(11, "no more processes"))
             monkeypatch.setattr("towline.slots.process.subprocess.Popen", popen)
         else:
+            name = SLOTS if what == "thread" else (what,)
             no_room = RuntimeError("can't start new thread")
             monkeypatch.setattr(
-                threading.Thread, "start", full.wrap(threading.Thread.start, no_room, what)
+                threading.Thread, "start", full.wrap(threading.Thread.start, no_room, name)
             )
         return full
 
     return begin
 
 
-@pytest.mark.parametrize("what", ["towline-1", "towline-loop"])
+@pytest.mark.parametrize("what", ["thread", "towline-loop"])
 def test_no_thread_for_the_first(
     app: Towline, full: Callable[[str], Full], what: str, trouble: list[logging.LogRecord]
 ) -> None:
@@ -64,7 +67,7 @@ def test_no_thread_for_the_first(
     async def awaiting(n: int) -> int:
         return n
 
-    task = blocking if what == "towline-1" else awaiting
+    task = blocking if what == "thread" else awaiting
     room = full(what)
     with app.worker(concurrency=4):
         jobs = [task.enqueue(n) for n in range(4)]
@@ -144,7 +147,7 @@ def test_threads_left_behind_are_bounded(
         assert "(deaf)" in told[0]
         assert 'run_in="process"' in told[0]
         last = after.enqueue()
-        until(lambda: app.job(last.id).record.attempt >= 1)
+        until(lambda: (app.job(last.id).record.attempt or 0) >= 1)
         gate.open()
         assert last.result(LIMIT) == "went on"
     assert outcomes(app, last.id) == ["completed"]

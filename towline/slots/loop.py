@@ -299,7 +299,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_until_complete(asyncio.sleep(0))
     for task in asyncio.all_tasks(loop):
         # It swallowed that too, and will never go on: said when it was abandoned.
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        setattr(task, "_log_destroy_pending", False)  # noqa: B010
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
 
