@@ -16,9 +16,17 @@ from towline import Backoff, ChainFailed, State, Towline
 from towline.slots import loop as loops
 
 
+class Block(Gate):
+    """A gate at which a handler blocks its loop for longer than any test waits."""
+
+    def enter(self) -> None:
+        self._inside.release()
+        self._open.wait(4 * LIMIT)
+
+
 @pytest.fixture
 def gate() -> Iterator[Gate]:
-    gate = Gate()
+    gate = Block()
     yield gate
     gate.open()
 
@@ -26,8 +34,8 @@ def gate() -> Iterator[Gate]:
 @pytest.fixture
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop counts as blocked after a few beats."""
-    monkeypatch.setattr(loops, "BEAT", 0.05)
-    monkeypatch.setattr(loops, "SILENT", 4)
+    monkeypatch.setattr(loops, "BEAT", 0.05, raising=False)
+    monkeypatch.setattr(loops, "SILENT", 4, raising=False)
 
 
 def test_others_complete_while_one_is_blocked_beyond_its_timeout(
