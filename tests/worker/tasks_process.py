@@ -32,7 +32,12 @@ match os.environ.get("TOWLINE_TEST_IMPORT"):
 
 app = Towline()
 AT_ONCE = Backoff(first=0)
-NUMBERS = {"Decimal": Decimal("0.5"), "Fraction": Fraction(1, 2), "bool": True, "float": 0.5}
+NUMBERS: dict[str, Any] = {
+    "Decimal": Decimal("0.5"),
+    "Fraction": Fraction(1, 2),
+    "bool": True,
+    "float": 0.5,
+}
 
 
 class Words(str):
