@@ -169,7 +169,10 @@ class Attempt:
         except BaseException as error:
             return self._raised(error, around)
         finally:
-            current.reset(token)
+            try:
+                current.reset(token)
+            except ValueError:
+                pass  # its loop has ended before it: this is the garbage collector's context
 
     def _raised(self, error: BaseException, around: Around) -> Ending | None:
         """Whatever was raised, the attempt ends: no error can keep its job running for ever."""
@@ -275,8 +278,9 @@ class Attempt:
         return self._ending(Outcome.RELEASED, started=self._begun is not None)
 
     def put_off(self) -> Ending:
-        """Hand it back, for a few seconds later, without having begun."""
-        delay = round(random.uniform(1.0, 4.0) * MICRO)
+        """Hand it back without having begun, for a little later: there is no room for it here, and
+        another worker can have it."""
+        delay = round(random.uniform(0.5, 2.0) * MICRO)
         return self._ending(Outcome.SNOOZED, started=False, delay=delay)
 
     def never_begun(self) -> Ending:

@@ -7,16 +7,28 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import (
+    Any,
+    Final,
+    NamedTuple,
+    Protocol,
+    SupportsFloat,
+    TypeVar,
+    cast,
+    get_origin,
+    overload,
+)
 
 from .errors import InvalidSetting, InvalidState
 from .model import BlockerRecord, ChainState, Claimed, Outcome
 
 T = TypeVar("T")
+
+MOST_TEXT = 1000  # characters of a progress that are kept
 
 
 class Token(NamedTuple):
@@ -37,11 +49,16 @@ class Failure:
     reason: str | None
 
 
+# Not just anything: a type in its place asks for a conversion.
+Default = str | float | Sequence[Any] | Mapping[str, Any] | Failure | None
+
+
 class Blockers(Sequence[Any]):
     """Outputs of the chains a job waited for: by position in declared order, or by name.
 
     Each is decoded by its task's return type where this process knows the task, else as plain
-    JSON; `get` converts to the type the handler asks for.
+    JSON; `get` can convert to the type the handler asks for. It iterates over outputs, as a
+    sequence does; names are asked for as in a mapping: `in`, `keys`, `values`, `items`, `get`.
     """
 
     def __init__(
@@ -63,18 +80,55 @@ class Blockers(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return map(self._value, self._records)
 
+    def __contains__(self, key: object) -> bool:
+        """Whether one has this name; for anything but a str, whether it is one of the outputs."""
+        if isinstance(key, str):
+            return any(record.name == key for record in self._records)
+        return any(value is key or value == key for value in self)
+
+    def keys(self) -> tuple[int | str, ...]:
+        """Names, and positions of those that have none; in declared order."""
+        return tuple(
+            number if record.name is None else record.name
+            for number, record in enumerate(self._records)
+        )
+
+    def values(self) -> tuple[Any, ...]:
+        """All outputs, in declared order."""
+        return tuple(self)
+
+    def items(self) -> tuple[tuple[int | str, Any], ...]:
+        return tuple(zip(self.keys(), self, strict=True))
+
     @property
     def names(self) -> tuple[str | None, ...]:
         return tuple(record.name for record in self._records)
 
-    def get(self, key: int | str, type: type[T]) -> T | Failure:
-        """The output at a position or under a name, converted to `type`."""
-        from .codec import convert
+    @overload
+    def get(self, key: int | str, type: type[T], /) -> T | Failure: ...
+    @overload
+    def get(self, key: int | str, *, type: type[T]) -> T | Failure: ...
+    @overload
+    def get(self, key: int | str, default: Default = None) -> Any: ...
+    def get(self, key: int | str, default: Any = None, *, type: Any = None) -> Any:
+        """The output at a position or under a name; the default when there is none.
 
+        With a type in place of the default it is converted to that, and must be there:
+        `ctx.blockers.get("sizes", list[int])`.
+        """
+        if type is None and _is_type(default):
+            type = default
+        if type is None:
+            try:
+                return self[key]
+            except LookupError:
+                return default
         record = self._record(key)
         if record.state is not ChainState.COMPLETED:
             return _failure(record)
-        return cast(T, convert(record.output or "null", type))
+        from .codec import convert
+
+        return convert(record.output or "null", type)
 
     def _record(self, key: object) -> BlockerRecord:
         if isinstance(key, str):
@@ -88,6 +142,10 @@ class Blockers(Sequence[Any]):
         if record.state is not ChainState.COMPLETED:
             return _failure(record)
         return self._decode(record.task or "", record.output)
+
+
+def _is_type(given: object) -> bool:
+    return isinstance(given, type) or get_origin(given) is not None
 
 
 def _failure(record: BlockerRecord) -> Failure:
@@ -138,13 +196,15 @@ class Context:
         """The same to wait for: `ctx.stop.wait(60)` sleeps until it is told to stop."""
         return self._running.stop
 
-    def progress(self, fraction: float | None = None, text: str | None = None) -> None:
-        """Say how far it is, for others to see; written a few times a second at most."""
-        if fraction is not None and not 0 <= fraction <= 1:
-            raise InvalidSetting(f"progress is a fraction from 0 to 1, not {fraction!r}")
+    def progress(self, fraction: SupportsFloat | None = None, text: str | None = None) -> None:
+        """Say how far it is, for others to see; written a few times a second at most.
+
+        `fraction` is any real number from 0 to 1; of a long `text` the beginning is kept.
+        """
         if text is not None and not isinstance(text, str):
             raise InvalidSetting(f"the text of a progress is a str, not {type(text).__name__}")
-        self._running.report = (fraction, text)
+        part = None if fraction is None else _fraction(fraction)
+        self._running.report = (part, None if text is None else str.__str__(text)[:MOST_TEXT])
 
     def transaction(self, *, on: object = None) -> Any:
         """A transaction in which the application's writes and the job's end commit together.
@@ -193,15 +253,31 @@ class Context:
         return Token(self._held.job_id, self._held.attempt, self._held.claimed_at)
 
 
+def _fraction(given: Any) -> float:
+    """A plain float of whatever number it is: others know nothing of NumPy, Decimal or Fraction."""
+    problem = f"progress is a fraction from 0 to 1, not a {type(given).__name__}"
+    if isinstance(given, str | bytes):
+        raise InvalidSetting(problem)
+    try:
+        fraction = float(given)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidSetting(problem) from None
+    if not 0 <= fraction <= 1:  # nor NaN
+        raise InvalidSetting(f"progress is a fraction from 0 to 1, not {fraction!r}")
+    return fraction
+
+
 class JobLogger(logging.LoggerAdapter[logging.Logger]):
     """Puts the job in front of each line, and beside it for machines."""
 
-    def process(
-        self, msg: Any, kwargs: MutableMapping[str, Any]
-    ) -> tuple[Any, MutableMapping[str, Any]]:
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         extra = self.extra or {}
         kwargs["extra"] = {**extra, **(kwargs.get("extra") or {})}
-        return f"[{extra['task']} {extra['job']}/{extra['attempt']}] {msg}", kwargs
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # who called this
+        head = f"[{extra['task']} {extra['job']}/{extra['attempt']}]"
+        if args:
+            head = head.replace("%", "%%")
+        self.logger.log(level, f"{head} {msg}", *args, **kwargs)  # noqa: G004
 
 
 class _Injected:

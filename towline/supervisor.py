@@ -1,12 +1,14 @@
 """Several worker processes as one: started, started again when they die, stopped in order.
 
-A line (a pipe) leads from the supervisor to each child and carries one word at a time: stop, or
-stop now. Its end tells the child that the supervisor is gone. Signals would not do: those of a
-terminal or of systemd reach the whole group, and a child would count ours as its second one.
+A line (a pair of sockets) leads from the supervisor to each child and carries one word at a time:
+stop, or stop now. Its end tells the child that the supervisor is gone. A child says one word too:
+done, when it has drained. Signals would not do: those of a terminal or of systemd reach the whole
+group, and a child would count ours as its second one. An exit code would not do either: a handler
+may end its process with any.
 
-    started ──► ended well (0, 3) ──► left alone
-       ▲  └───► died ──► pause, 1 s and twice as long each time up to 30 s ──┐
-       └──────────────────────────────────────────────────────────────────────┘
+    started ──► said that it is done, or was told to stop ──► left alone
+       ▲  └───► ended ──► pause, 1 s and twice as long each time up to 30 s ──┐
+       └───────────────────────────────────────────────────────────────────────┘
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -30,9 +33,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("towline.supervisor")
 
-STOP, NOW = b"s", b"n"
+STOP, NOW, DONE = b"s", b"n", b"d"
 EARLY = (-signal.SIGTERM, -signal.SIGINT)  # one that was told to stop while it was starting
-BROKEN, MISTAKEN = 1, 2  # exit codes: something had to be killed; the command cannot work
+# Exit codes: something had to be killed; the command cannot work; its database cannot be used.
+BROKEN, MISTAKEN, UNUSABLE = 1, 2, 4
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 LONG_LIFE = 60.0  # whoever lived so long did not die of its start
 PATIENCE = 10.0  # seconds beyond the grace time, for writing what is left
@@ -47,15 +51,26 @@ class Child:
 
     number: int
     process: subprocess.Popen[bytes]
-    line: int
+    line: socket.socket
     born: float = field(default_factory=time.monotonic)
     replaced: bool = False  # told to stop because the code has changed
 
+    def lived_long(self) -> bool:
+        """Whether it did not die of its start."""
+        return time.monotonic() - self.born >= LONG_LIFE
+
     def tell(self, word: bytes) -> None:
         try:
-            os.write(self.line, word)
-        except OSError:  # it has ended
+            self.line.send(word, socket.MSG_DONTWAIT)
+        except OSError:  # it has ended, or was told often enough
             pass
+
+    def has_said_that_it_is_done(self) -> bool:
+        """Once it has ended: whether it did so by itself, and on purpose."""
+        try:
+            return self.line.recv(1, socket.MSG_DONTWAIT) == DONE
+        except OSError:
+            return False
 
 
 class Supervisor:
@@ -88,8 +103,8 @@ class Supervisor:
     def run(self) -> int:
         """Work until all have ended; return the exit code.
 
-        0 when all stopped well, 3 after a second signal, 2 when the command itself is wrong, 1 when
-        one had to be killed or died while stopping.
+        0 when all stopped well, 3 after a second signal, 2 when the command itself is wrong, 4 when
+        the database cannot be used, 1 when one had to be killed, died while stopping or kept dying.
         """
         on_signal(self._on_signal)
         for number in range(1, self._number + 1):
@@ -145,20 +160,35 @@ class Supervisor:
     # ---- children
 
     def _start(self, number: int) -> None:
-        theirs, ours = os.pipe()
+        """Start one, or say why not and try again later: there may be no room for it just now."""
         try:
-            process = subprocess.Popen(
-                self._command(number, theirs),
-                pass_fds=(theirs,),
-                stdin=subprocess.DEVNULL,
-                process_group=0,  # Ctrl-C in a terminal reaches only us
-            )
-        finally:
-            os.close(theirs)
-        child = Child(number, process, ours)
+            child = self._started(number)
+        except (OSError, MemoryError) as error:
+            pause = self._pause(number)
+            log.error("no worker process can be started (%s): again in %g s", error, pause)
+            return
         self._children.add(child)
-        log.info("worker process %d started (%d of %d)", process.pid, number, self._number)
-        threading.Thread(target=self._wait_for, args=(child,), daemon=True).start()
+        log.info("worker process %d started (%d of %d)", child.process.pid, number, self._number)
+        try:
+            threading.Thread(target=self._wait_for, args=(child,), daemon=True).start()
+        except RuntimeError:  # not even for a thread
+            child.process.kill()
+            self._wait_for(child)
+
+    def _started(self, number: int) -> Child:
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                process = subprocess.Popen(
+                    self._command(number, theirs.fileno()),
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    process_group=0,  # Ctrl-C in a terminal reaches only us
+                )
+        except BaseException:
+            ours.close()
+            raise
+        return Child(number, process, ours)
 
     def _wait_for(self, child: Child) -> None:
         child.process.wait()
@@ -166,39 +196,50 @@ class Supervisor:
 
     def _ended(self, child: Child) -> None:
         self._children.discard(child)
-        os.close(child.line)
+        done = child.has_said_that_it_is_done()
+        child.line.close()
         code = child.process.returncode
-        well = code in (STOPPED, STOPPED_AT_ONCE)
         if self._signals:
-            if not well and code not in EARLY:
+            if code not in (STOPPED, STOPPED_AT_ONCE, *EARLY):
                 log.error("worker process %d %s while stopping", child.process.pid, _how(code))
                 self._code = self._code or BROKEN
         elif child.replaced:
             self._start(child.number)
-        elif code == MISTAKEN:
-            self._mistaken(child)
-        elif not well:
+        elif code in (MISTAKEN, UNUSABLE):
+            self._mistaken(child, code)
+        elif done and code == STOPPED:
+            self._pauses.pop(child.number, None)
+        else:
             self._start_later(child)
 
-    def _mistaken(self, child: Child) -> None:
-        """The command or the application's code is wrong; starting it again would not help."""
+    def _mistaken(self, child: Child, code: int) -> None:
+        """The command, the application's code or the database is wrong, and it said so; starting it
+        again would not help."""
         if self._watch is not None:
             log.error("the worker cannot start; waiting for a change of the code")
             self._later.pop(child.number, None)
             return
-        self._code = MISTAKEN
+        self._code = code
         self._stop(signal.SIGTERM)
 
     def _start_later(self, child: Child) -> None:
-        lived = time.monotonic() - child.born
-        pause = self._pauses.get(child.number, 0.0)
-        pause = min(pause * 2, LONGEST_PAUSE) if pause and lived < LONG_LIFE else SHORTEST_PAUSE
-        self._pauses[child.number] = pause
-        self._later[child.number] = time.monotonic() + pause
+        if child.lived_long():
+            self._pauses.pop(child.number, None)
+        how = _how(child.process.returncode)
+        if child.process.returncode in (STOPPED, STOPPED_AT_ONCE):
+            how += " though this supervisor did not stop it"
         log.error(
             "worker process %d %s: another starts in %g s; its jobs are taken over",
-            child.process.pid, _how(child.process.returncode), pause,
+            child.process.pid, how, self._pause(child.number),
         )  # fmt: skip
+
+    def _pause(self, number: int) -> float:
+        """Start this one again after a pause, longer each time."""
+        pause = self._pauses.get(number, 0.0)
+        pause = min(pause * 2, LONGEST_PAUSE) if pause else SHORTEST_PAUSE
+        self._pauses[number] = pause
+        self._later[number] = time.monotonic() + pause
+        return pause
 
     def _tell(self, word: bytes) -> None:
         for child in self._children:
@@ -209,12 +250,22 @@ class Supervisor:
     def _stop(self, number: int) -> None:
         """First signal: let handlers end. Second: stop at once."""
         self._signals += 1
+        if self._signals == 1 and self._keeps_dying():
+            log.error("stopped while worker processes kept dying")
+            self._code = self._code or BROKEN
         self._later.clear()
         self._hurry_at = None
         first = self._signals == 1
         log.info("stopping%s", "" if first else " at once")
         self._tell(STOP if first else NOW)
         self._kill_at = time.monotonic() + PATIENCE + (self._grace if first else 0)
+
+    def _keeps_dying(self) -> bool:
+        """Whether one has died again soon after it was started again, and not lived long since."""
+        well = {child.number for child in self._children if child.lived_long()}
+        return any(
+            pause > SHORTEST_PAUSE and number not in well for number, pause in self._pauses.items()
+        )
 
     def _replace(self) -> None:
         """The code has changed: new children, as soon as the old ones have ended."""
@@ -246,44 +297,80 @@ def run_alone(worker: Worker) -> int:
 
     A signal before it listens stops it, and one after it has stopped changes nothing any more.
     """
-    on_signal(lambda *_: _in_thread(lambda: worker.stop(wait=False)))
+    on_signal(_stopping(worker))
     code = worker.run()
     on_signal(signal.SIG_IGN)
     return code
 
 
-def run_on_line(worker: Worker, line: int) -> int:
+def run_on_line(worker: Worker, number: int) -> int:
     """Run a worker as a supervisor's child; return its exit code.
 
     It stops when the line says so, and when the line ends: then the supervisor is gone. A signal
     only ever means to stop in order here.
     """
-    os.set_inheritable(line, False)
+    line = socket.socket(fileno=number)
+    line.set_inheritable(False)
+    os.register_at_fork(after_in_child=line.close)  # a fork of a handler's own has no supervisor
     codes: list[int] = []
-    _in_thread(lambda: _listen(worker, line))
-    runner = threading.Thread(target=lambda: codes.append(worker.run()), name="towline-worker")
-    on_signal(lambda *_: _in_thread(lambda: worker.stop(wait=False)))
+    problems: list[BaseException] = []
+    told = threading.Event()
+    stop = _stopping(worker, told)
+
+    def run() -> None:
+        try:
+            codes.append(worker.run())
+        except BaseException as error:
+            problems.append(error)
+
+    threading.Thread(target=_listen, args=(worker, line, told), daemon=True).start()
+    runner = threading.Thread(target=run, name="towline-worker")
+    on_signal(stop)
     runner.start()
     runner.join()
     on_signal(signal.SIG_IGN)
-    return codes[0] if codes else BROKEN
+    if problems:
+        raise problems[0]
+    if worker.settings.drain and not told.is_set():
+        try:
+            line.send(DONE)
+        except OSError:  # the supervisor is gone
+            pass
+    return codes[0]
+
+
+def _stopping(
+    worker: Worker, told: threading.Event | None = None
+) -> Callable[[int, FrameType | None], object]:
+    """What a signal does: stop the worker, from a thread that is there already. Locks may be held
+    by the very thread that is interrupted, and there may be no room for another."""
+    signals: SimpleQueue[int] = SimpleQueue()
+
+    def wait() -> None:
+        while signals.get():
+            if told is not None:
+                told.set()
+            worker.stop(wait=False)
+
+    threading.Thread(target=wait, name="towline-signals", daemon=True).start()
+    return lambda number, frame: signals.put(number)
 
 
 def on_signal(action: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
-    """What SIGTERM and SIGINT do from now on. At the very end that is nothing: the interpreter
-    would fall back on dying by the signal, and the exit code would be another."""
+    """What SIGTERM, SIGINT and SIGHUP do from now on. At the very end that is nothing: the
+    interpreter would fall back on dying by the signal, and the exit code would be another."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, action)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        signal.signal(signal.SIGHUP, action)
 
 
-def _in_thread(action: Callable[[], None]) -> None:
-    threading.Thread(target=action, daemon=True).start()
-
-
-def _listen(worker: Worker, line: int) -> None:
-    while word := os.read(line, 1):
+def _listen(worker: Worker, line: socket.socket, told: threading.Event) -> None:
+    while word := line.recv(1):
+        told.set()
         worker.stop(now=word == NOW, wait=False)
     log.warning("the supervisor is gone: stopping")
+    told.set()
     worker.stop(wait=False)
     time.sleep(worker.settings.grace + PATIENCE)
     os._exit(BROKEN)

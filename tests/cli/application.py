@@ -57,6 +57,19 @@ def cling(name: str, ctx: Context = INJECTED) -> str:
 
 
 @app.task
+def leave(code: int, ctx: Context = INJECTED) -> str:
+    """End the process without a word, the first time."""
+    if ctx.attempt == 1:
+        os._exit(code)
+    return "survived"
+
+
+@app.task(run_in="process")
+def tell(text: str, ctx: Context = INJECTED) -> None:
+    ctx.log.info(text)
+
+
+@app.task
 def die(ctx: Context = INJECTED) -> str:
     """Take the whole process along, the first time."""
     if ctx.attempt == 1:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections import Counter
 
+import pytest
+
 from tests.cli.shop import APP, Running, Shop, is_alive, until
 
 WORKER = ("worker", APP, "--processes", "2", "--concurrency", "4")
@@ -85,6 +87,47 @@ def test_a_handler_that_takes_its_process_along(shop: Shop) -> None:
     until(lambda: shop.state(job) == "completed", "it was run again")
     supervisor.told("another starts in 1 s")
     crew(shop, supervisor)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_child_that_ends_untold_is_replaced_whatever_its_code(shop: Shop, code: int) -> None:
+    """O7, finding A8b"""
+    supervisor = shop.start(*WORKER)
+    crew(shop, supervisor)
+    job = shop.put("leave", code=code)
+    supervisor.told(f"ended with exit code {code} though this supervisor did not stop it")
+    crew(shop, supervisor)
+    until(lambda: shop.state(job) == "completed", "it was run again")
+    supervisor.signal()
+    assert supervisor.ends() == 0
+
+
+def test_a_drain_in_which_a_child_ends_untold_goes_on(shop: Shop) -> None:
+    """O7, finding A8b: what it left is done by those that drain."""
+    job = shop.put("leave", code=0)
+    supervisor = shop.start(*WORKER, "--drain")
+    supervisor.told("though this supervisor did not stop it")
+    assert supervisor.ends() == 0
+    assert shop.state(job) in ("completed", "scheduled")
+
+
+def test_one_whose_children_keep_dying_says_so_at_the_end(shop: Shop) -> None:
+    """Finding A8b: exit code 1"""
+    (shop.folder / "mortal.py").write_text("import os\nos._exit(0)\n")
+    supervisor = shop.start("worker", "mortal:app", "--processes", "2")
+    supervisor.told("another starts in 2 s")
+    supervisor.signal()
+    assert supervisor.ends() == 1
+    assert "kept dying" in supervisor.log
+
+
+def test_a_hangup_stops_in_order(shop: Shop) -> None:
+    """W1, finding A30: a terminal that is closed loses no attempt."""
+    supervisor = shop.start(*WORKER)
+    crew(shop, supervisor)
+    supervisor.signal(signal.SIGHUP)
+    assert supervisor.ends() == 0
+    assert shop.app.workers() == []
 
 
 def test_the_first_signal_stops_all_in_order(any_shop: Shop) -> None:

@@ -176,3 +176,49 @@ def test_tasks_of_the_script_that_is_run(shop: Shop) -> None:
         capture_output=True, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_times_that_are_none_are_refused_before_anything_starts(shop: Shop) -> None:
+    """Finding A23"""
+    for word in ("nan", "1e400", "-1", "soon"):
+        said = shop.refused("worker", APP, "--processes", "2", "--grace", word, code=2)
+        assert "is not a number of seconds" in said
+
+
+def test_prefetch_can_be_said(shop: Shop) -> None:
+    """Finding A4: the command line has it too, and hands it to children."""
+    job = shop.put("add", a=1, b=2)
+    shop.run("worker", APP, "--drain", "--prefetch", "0", "--processes", "2")
+    assert shop.app.job(job).output == 3
+
+
+def test_it_works_without_stderr(shop: Shop) -> None:
+    """Finding A25: and nothing is opened in its place."""
+    job = shop.put("tell", text="hello")
+    command = [sys.executable, "-m", "towline", "worker", APP, "--drain"]
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command],
+        cwd=shop.folder, env=shop.environment(), check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert shop.state(job) == "completed"
+
+
+def test_lines_of_processes_are_json_too(shop: Shop) -> None:
+    """Finding B5, and A24: nothing that a terminal obeys."""
+    job = shop.put("tell", text="x \x1b[2J \u009b \u202e y")
+    done = shop.run("worker", APP, "--drain", "--json-logs")
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    (line,) = (line for line in lines if line["logger"] == "towline.job")
+    assert (line["job"], line["attempt"], line["task"]) == (job, 1, "tell")
+    assert done.stderr.isascii()
+    assert "\x1b" not in done.stderr
+
+
+def test_what_a_terminal_obeys_is_shown_as_text(shop: Shop) -> None:
+    """Finding A24: and a second line does not look like one of ours."""
+    shop.put("tell", text="x \x1b[2J \u009b \u202e y\n2026-01-01 00:00:00 INFO forged")
+    log = shop.run("worker", APP, "--drain").stderr
+    assert r"x \x1b[2J \x9b \u202e y" in log
+    assert "\n2026-01-01" not in log
+    assert "\n    2026-01-01 00:00:00 INFO forged" in log

@@ -51,7 +51,6 @@ RINGS: dict[str, frozenset[str]] = {
             "postgres",
             "process",
             "pump",
-            "secret",
             "slots",
             "sqlite",
             "transaction",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 import re
 import subprocess
@@ -15,6 +16,8 @@ import threading
 import time
 from collections.abc import Generator
 from contextvars import ContextVar
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,18 @@ match os.environ.get("TOWLINE_TEST_IMPORT"):
 
 app = Towline()
 AT_ONCE = Backoff(first=0)
+NUMBERS: dict[str, Any] = {
+    "Decimal": Decimal("0.5"),
+    "Fraction": Fraction(1, 2),
+    "bool": True,
+    "float": 0.5,
+}
+
+
+class Words(str):
+    """A str of a kind of its own."""
+
+
 LIMIT = 60.0  # seconds a handler waits for its test
 wrapped: ContextVar[str] = ContextVar("wrapped", default="not wrapped")
 
@@ -110,6 +125,31 @@ def half(path: str, ctx: Context = INJECTED) -> None:
         ctx.progress(step / 2000, "on the way \udcff")
     ctx.progress(0.5, "half")
     meet(path)
+
+
+@app.task(run_in="process", max_attempts=1)
+def report(kind: str, ctx: Context = INJECTED) -> str:
+    ctx.progress(NUMBERS[kind], Words("so far"))
+    return "done"
+
+
+@app.task(run_in="process", max_attempts=1)
+def unsayable(ctx: Context = INJECTED) -> str:
+    nonsense: Any = object(), None
+    ctx._running.report = nonsense
+    return "done"
+
+
+@app.task(run_in="process")
+def logs(ctx: Context = INJECTED) -> None:
+    ctx.log.info("%d %% done", 50, extra={"order": 7})
+    own = logging.getLogger("shop.own")
+    own.info("a line of its own")
+    own.debug("too quiet")
+    try:
+        raise ValueError("as expected")
+    except ValueError:
+        own.exception("it went wrong")
 
 
 @app.task(run_in="process")

@@ -16,6 +16,7 @@ from tests.database import Database
 from towline.process import birth_of, is_gone
 
 LIMIT = 60.0  # seconds after which something that should have happened has not
+ROOT = Path(__file__).parents[2]
 
 SCRIPT = """
 import os, sys, time
@@ -182,3 +183,46 @@ def test_processes_end_with_their_worker(tmp_path: Path, sqlite: Database) -> No
         worker.wait()
     assert worker.returncode == -signal.SIGKILL
     until(lambda: all(is_gone(pid, birth) for pid, birth in processes))
+
+
+MOVED = """
+import os
+from towline import INJECTED, Context, Towline
+
+app = Towline(f"sqlite:///{os.path.abspath('rel.db')}")
+
+@app.task
+def move() -> None:
+    os.chdir("sub")
+
+@app.task(run_in="process")
+def follow(ctx: Context = INJECTED) -> str:
+    later.enqueue()
+    with ctx.transaction() as tx:
+        tx.complete(os.getcwd())
+    return ""
+
+@app.task
+def later() -> str:
+    return "was run"
+
+if __name__ == "__main__":
+    start = os.getcwd()
+    with app.worker():
+        move.enqueue().result(60)
+        there = follow.enqueue().result(60)
+        assert there == os.path.join(start, "sub"), there
+        (job,) = app.jobs(task="later")
+        print(job.result(60), os.listdir("."))
+"""
+
+
+def test_a_changed_directory_is_another_place_but_not_another_database(tmp_path: Path) -> None:
+    """Finding A9: a process made after os.chdir works on the file of its worker."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "moved.py").write_text(MOVED)
+    done = subprocess.run(
+        [sys.executable, "moved.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == ("was run []\n", 0), done.stderr

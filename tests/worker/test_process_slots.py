@@ -122,6 +122,43 @@ def test_progress_is_seen_while_the_handler_runs(tasks: Any, app: Towline, path:
         job.result(LIMIT)
 
 
+@pytest.mark.parametrize("number", ["Decimal", "Fraction", "bool", "float"])
+def test_any_number_is_a_progress(tasks: Any, sqlite: Any, number: str) -> None:
+    """Finding A10: it arrives as a float, and costs no attempt."""
+    with tasks.app.worker():
+        job = tasks.report.enqueue(number)
+        assert job.result(LIMIT) == "done"
+    assert outcomes(tasks.app, job.id) == ["completed"]
+
+
+def test_what_cannot_be_said_is_a_failure_and_no_death(tasks: Any, sqlite: Any) -> None:
+    """Finding A10: the text says what is wrong, and the process goes on."""
+    with tasks.app.worker():
+        before = tasks.own_process.enqueue().result(LIMIT)
+        with pytest.raises(ChainFailed, match="object"):
+            tasks.unsayable.enqueue().result(LIMIT)
+        assert tasks.own_process.enqueue().result(LIMIT) == before
+
+
+def test_lines_of_a_process_are_logged_here(
+    tasks: Any, sqlite: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Finding B5: with their level, logger and fields, as this process has set it up."""
+    caplog.set_level(logging.INFO)
+    with tasks.app.worker():
+        job = tasks.logs.enqueue()
+        job.result(LIMIT)
+    lines = {record.getMessage(): record for record in caplog.records}
+    about = lines[f"[logs {job.id}/1] 50 % done"]
+    assert (about.levelno, about.name) == (logging.INFO, "towline.job")
+    assert vars(about)["job"] == job.id
+    assert vars(about)["order"] == 7
+    assert about.process != os.getpid()
+    assert lines["a line of its own"].name == "shop.own"
+    assert "too quiet" not in lines
+    assert "ValueError: as expected" in (lines["it went wrong"].exc_text or "")
+
+
 def test_a_transaction_of_the_handler_ends_the_job(
     tasks: Any, app: Towline, database: Database
 ) -> None:

@@ -5,9 +5,12 @@ No arguments and no results: what the library logs holds none.
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import math
 import os
+import re
 import sys
 from datetime import UTC, datetime
 
@@ -17,8 +20,20 @@ COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
+# What a terminal obeys, or what turns the order of letters round.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def harmless(text: str) -> str:
+    """What others wrote, such as the text of an error, without power over a terminal."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
 class Lines(logging.Formatter):
-    """Time, level and text."""
+    """Time, level and text; further lines of the text are set in, so that none looks like one of
+    ours."""
 
     def __init__(self, colours: bool) -> None:
         super().__init__()
@@ -31,9 +46,9 @@ class Lines(logging.Formatter):
             time = f"\x1b[2m{time}\x1b[0m"
             level = f"\x1b[{COLOURS.get(record.levelname, '0')}m{level}\x1b[0m"
         text = record.getMessage()
-        if record.exc_info:
-            text = f"{text}\n{self.formatException(record.exc_info)}"
-        return f"{time} {level} {text}"
+        if error := _error_of(self, record):
+            text = f"{text}\n{error}"
+        return f"{time} {level} {harmless(text)}".replace("\n", "\n    ")
 
 
 class JsonLines(logging.Formatter):
@@ -52,10 +67,35 @@ class JsonLines(logging.Formatter):
         for name, value in vars(record).items():
             plain = value is None or isinstance(value, str | int | float)
             if plain and name not in _USUAL and name not in data:
-                data[name] = value
-        if record.exc_info:
-            data["error"] = self.formatException(record.exc_info)
-        return json.dumps(data, ensure_ascii=False)
+                odd = isinstance(value, float) and not math.isfinite(value)
+                data[name] = str(value) if odd else value
+        if error := _error_of(self, record):
+            data["error"] = error
+        return json.dumps(data)
+
+
+def _error_of(formatter: logging.Formatter, record: logging.LogRecord) -> str | None:
+    """The traceback; of a line that comes from another process it is there as a text."""
+    if record.exc_info:
+        return formatter.formatException(record.exc_info)
+    return record.exc_text
+
+
+def open_streams() -> None:
+    """Put nothing where stdin, stdout or stderr is closed: else a database were opened in its
+    place, and what is printed written into it."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing == number:
+                os.set_inheritable(number, True)
+            else:
+                os.dup2(nothing, number)
+                os.close(nothing)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
 
 
 def begin(level: str | None, as_json: bool) -> None:
@@ -63,6 +103,8 @@ def begin(level: str | None, as_json: bool) -> None:
     root = logging.getLogger()
     if root.handlers and level is None and not as_json:
         return
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr.reconfigure(errors="backslashreplace")
     colours = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if as_json else Lines(colours))

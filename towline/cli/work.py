@@ -6,18 +6,24 @@ import logging
 import os
 import re
 import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
 import click
 
+from ..errors import InvalidSetting, TowlineError
+from ..retry import micros
 from . import logs
 from .exits import AT_ONCE, CommandError
 from .target import APP_VARIABLE, is_name, load
 
 SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
 LEVELS = ("debug", "info", "warning", "error")
+MOMENT = 1.0  # seconds
+_SLOT = re.compile(r"towline-(\d+|loop|process)")
 _BYTES = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
 
 
@@ -29,12 +35,25 @@ def size_of(text: str) -> int:
     return int(found[1]) << SHIFTS[found[2].lower()]
 
 
+def seconds(text: str) -> float:
+    """A time to wait."""
+    try:
+        given = float(text)
+        micros(given)
+    except (ValueError, InvalidSetting):
+        given = -1.0
+    if given < 0:
+        raise click.BadParameter(f"{text!r} is not a number of seconds, such as 30 or 0.5")
+    return given
+
+
 @dataclass(frozen=True)
 class Options:
     """What was said on the command line; None where nothing was."""
 
     queues: str | None
     concurrency: int | None
+    prefetch: int | None
     lease: float | None
     grace: float
     drain: bool
@@ -79,10 +98,21 @@ class Options:
     show_default=True,
     help="Worker processes. From 2 on a supervisor starts one again that dies.",
 )
-@click.option("--lease", type=float, help="Seconds until its jobs are taken over.  [default: 30]")
+@click.option(
+    "--prefetch",
+    type=click.IntRange(0),
+    help="Jobs claimed ahead of free slots.  [default: by measurement]",
+)
+@click.option(
+    "--lease",
+    type=seconds,
+    metavar="SECONDS",
+    help="Seconds until its jobs are taken over.  [default: 30]",
+)
 @click.option(
     "--grace",
-    type=float,
+    type=seconds,
+    metavar="SECONDS",
     default=30.0,
     show_default=True,
     help="Seconds handlers may go on after a stop.",
@@ -110,9 +140,10 @@ def worker(
 ) -> int:
     """Run jobs until stopped.
 
-    The first SIGTERM or SIGINT (Ctrl-C) stops claiming, lets handlers end within the grace time and
-    hands the rest back; a second one stops at once.
+    The first SIGTERM, SIGHUP or SIGINT (Ctrl-C) stops claiming, lets handlers end within the grace
+    time and hands the rest back; a second one stops at once.
     """
+    logs.open_streams()
     if app and name_option:
         raise CommandError("either MODULE:APP or --app, not both")
     target = app or name_option or os.environ.get(APP_VARIABLE)
@@ -134,13 +165,31 @@ def work(target: str, options: Options, line: int | None) -> int:
     worker = found.worker(**options.settings())
     logs.begin(options.log_level, options.json_logs)
     code = run_alone(worker) if line is None else run_on_line(worker, line)
-    if code == AT_ONCE:
-        # Handlers that were left behind must not keep the process: at once means now.
+    if code == AT_ONCE or left_behind():
+        # They must not keep the process, nor meet an interpreter that is being taken down.
         logging.shutdown()
-        sys.stdout.flush()
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                pass
         os._exit(code)
-    found.close()
+    try:
+        found.close()
+    except TowlineError as error:
+        logging.getLogger("towline.worker").warning("could not close the database: %s", error)
     return code
+
+
+def left_behind() -> bool:
+    """Whether handlers still run, though the worker has stopped. Free slots end in a moment."""
+    deadline = time.monotonic() + MOMENT
+    for thread in threading.enumerate():
+        if _SLOT.fullmatch(thread.name):
+            thread.join(max(deadline - time.monotonic(), 0))
+            if thread.is_alive():
+                return True
+    return False
 
 
 def supervise(target: str, options: Options, processes: int, reload: bool) -> int:

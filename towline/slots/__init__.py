@@ -21,7 +21,8 @@ class Slots(Protocol):
     """Slots of one kind."""
 
     def start(self, attempt: Attempt) -> None:
-        """Run the attempt as soon as a slot is free."""
+        """Run the attempt as soon as a slot is free; raise when there is no room for one, such as
+        RuntimeError when no thread can be started."""
         ...
 
     def interrupt(self, attempt: Attempt) -> None:
@@ -30,7 +31,7 @@ class Slots(Protocol):
         ...
 
     def abandon(self, attempt: Attempt) -> None:
-        """It did not stop: give its slot to others. Nothing more is heard of it."""
+        """It did not stop: give its slot to others, at once. Nothing more is heard of it."""
         ...
 
     def close(self) -> None:

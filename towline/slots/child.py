@@ -24,7 +24,21 @@ from typing import TYPE_CHECKING, Any
 
 from ..attempt import Attempt, describe
 from ..model import Ending, storable
-from .frame import Begun, Broken, Ended, Exit, Load, Order, Ready, Report, Run, Stop, Wire
+from .frame import (
+    Begun,
+    Broken,
+    Ended,
+    Exit,
+    Garbled,
+    Load,
+    Order,
+    Ready,
+    Report,
+    Run,
+    Stop,
+    Wire,
+)
+from .line import begin_lines
 from .place import load
 
 if TYPE_CHECKING:
@@ -45,12 +59,13 @@ def main(fileno: int) -> None:
     """Serve the worker at the other end of this socket until it says Exit."""
     _die_with_the_worker()
     _be_first_to_go()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Meant for the worker, which decides. Not SIG_IGN: programs a handler starts inherit that.
-        signal.signal(number, lambda number, frame: None)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
     os.set_inheritable(fileno, False)
     wire: Wire[Order] = Wire(socket.socket(fileno=fileno), Order)
-    os.register_at_fork(after_in_child=wire.close)  # or nobody saw that this process has died
+    os.register_at_fork(after_in_child=wire.forget)  # or nobody saw that this process has died
     Child(wire).serve()
 
 
@@ -103,10 +118,15 @@ class Child:
         order = self._wire.receive()
         if not isinstance(order, Load):
             return
-        threading.Thread(target=self._listen, name="towline-listen", daemon=True).start()
+        try:
+            threading.Thread(target=self._listen, name="towline-listen", daemon=True).start()
+        except RuntimeError as error:
+            self._wire.send(Broken(f"{error}, in a new process", passing=True))
+            return
         try:
             self._memory.limit(order.memory_limit)
             self._app = app = load(order)
+            begin_lines(self._wire.send, order.levels)
             self._memory.note()
         except BaseException as error:
             self._wire.send(Broken(storable(describe(error)) or ""))
@@ -133,6 +153,8 @@ class Child:
                     self._stop(order)
                 elif isinstance(order, Exit):
                     self._line.put(None)
+        except Garbled as error:
+            self._wire.send(Broken(str(error)))
         finally:
             os._exit(ORPHANED)  # also when listening fails: nobody would hear the worker
 
@@ -171,24 +193,30 @@ class Child:
         return attempt.failed(MemoryError("the process has no memory left"))
 
     def _end(self, attempt: Attempt, ending: Ending | None) -> None:
-        frame = Ended(report=_report_of(attempt), worn=self._memory.is_worn())
-        if ending is not None:
-            frame.outcome = ending.outcome
-            frame.output, frame.error = ending.output, ending.error
-            frame.delay, frame.started, frame.next = ending.delay, ending.started, ending.next
+        worn = self._memory.is_worn()
         with self._mutex:
             self._current = None
-            self._wire.send(frame)
+            try:
+                self._wire.send(_ended(ending, _report_of(attempt), worn))
+            except OSError:
+                raise  # the worker is gone
+            except Exception as error:
+                # Not told what it is, the worker would take it for the death of this process.
+                self._wire.send(_ended(attempt.failed(error), None, worn))
 
     # ---- progress
 
     def _report(self) -> None:
         self._news.set()
         if self._reporter is None:
-            self._reporter = threading.Thread(
+            reporter = threading.Thread(
                 target=self._tell_reports, name="towline-report", daemon=True
             )
-            self._reporter.start()
+            try:
+                reporter.start()
+            except RuntimeError:
+                return  # no room for a thread: the last one is told with the end
+            self._reporter = reporter
 
     def _tell_reports(self) -> None:
         """A thread of its own: a handler that reports a million times a second is not held up."""
@@ -206,6 +234,15 @@ async def _awaited(attempt: Attempt) -> Ending | None:
     if attempt.stop.is_set():
         attempt.slot.cancel()
     return await attempt.arun()
+
+
+def _ended(ending: Ending | None, report: Report | None, worn: bool) -> Ended:
+    frame = Ended(report=report, worn=worn)
+    if ending is not None:
+        frame.outcome = ending.outcome
+        frame.output, frame.error = ending.output, ending.error
+        frame.delay, frame.started, frame.next = ending.delay, ending.started, ending.next
+    return frame
 
 
 def _report_of(attempt: Attempt) -> Report | None:

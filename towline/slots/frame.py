@@ -1,7 +1,8 @@
 """What a worker and its processes say to each other: frames over a socket. Data only, no pickle.
 
 worker → process    Load, then any number of Run, each perhaps with a Stop behind it; Exit
-process → worker    Ready or Broken; for each Run Broken, or Begun, any number of Report and Ended
+process → worker    Ready or Broken; for each Run Broken, or Begun, any number of Report and Ended;
+                    a Line for what is logged, at any time after Ready
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Load(Struct, tag=True):
     argv: list[str]
     url: str
     memory_limit: int | None = None
+    levels: dict[str, int] = {}
 
 
 class Run(Struct, tag=True):
@@ -64,9 +66,11 @@ class Ready(Struct, tag=True):
 
 
 class Broken(Struct, tag=True):
-    """The app cannot be loaded here, or does not have the task that a Run names."""
+    """The app cannot be loaded here, or does not have the task that a Run names. `passing`: it is
+    for want of room, and no fault of theirs."""
 
     error: str
+    passing: bool = False
 
 
 class Begun(Struct, tag=True):
@@ -98,35 +102,46 @@ Order = Load | Run | Stop | Exit
 Answer = Ready | Broken | Begun | Report | Ended
 
 
+class Garbled(Exception):
+    """A frame came that makes no sense here: the other end may run another release."""
+
+
 class Wire(Generic[T]):
     """One end: sends frames whole, from any thread; one thread receives."""
 
     def __init__(self, end: socket.socket, incoming: object) -> None:
         self._end = end
-        self._encoder = msgpack.Encoder()
         self._decoder: msgpack.Decoder[T] = msgpack.Decoder(incoming)
         self._sending = threading.Lock()
 
     def send(self, frame: Struct) -> None:
-        """Raise OSError when nobody is at the other end."""
+        """Raise OSError when nobody is at the other end, something else when it cannot be said."""
+        body = msgpack.encode(frame)
         with self._sending:
-            body = self._encoder.encode(frame)
             self._end.sendall(len(body).to_bytes(HEAD, "big") + body)
 
     def receive(self, timeout: float | None = None) -> T | None:
-        """The next frame; None when the other end is closed, or silent for so many seconds."""
+        """The next frame; None when the other end is closed, or silent for so many seconds. Raise
+        Garbled when it is none of those that are known here."""
         self._end.settimeout(timeout)
         try:
             head = self._exactly(HEAD)
             body = head and self._exactly(int.from_bytes(head, "big"))
             return self._decoder.decode(body) if body else None
-        except (OSError, msgspec.DecodeError):
+        except OSError:
             return None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Garbled(f"what the other process says cannot be read: {error}") from None
         finally:
             if timeout is not None and self._end.fileno() >= 0:
                 self._end.settimeout(None)
 
     def close(self) -> None:
+        self._end.close()
+
+    def forget(self) -> None:
+        """This is a fork of the process whose end it is, perhaps made while that was sending."""
+        self._sending = threading.Lock()
         self._end.close()
 
     def _exactly(self, size: int) -> bytes | None:

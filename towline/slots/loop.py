@@ -1,13 +1,31 @@
-"""Awaiting handlers: tasks on one event loop, in a thread of its own or the application's."""
+"""Awaiting handlers: tasks on one event loop, in a thread of its own or the application's.
+
+A handler may block the loop it runs on. Nothing that the pump asks for waits for such a loop, and
+a loop of our own that does not answer is replaced:
+
+    serving ─► silent ─► replaced ─► (it answers) what was abandoned there is cancelled ─► ended
+       ▲─────────┘ (it answers)
+
+What had not begun there moves to the next loop; what had begun ends there, or by its timeout. The
+application's own loop cannot be replaced: what has not begun goes back to the database.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from ..attempt import Attempt
 from . import Done
+
+log = logging.getLogger("towline.worker")
+
+BEAT = 0.5  # seconds between two looks whether the loop answers
+SILENT = 10  # beats without an answer after which a loop counts as blocked
 
 
 class LoopSlots:
@@ -19,72 +37,257 @@ class LoopSlots:
     ) -> None:
         self._limit = limit
         self._done = done
-        self._given = loop
-        self._loop: asyncio.AbstractEventLoop | None = loop
-        self._thread: threading.Thread | None = None
+        self._given = None if loop is None else Ring(loop)
+        self._ring: Ring | None = self._given
+        self._mutex = threading.Lock()
         self._line: deque[Attempt] = deque()
-        self._running = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._placed: dict[Attempt, Ring] = {}  # those with a task, and on which loop
+        self._told: set[Attempt] = set()  # those whose loop has not heard yet that they must stop
+        self._wanted = threading.Condition(self._mutex)  # something is there to be watched
+        self._watched = False
+        self._watcher: threading.Thread | None = None
+        self._closed = False
+
+    # ---- what the pump calls; none of it waits for a loop
 
     def start(self, attempt: Attempt) -> None:
-        self._line.append(attempt)
-        self._opened().call_soon_threadsafe(self._fill)
+        with self._mutex:
+            ring = self._serving()
+            if ring is not None:
+                self._line.append(attempt)
+                if not ring.call(self._fill, ring):
+                    self._line.remove(attempt)
+                    ring = None
+            self._watch()
+        if ring is None:
+            self._done(attempt, attempt.put_off())
 
     def interrupt(self, attempt: Attempt) -> None:
-        self._opened().call_soon_threadsafe(self._cancel, attempt)
+        with self._mutex:
+            ring = self._placed.get(attempt)
+            if ring is not None:
+                self._told.add(attempt)
+                ring.call(self._cancel, attempt, ring)
 
     def abandon(self, attempt: Attempt) -> None:
-        self._opened().call_soon_threadsafe(self._abandon, attempt)
+        with self._mutex:
+            ring = self._placed.pop(attempt, None)
+            if ring is None:
+                return  # it has ended after all
+            attempt.abandoned = True
+            if attempt in self._told:  # it has had its time, and not even heard of it
+                self._told.discard(attempt)
+                ring.blocked = True
+            if ring is not self._ring:
+                ring.call(self._wind_up, ring)
+            elif not ring.blocked:
+                ring.call(self._fill, ring)
+            back = self._mend()
+        self._hand_back(back)
 
     def close(self) -> None:
-        loop, self._loop = self._loop, self._given
-        if loop is None or self._given is not None:
-            return
-        loop.call_soon_threadsafe(loop.stop)
+        with self._mutex:
+            self._closed = True
+            self._wanted.notify_all()
+            ring, self._ring = self._ring, None
+            if ring is not None and ring is not self._given:
+                ring.call(ring.end)
 
-    def _opened(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            loop = self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=_serve, args=(loop,), name="towline-loop", daemon=True
-            )
-            self._thread.start()
-        return self._loop
+    # ---- loops
+
+    def _serving(self) -> Ring | None:
+        """The loop for new attempts; None when it is the application's and blocked or closed."""
+        if self._ring is not None and self._ring.blocked and self._ring is not self._given:
+            self._replace(self._ring)
+        if self._ring is None and not self._closed:
+            self._ring = Ring.begun()
+        ring = self._ring
+        return None if ring is None or ring.blocked else ring
+
+    def _replace(self, ring: Ring) -> None:
+        """Leave a blocked loop to what has begun there. The caller has the mutex."""
+        moved = [a for a, at in self._placed.items() if at is ring and a.begun is None]
+        fresh = Ring.begun()  # or all stays as it is
+        log.warning("an async handler blocks its event loop: other attempts go to another loop")
+        for attempt in moved:
+            del self._placed[attempt]
+        self._line.extendleft(reversed(moved))
+        self._ring = fresh
+        ring.call(self._wind_up, ring)
+        fresh.call(self._fill, fresh)
+
+    def _mend(self) -> list[Attempt]:
+        """See that what waits is not kept by a blocked loop; return what must go back. The caller
+        has the mutex."""
+        ring = self._ring
+        if ring is None or not ring.blocked:
+            return []
+        stuck = [a for a, at in self._placed.items() if at is ring and a.begun is None]
+        if not stuck and not self._line:
+            return []
+        if ring is not self._given:
+            try:
+                self._replace(ring)
+                return []
+            except RuntimeError as error:  # no thread for it
+                log.warning("an async handler blocks its event loop, and %s", error)
+        for attempt in stuck:
+            del self._placed[attempt]
+        waiting = [*stuck, *self._line]
+        self._line.clear()
+        return waiting
+
+    def _hand_back(self, attempts: list[Attempt]) -> None:
+        for attempt in attempts:
+            if attempt.withdraw():
+                self._done(attempt, attempt.put_off())
+
+    # ---- the thread that listens whether the loop answers
+
+    def _watch(self) -> None:
+        """The caller has the mutex."""
+        if self._watched:
+            return
+        if self._watcher is None:
+            watcher = threading.Thread(target=self._look, name="towline-loop-watch", daemon=True)
+            try:
+                watcher.start()
+            except RuntimeError:
+                return  # with the next attempt, perhaps
+            self._watcher = watcher
+        self._watched = True
+        self._wanted.notify_all()
+
+    def _look(self) -> None:
+        while True:
+            with self._mutex:
+                while not (self._closed or self._line or self._placed):
+                    self._watched = False
+                    self._wanted.wait()
+                if self._closed:
+                    return
+                ring = self._ring
+                if ring is not None:
+                    ring.beat()
+                self._wanted.wait_for(lambda: self._closed, BEAT)
+                back = self._mend()
+            self._hand_back(back)
 
     # ---- on the loop
 
-    def _fill(self) -> None:
-        while self._line and self._running < self._limit:
-            attempt = self._line.popleft()
-            if not attempt.begin():
-                continue
-            self._running += 1
-            task = asyncio.get_running_loop().create_task(self._serve(attempt))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+    def _fill(self, ring: Ring) -> None:
+        fresh: list[Attempt] = []
+        with self._mutex:
+            if ring is not self._ring:
+                return
+            while self._line and len(self._placed) < self._limit:
+                attempt = self._line.popleft()
+                if not attempt.withdrawn:
+                    self._placed[attempt] = ring
+                    fresh.append(attempt)
+        for attempt in fresh:  # some loops begin a task at once, and it needs the mutex
+            ring.place(attempt, self._serve(attempt, ring))
 
-    async def _serve(self, attempt: Attempt) -> None:
-        attempt.slot = asyncio.current_task()  # from now on: a task that is not begun would vanish
-        if attempt.stopped_for is not None:
+    async def _serve(self, attempt: Attempt, ring: Ring) -> None:
+        with self._mutex:
+            if self._placed.get(attempt) is not ring:
+                return  # the loop was blocked before it began, and it has moved on
+            if not attempt.begin():
+                self._placed.pop(attempt, None)
+                ring.call(self._fill, ring)
+                return
+        attempt.slot = asyncio.current_task()
+        if attempt.stopped_for is not None and attempt.slot is not None:
             attempt.slot.cancel()
         ending = await attempt.arun()
-        if attempt.abandoned:
-            return
-        self._free()
+        with self._mutex:
+            self._told.discard(attempt)
+            if self._placed.get(attempt) is not ring:
+                return  # abandoned
+            del self._placed[attempt]
         self._done(attempt, ending)
+        if ring is self._ring:
+            self._fill(ring)
+        else:
+            self._wind_up(ring)
 
-    def _cancel(self, attempt: Attempt) -> None:
-        if attempt.slot is not None and not attempt.slot.done():
-            attempt.slot.cancel()
+    def _cancel(self, attempt: Attempt, ring: Ring) -> None:
+        with self._mutex:
+            self._told.discard(attempt)
+            ring.blocked = False
+        ring.cancel(attempt)
 
-    def _abandon(self, attempt: Attempt) -> None:
-        if attempt.slot is not None and not attempt.slot.done():  # else it has ended after all
-            attempt.abandoned = True
-            self._free()
+    def _wind_up(self, ring: Ring) -> None:
+        """A loop that was replaced has come back: it ends with the last that is its own."""
+        with self._mutex:
+            own = {attempt for attempt, at in self._placed.items() if at is ring}
+        ring.cancel_others(own)
+        if not own:
+            ring.end()
 
-    def _free(self) -> None:
-        self._running -= 1
-        self._fill()
+
+class Ring:
+    """One event loop: what runs on it, and whether it answers."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.blocked = False
+        self._ended = False
+        self._beats = 0  # since it was last heard
+        self._tasks: dict[Attempt, asyncio.Task[None]] = {}
+
+    @classmethod
+    def begun(cls) -> Ring:
+        """A loop in a thread of its own; RuntimeError when there is no room for one."""
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=_serve, args=(loop,), name="towline-loop", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            loop.close()
+            raise
+        return cls(loop)
+
+    def call(self, action: Callable[..., object], *args: object) -> bool:
+        """Have something done on the loop; False when it is closed."""
+        try:
+            self.loop.call_soon_threadsafe(action, *args)
+            return True
+        except RuntimeError:
+            return False
+
+    def end(self) -> None:
+        """Stop the loop, once: what comes after that is its own cleaning up."""
+        if not self._ended:
+            self._ended = True
+            self.loop.stop()
+
+    def beat(self) -> None:
+        """Ask for an answer; one that did not come for so many times makes it blocked. Times are
+        counted, not seconds: a process that was stopped for long has one of them to make good."""
+        if self._beats >= SILENT or self.loop.is_closed():
+            self.blocked = True
+        elif self._beats == 0:
+            self.call(self._answer)
+        self._beats += 1
+
+    def _answer(self) -> None:
+        self._beats = 0
+        self.blocked = False
+
+    def place(self, attempt: Attempt, serving: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(serving)
+        self._tasks[attempt] = task
+        task.add_done_callback(lambda _: self._tasks.pop(attempt, None))
+
+    def cancel(self, attempt: Attempt) -> None:
+        task = self._tasks.get(attempt)
+        if task is not None and attempt.slot is task:  # one that is not begun would vanish
+            task.cancel()
+
+    def cancel_others(self, own: set[Attempt]) -> None:
+        for attempt in [attempt for attempt in self._tasks if attempt not in own]:
+            self.cancel(attempt)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
@@ -94,6 +297,9 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
     for task in asyncio.all_tasks(loop):
         task.cancel()
     loop.run_until_complete(asyncio.sleep(0))
+    for task in asyncio.all_tasks(loop):
+        # It swallowed that too, and will never go on: said when it was abandoned.
+        setattr(task, "_log_destroy_pending", False)  # noqa: B010
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
 

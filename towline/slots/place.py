@@ -10,10 +10,11 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from ..errors import InvalidState, InvalidTask
 from .frame import Load, Main
@@ -24,11 +25,25 @@ if TYPE_CHECKING:
 # What multiprocessing calls the script of its parent, so code that knows one knows the other.
 SCRIPT = "__mp_main__"
 MAIN = "__main__"
+FILE = "sqlite:///"
 
 
-def search_path() -> list[str]:
-    """Where modules are found, independent of the current directory."""
-    return [os.path.abspath(entry) if entry == "" else str(entry) for entry in sys.path]
+def search_path(modules: Sequence[str] = ()) -> list[str]:
+    """Where modules are found, independent of the current directory: also those that were found in
+    another one than it is now."""
+    path = [os.path.abspath(str(entry)) for entry in sys.path]
+    roots = filter(None, (_root(name) for name in modules))
+    return list(dict.fromkeys([*path, *roots]))
+
+
+def _root(name: str) -> str | None:
+    """The folder in which a module or its outermost package was found."""
+    spec = getattr(sys.modules.get(name.partition(".")[0]), "__spec__", None)
+    origin = getattr(spec, "origin", None)
+    if spec is None or not isinstance(origin, str) or not os.path.isabs(origin):
+        return None
+    folder = os.path.dirname(origin)
+    return os.path.dirname(folder) if spec.submodule_search_locations else folder
 
 
 def place_of(app: Towline, memory_limit: int | None = None) -> Load:
@@ -108,11 +123,24 @@ def load(place: Load) -> Towline:
     if not isinstance(app, Towline):
         raise InvalidTask(f"{place.module}.{place.attribute} is no app when it is imported here")
     if app.url != place.url:
-        raise InvalidTask(
-            f"{place.module}.{place.attribute} has another URL in each process: "
-            "take it from the environment or a file, not from something made anew"
-        )
+        if not _is_same_file_from_elsewhere(app.url, place.url):
+            raise InvalidTask(
+                f"{place.module}.{place.attribute} has another URL in each process: "
+                "take it from the environment or a file, not from something made anew"
+            )
+        app.use(place.url)
     return app
+
+
+def _is_same_file_from_elsewhere(here: str, there: str) -> bool:
+    """Whether both come of one relative path: here seen from the current directory, there from the
+    one that the worker was in when it made its app, before somebody changed it."""
+    if not (here.startswith(FILE) and there.startswith(FILE)):
+        return False
+    relative = os.path.relpath(unquote(here.removeprefix(FILE)), os.getcwd())
+    while relative.startswith("../"):
+        relative = relative.removeprefix("../")
+    return unquote(there).endswith(f"/{relative}")
 
 
 def _load_main(main: Main) -> None:

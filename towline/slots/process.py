@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,21 @@ from ..attempt import Attempt
 from ..errors import InvalidTask
 from ..model import Ending, Outcome
 from . import Done
-from .frame import Answer, Begun, Broken, Ended, Exit, Load, Ready, Report, Run, Stop, Wire
+from .frame import (
+    Answer,
+    Begun,
+    Broken,
+    Ended,
+    Exit,
+    Garbled,
+    Load,
+    Ready,
+    Report,
+    Run,
+    Stop,
+    Wire,
+)
+from .line import Line, levels
 from .place import place_of, search_path
 
 if TYPE_CHECKING:
@@ -36,6 +51,7 @@ log = logging.getLogger("towline.worker")
 GRACE = 0.5  # seconds a handler has to stop by itself when the worker stops
 LONGEST_START = 120.0  # seconds an app may take to be imported
 PATIENCE = 2.0  # seconds a process has to end when it was asked
+LONGEST_END = 10.0  # seconds that all have, those that were killed too
 
 
 class ProcessSlots:
@@ -72,7 +88,11 @@ class ProcessSlots:
     def start(self, attempt: Attempt) -> None:
         with self.mutex:
             self._line.append(attempt)
-            self._open_seats()
+            try:
+                self._open_seats()
+            except RuntimeError:
+                self._line.remove(attempt)
+                raise
             self.work.notify()
 
     def interrupt(self, attempt: Attempt) -> None:
@@ -81,7 +101,11 @@ class ProcessSlots:
             return
         if attempt.stopped_for is Outcome.RELEASED:
             # A thread of its own: the pump waits for nobody.
-            threading.Thread(target=seat.ask_then_kill, args=(attempt,), daemon=True).start()
+            asking = threading.Thread(target=seat.ask_then_kill, args=(attempt,), daemon=True)
+            try:
+                asking.start()
+            except RuntimeError:  # no room for one
+                seat.kill(attempt)
         else:
             seat.kill(attempt)
 
@@ -91,15 +115,16 @@ class ProcessSlots:
             attempt.slot.kill(attempt)
 
     def close(self) -> None:
-        """Return when every process has ended."""
+        """Return when every process has ended, or will not by any means."""
         with self.mutex:
             self.closing = True
             self.work.notify_all()
             seats = list(self._seats)
             for seat in seats:
                 seat.hurry()
+        deadline = time.monotonic() + LONGEST_END
         for seat in seats:
-            seat.thread.join()
+            seat.thread.join(max(deadline - time.monotonic(), 0))
 
     # ---- what the seats call
 
@@ -126,22 +151,47 @@ class ProcessSlots:
             log.error("no process for %s: %s", attempt, error)
             self._done(attempt, attempt.failed(error))
 
+    def put_off(self, error: Exception) -> None:
+        """There is no room for another process: what waited for it goes back, nothing used."""
+        with self.mutex:
+            attempt = self._line.popleft() if self._line and not self.closing else None
+        if attempt is not None and attempt.withdraw():
+            log.warning("no process for %s just now, it is handed back: %s", attempt, error)
+            self._done(attempt, attempt.put_off())
+
     def ended(self, attempt: Attempt, ending: Ending | None) -> None:
         if not attempt.abandoned:
             self._done(attempt, ending)
 
     def left(self, seat: Seat) -> None:
         """This seat is no more; let another take its place if there is something to do."""
+        back: list[Attempt] = []
         with self.mutex:
             self._seats.remove(seat)
-            self._open_seats()
+            try:
+                self._open_seats()
+            except RuntimeError as error:
+                log.warning("no process for what waits just now, it is handed back: %s", error)
+                back = list(self._line)
+                self._line.clear()
             self.work.notify()  # it may have been woken for what it did not take
+        for attempt in back:
+            if attempt.withdraw():
+                self._done(attempt, attempt.put_off())
 
     def _open_seats(self) -> None:
+        """As many as are needed; RuntimeError when there is not one. One more that cannot begin
+        does not matter as long as there are others."""
         free = sum(seat.attempt is None for seat in self._seats)
         while free < len(self._line) and len(self._seats) < self._limit and not self.closing:
-            self._seats.append(seat := Seat(self))
-            seat.thread.start()
+            seat = Seat(self)
+            try:
+                seat.thread.start()
+            except RuntimeError:
+                if not self._seats:
+                    raise
+                return
+            self._seats.append(seat)
             free += 1
 
 
@@ -210,18 +260,22 @@ class Seat:
             return self._start()
         except InvalidTask as error:
             self._slots.refuse(error.with_traceback(None))  # its text says all
+        except (OSError, MemoryError) as error:  # no process, no descriptor, no memory left
+            self._slots.put_off(error)
         except Exception as error:
             self._slots.refuse(error)
         return None
 
     def _start(self) -> Process:
         slots = self._slots
-        process = Process(place_of(slots.app, slots.memory_limit))
+        load = place_of(slots.app, slots.memory_limit)
+        load.levels = levels()
+        process = Process(load)
         with slots.mutex:
             self._process = process
             if slots.closing:
                 self._kill()
-        answer = process.wire.receive(LONGEST_START)
+        answer = process.receive(LONGEST_START)
         with slots.mutex:
             self._ready = isinstance(answer, Ready)
         if self._ready:
@@ -229,6 +283,8 @@ class Seat:
         why = self._end(process)
         if isinstance(answer, Broken):
             why = answer.error
+            if answer.passing:
+                raise OSError(why)
         raise InvalidTask(f"the process for this task could not load its app: {why}")
 
     def _run_attempts(self, process: Process) -> None:
@@ -246,10 +302,15 @@ class Seat:
         except OSError:
             pass  # it has just died, as will be seen
         begun = False
-        while isinstance(answer := process.wire.receive(), Begun | Report):
-            begun = True
-            if isinstance(answer, Report):
-                attempt.report = answer.fraction, answer.text
+        try:
+            while isinstance(answer := process.receive(), Begun | Report):
+                begun = True
+                if isinstance(answer, Report):
+                    attempt.report = answer.fraction, answer.text
+        except Garbled as error:  # it lives, and may have done its work
+            self._free()
+            self._slots.ended(attempt, attempt.failed(error))
+            return False
         if isinstance(answer, Ended):
             killed = self._free()
             self._slots.ended(attempt, _ending(attempt, answer))
@@ -289,8 +350,9 @@ class Process:
     """A spawned process, which never shares memory, locks or connections with this one."""
 
     def __init__(self, load: Load) -> None:
+        path = search_path(load.modules)
         ours, theirs = socket.socketpair()
-        code = f"import sys; sys.path[:] = {search_path()!r}; from towline.slots.child import main"
+        code = f"import sys; sys.path[:] = {path!r}; from towline.slots.child import main"
         flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
         try:
             with theirs:
@@ -303,11 +365,17 @@ class Process:
         except BaseException:
             ours.close()
             raise
-        self.wire: Wire[Answer] = Wire(ours, Answer)
+        self.wire: Wire[Answer | Line] = Wire(ours, Answer | Line)
         try:
             self.wire.send(load)
         except OSError:
             pass  # it has died already, as will be seen
+
+    def receive(self, timeout: float | None = None) -> Answer | None:
+        """What it says; lines that it logs on the way are logged here, as this process does it."""
+        while isinstance(answer := self.wire.receive(timeout), Line):
+            answer.log()
+        return answer
 
     def is_alive(self) -> bool:
         return self._popen.poll() is None
@@ -321,12 +389,15 @@ class Process:
 
     def end(self) -> str:
         """Ask it to end, then make it; return how it ended, in words."""
+        deadline = time.monotonic() + PATIENCE
         try:
             self.wire.send(Exit())
-        except OSError:
+            while (left := deadline - time.monotonic()) > 0 and self.receive(left) is not None:
+                pass  # its last lines are logged
+        except (OSError, Garbled):
             pass
         try:
-            status = self._popen.wait(PATIENCE)
+            status = self._popen.wait(max(deadline - time.monotonic(), 0.1))
             return _in_words(status)
         except subprocess.TimeoutExpired:
             self.kill()

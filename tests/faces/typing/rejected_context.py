@@ -70,7 +70,7 @@ def what_it_knows(ctx: Context) -> None:
 
 
 def what_it_waited_for(ctx: Context) -> None:
-    ctx.blockers.get("sizes")  # no
+    ctx.blockers.get()  # no
     ctx.blockers.get(1.5, int)  # no
     takes_text(ctx.blockers.get("sizes", int))  # no
     takes_text(ctx.blockers.get("caption", str))  # no
