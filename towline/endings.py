@@ -38,7 +38,6 @@ class Endings:
         self._put_off: dict[Key, tuple[Ending, PutOff]] = {}
         self._pauses: dict[Key, PutOff] = {}  # of ready ones that were put off before
         self._bytes = 0
-        self.try_at = 0.0  # all of them wait until then
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._put_off)
@@ -58,7 +57,6 @@ class Endings:
             self.discard(key)
         self._ready[key] = ending
         self._bytes += _size(ending)
-        self.try_at = 0.0
 
     def discard(self, key: Key) -> bool:
         """It is written, or no longer ours to write; False when it was not here."""
@@ -85,15 +83,11 @@ class Endings:
     def next_at(self) -> float | None:
         """When there is something to write; None when there is nothing."""
         if self._ready:
-            return self.try_at
-        if not self._put_off:
-            return None
-        return max(self.try_at, min(waiting.until for _, waiting in self._put_off.values()))
+            return 0.0
+        return min((waiting.until for _, waiting in self._put_off.values()), default=None)
 
     def batch(self, now: float) -> list[Ending]:
         """Those to write next, as many as one turn should carry; at least one if any is due."""
-        if now < self.try_at:
-            return []
         for key, (ending, waiting) in list(self._put_off.items()):
             if waiting.until <= now:
                 del self._put_off[key]

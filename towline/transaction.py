@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import InvalidState, LeaseLost
+from .errors import InvalidState, LeaseLost, StoreUnavailable
 from .operation import Op
 
 if TYPE_CHECKING:
@@ -71,7 +71,11 @@ class JobTransaction:
         self._begin()
         if self._on is None:
             self._own = self._app.engine.transaction()
-            self.connection = self._own.__enter__()
+            try:
+                self.connection = self._own.__enter__()
+            except StoreUnavailable as error:
+                self._attempt.unopened = error  # no fault of the job
+                raise
         else:
             self._ours = self._theirs().begin()
         try:
