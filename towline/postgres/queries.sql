@@ -7,6 +7,9 @@
 -- Many transactions write at once (READ COMMITTED). What keeps them apart:
 --   * A row is locked before anything is read that the operation acts on, and read by a later statement:
 --     a statement sees the database as it was when it began, not as it is once it got its locks.
+--   * So whoever ends, opens or deletes a chain needs READ COMMITTED: with one snapshot for all statements he
+--     would miss the edge of somebody who committed before he got the lock, and nothing would tell him, since
+--     a shared lock leaves no new version of the row. The statements that take such chains say the level.
 --   * Whoever waits takes rows in the order of their ids, a chain's row before its jobs' rows in {live}.
 --   * A worker never waits: what it would need and somebody holds is left for its next turn. {wait} makes
 --     two statements of one: it waits, or, named _now, passes over (SKIP LOCKED).
@@ -926,7 +929,9 @@ WITH r AS MATERIALIZED (
      ORDER BY c.id
        FOR NO KEY UPDATE OF c SKIP LOCKED
 )
-SELECT 0, job_id FROM held UNION ALL SELECT 1, id FROM chained;
+SELECT 0, job_id, current_setting('transaction_isolation') FROM held
+UNION ALL
+SELECT 1, id, current_setting('transaction_isolation') FROM chained;
 
 -- name: still_running
 -- Which of these attempts are running all the same, though somebody else holds what they need.
@@ -945,7 +950,7 @@ SELECT DISTINCT b.chain_id FROM {blocker} AS b
 
 -- name: hold_chains
 -- Chains that are about to end, to open again, or to wait: nobody begins to wait for them meanwhile.
-SELECT c.id FROM {chain} AS c
+SELECT c.id, current_setting('transaction_isolation') FROM {chain} AS c
  WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
  ORDER BY c.id
    FOR NO KEY UPDATE OF c {wait};
@@ -959,7 +964,7 @@ SELECT c.id FROM {chain} AS c
 
 -- name: hold_doomed
 -- Chains that are about to be deleted, as they stand.
-SELECT c.id, c.state, c.created_at, c.ended_at FROM {chain} AS c
+SELECT c.id, c.state, c.created_at, c.ended_at, current_setting('transaction_isolation') FROM {chain} AS c
  WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
  ORDER BY c.id
    FOR UPDATE OF c {wait};
@@ -1012,7 +1017,7 @@ SELECT l.job_id FROM {live} AS l
    FOR UPDATE OF l;
 
 -- name: chains_of_jobs
-SELECT DISTINCT j.chain_id FROM {job} AS j
+SELECT DISTINCT j.chain_id, current_setting('transaction_isolation') FROM {job} AS j
  WHERE j.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)));
 
 -- name: hold_workers

@@ -44,8 +44,9 @@ class Reserve(Holding):
                 for v, end in zip(verdicts, ends, strict=True)
             ],
         )
-        jobs = {id for kind, id in rows if kind == 0}
-        chains = {id for kind, id in rows if kind == 1}
+        self.refuse_old_snapshot(rows)
+        jobs = {id for kind, id, _ in rows if kind == 0}
+        chains = {id for kind, id, _ in rows if kind == 1}
         ours = {
             number
             for number, v in enumerate(verdicts)
@@ -164,7 +165,7 @@ class Reserve(Holding):
         if not causes:
             return set()
         rows = yield self.sql.hold_chains_now(chains=as_json(causes))
-        return _of(causes.keys() - {int_of(id) for (id,) in rows}, causes)
+        return _of(causes.keys() - {int_of(id) for id, _ in rows}, causes)
 
     def _busy_keys(self, chains: Iterable[int], causes: Mapping[int, set[int]]) -> Steps[set[int]]:
         """Endings of chains whose key somebody else holds."""

@@ -112,7 +112,8 @@ class PostgresStore(Reserve):
         if not plain:
             return []
         rows = yield self.sql.hold_chains_now(chains=as_json(plain))
-        held = {int_of(id) for (id,) in rows}
+        self.refuse_old_snapshot(rows)
+        held = {int_of(id) for id, _ in rows}
         if held:
             rows = yield self.sql.find_awaited(chains=as_json(held))
             held -= {int_of(id) for (id,) in rows}

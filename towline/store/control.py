@@ -139,7 +139,7 @@ class Control(Work):
         """The job that control of this one acts on, as it will stand until the commit."""
         while True:
             record = yield from self.addressed(job_id)
-            if not (yield from self.hold_jobs([record.id])):
+            if not (yield from self.hold_jobs([record.id], behind=True)):
                 return record
             again = yield from self.addressed(job_id)
             if again.id == record.id:
