@@ -970,7 +970,8 @@ SELECT c.id, c.state, c.created_at, c.ended_at, current_setting('transaction_iso
    FOR UPDATE OF c {wait};
 
 -- name: hold_keys
--- Keys of chains that end or go. Says of each chain that has its key whether the key's row is ours now.
+-- Keys of chains that end or go. Says of each chain that has its key whether the key's row is ours now: by
+-- IN, which becomes a hash; a join would compare each with each, since of a CTE the planner expects one row.
 WITH r AS MATERIALIZED (
     SELECT c.id, c.task, j.key
       FROM {chain} AS c
@@ -986,17 +987,16 @@ WITH r AS MATERIALIZED (
             WHERE k.task = r.task AND k.key = r.key AND k.chain_id = r.id
               FOR UPDATE {wait}) AS k
 )
-SELECT k.chain_id, (h.chain_id IS NOT NULL)::integer
+SELECT k.chain_id, (k.chain_id IN (SELECT h.chain_id FROM held AS h))::integer
   FROM r
  CROSS JOIN LATERAL (
        SELECT k.chain_id
          FROM {key} AS k
         WHERE k.task = r.task AND k.key = r.key AND k.chain_id = r.id
-       OFFSET 0) AS k
-  LEFT JOIN held AS h ON h.chain_id = k.chain_id;
+       OFFSET 0) AS k;
 
 -- name: hold_blocked
--- Blocked jobs whose blockers end. Says of each whether its row is ours now.
+-- Blocked jobs whose blockers end. Says of each whether its row is ours now, by a hash as well.
 WITH held AS MATERIALIZED (
     SELECT l.job_id FROM {live} AS l
      WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)))
@@ -1004,8 +1004,8 @@ WITH held AS MATERIALIZED (
      ORDER BY l.job_id
        FOR UPDATE OF l SKIP LOCKED
 )
-SELECT l.job_id, (h.job_id IS NOT NULL)::integer
-  FROM {live} AS l LEFT JOIN held AS h ON h.job_id = l.job_id
+SELECT l.job_id, (l.job_id IN (SELECT h.job_id FROM held AS h))::integer
+  FROM {live} AS l
  WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)))
    AND l.state::integer = 2;
 
