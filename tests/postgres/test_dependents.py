@@ -30,7 +30,7 @@ def test_P3_dependents_are_held_by_a_hash_and_not_each_compared_with_each(
     connection = connect()
     connection.execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
     rows = connection.execute(
-        f"EXPLAIN (ANALYZE, TIMING OFF) {text}".encode(), [ids] * text.count("%s")
+        f"EXPLAIN (ANALYZE, VERBOSE, TIMING OFF) {text}".encode(), [ids] * text.count("%s")
     )
     plan = "\n".join(line for (line,) in rows)
     removed = [int(line.split(":")[1]) for line in plan.splitlines() if "Rows Removed" in line]

@@ -722,7 +722,12 @@ SELECT queue, outcome, sum(ended - removed)::bigint FROM {rollup} GROUP BY queue
 
 -- name: clear_final
 -- Retry: the old last attempt no longer ends the job.
-UPDATE {attempt} SET final = NULL WHERE job_id = :job_id AND number = :number;
+WITH r AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:rows::text::json) AS r(job_id bigint, number integer)
+)
+UPDATE {attempt} AS a SET final = NULL
+  FROM r
+ WHERE a.job_id = ANY (ARRAY(SELECT r.job_id FROM r)) AND a.job_id = r.job_id AND a.number = r.number;
 
 -- name: insert_attempt
 -- An ending from outside, beside the attempt it cut short.
@@ -730,15 +735,29 @@ INSERT INTO {attempt} (job_id, number, outcome, final, ended_at, output, error, 
 VALUES (:job_id, :number, :outcome, 1, :now, :output, :error, :continued_by, :ended_by);
 
 -- name: reopen_chain
-UPDATE {chain} SET state = 0, bad = false, ended_at = NULL WHERE id = :id;
-
--- name: chain_task
--- What a key is stored under, and since when its window counts.
-SELECT task, created_at FROM {chain} WHERE id = :id;
+UPDATE {chain} SET state = 0, bad = false, ended_at = NULL
+ WHERE id = ANY (ARRAY(SELECT r.id FROM json_to_recordset(:rows::text::json) AS r(id bigint)));
 
 -- name: find_blocked_by
--- Dependents of a chain that waited and were failed by a blocker, or still wait.
-SELECT b.job_id FROM {blocker} AS b WHERE b.chain_id = :chain_id ORDER BY b.job_id;
+-- Dependents of chains that waited and were failed by a blocker, or still wait.
+SELECT DISTINCT b.job_id FROM {blocker} AS b
+ WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)));
+
+-- name: blocker_states
+-- What these jobs wait or waited for, and how it stands.
+SELECT b.job_id, b.chain_id, c.state
+  FROM {blocker} AS b
+ CROSS JOIN LATERAL (SELECT c.state FROM {chain} AS c WHERE c.id = b.chain_id OFFSET 0) AS c
+ WHERE b.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)));
+
+-- name: block_again
+-- A blocker that had ended is open again: whoever has not begun waits for it again. They are held.
+WITH r AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:rows::text::json) AS r(open_blockers integer, state smallint, job_id bigint)
+)
+UPDATE {live} AS l SET state = 2, open_blockers = r.open_blockers, parked_task = NULL
+  FROM r
+ WHERE l.job_id = ANY (ARRAY(SELECT r.job_id FROM r)) AND l.job_id = r.job_id AND l.state = r.state;
 
 -- name: blockers_of_jobs
 -- Every chain these jobs wait for: what a cascade follows, also from continuations.

@@ -34,7 +34,9 @@ ON CONFLICT (task, key) DO UPDATE
 
 -- name: read_key
 -- Who has the key.
-SELECT chain_id, ended_at FROM {key} WHERE task = :task AND key = :key;
+SELECT k.chain_id, k.ended_at
+  FROM {key} AS k CROSS JOIN {chain} AS c ON c.id = k.chain_id
+ WHERE k.task = :task AND k.key = :key;
 
 -- name: insert_chains
 INSERT INTO {chain} (id, task, created_at, trace)
@@ -524,13 +526,21 @@ VALUES (:job_id, :number, :outcome, 1, :now, :output, :error, :continued_by, :en
 -- name: reopen_chain
 UPDATE {chain} SET state = 0, ended_at = NULL WHERE id = :id;
 
--- name: chain_task
--- What a key is stored under, and since when its window counts.
-SELECT task, created_at FROM {chain} WHERE id = :id;
-
 -- name: find_blocked_by
--- Dependents of a chain that waited and were failed by a blocker, or still wait.
-SELECT b.job_id FROM {blocker} AS b WHERE b.chain_id = :chain_id ORDER BY b.job_id;
+-- Dependents of chains that waited and were failed by a blocker, or still wait.
+SELECT DISTINCT b.job_id FROM json_each(:chains) AS x CROSS JOIN {blocker} AS b ON b.chain_id = x.value;
+
+-- name: blocker_states
+-- What these jobs wait or waited for, and how it stands.
+SELECT b.job_id, b.chain_id, c.state
+  FROM json_each(:jobs) AS x
+ CROSS JOIN {blocker} AS b INDEXED BY {prefix}blocker_job ON b.job_id = x.value
+ CROSS JOIN {chain} AS c ON c.id = b.chain_id;
+
+-- name: block_again
+-- A blocker that had ended is open again: whoever has not begun waits for it again.
+UPDATE {live} SET state = 2, open_blockers = :open_blockers, parked_task = NULL
+ WHERE state = +:state AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: blockers_of_jobs
 -- Every chain these jobs wait for: what a cascade follows, also from continuations.

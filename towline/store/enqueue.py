@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ..errors import BlockerError, DuplicateKey
+from ..errors import BlockerError, DuplicateKey, StoreError
 from ..model import (
     CHAIN_STATES,
     ChainState,
@@ -31,6 +31,7 @@ JOB = (
 )  # fmt: skip
 LIVE = ("state", "queue", "priority", "job_id", "attempt", "open_blockers", "run_at")
 BLOCKER = ("chain_id", "job_id", "position", "name", "trace")
+KEY_MISSES = 1000  # of keys that nobody may have and nobody can take: far more than chains that go
 TAKE_KEY = ("task", "key", "chain_id", "now", "expired")
 
 
@@ -223,6 +224,7 @@ class Enqueue(Cascade):
             job = jobs[index]
             if job.key is not None:
                 asking.setdefault((job.task, job.key), []).append(index)
+        misses = 0
         while asking:
             rows: list[Row] = []
             for (task, key), indexes in sorted(asking.items()):
@@ -247,6 +249,9 @@ class Enqueue(Cascade):
                     continue
                 holder = yield self.sql.read_key(task=name[0], key=name[1])
                 if not holder:  # it was deleted this moment: ask again
+                    misses += 1
+                    if misses == KEY_MISSES:
+                        raise orphan(*name)
                     continue
                 index = indexes.pop(0)
                 taken[index] = int_of(holder[0][0])
@@ -310,6 +315,14 @@ def due_at(job: NewJob, now: int) -> int:
     if job.at is not None:
         return max(job.at, now)
     return now + job.delay if job.delay and job.delay > 0 else now
+
+
+def orphan(task: str, key: str) -> StoreError:
+    """A row that no operation leaves behind."""
+    return StoreError(
+        f"key {key!r} of task {task} belongs to a chain that does not exist: its row was left by a "
+        "change of the tables by hand; delete it from the table of keys"
+    )
 
 
 def _refuse_taken(job: NewJob, holder: int) -> None:
