@@ -25,7 +25,7 @@ log = logging.getLogger("towline.worker")
 GLANCE = 2.0  # seconds between looks for workers of this host that are gone
 BRIEFLY = 1.0  # seconds to wait for whoever writes
 PRUNE = 60.0
-BATCHES = 20  # of pruning in one go
+PRUNE_PAUSE = 0.03  # seconds between batches of pruning: turns go on meanwhile
 
 
 class Upkeep:
@@ -96,10 +96,12 @@ class Upkeep:
         return total
 
     def _prune(self) -> None:
-        for _ in range(BATCHES):
-            if self._run(self._app.store.prune(self._app.ages)).done:
-                break
-        self._app.engine.shrink()
+        """One batch; the next soon, as long as there is something left to prune."""
+        if self._run(self._app.store.prune(self._app.ages)).done:
+            self._app.engine.shrink()
+            return
+        self._prune_at = time.monotonic()
+        self.next_at = min(self.next_at, self._prune_at + PRUNE_PAUSE)
 
     def _run(self, op: Op[T]) -> T:
         return briefly(self._app, op)

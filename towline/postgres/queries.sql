@@ -454,6 +454,19 @@ SELECT DISTINCT b.chain_id
    AND c.state <> 1
    AND j.chain_id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)));
 
+-- name: count_later_jobs
+-- How many jobs these chains have beside their first, where they have any. Rides job_chain.
+SELECT j.chain_id, count(*)
+  FROM {job} AS j
+ WHERE j.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
+   AND j.position > 0
+ GROUP BY j.chain_id;
+
+-- name: inner_jobs
+-- The oldest jobs of a chain behind its first. Rides job_chain.
+SELECT j.id FROM {job} AS j
+ WHERE j.chain_id = :chain_id AND j.position > 0 ORDER BY j.position LIMIT :limit;
+
 -- name: count_ended_of
 -- The ended jobs of chains about to go, for the roll-up.
 SELECT j.queue, j.task, a.outcome, count(*)

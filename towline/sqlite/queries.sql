@@ -276,6 +276,18 @@ SELECT DISTINCT b.chain_id
  CROSS JOIN {chain} AS c ON c.id = j.chain_id
  WHERE c.state <> 1 AND j.chain_id NOT IN (SELECT value FROM json_each(:chains));
 
+-- name: count_later_jobs
+-- How many jobs these chains have beside their first, where they have any. Rides job_chain.
+SELECT j.chain_id, count(*)
+  FROM json_each(:chains) AS x
+ CROSS JOIN {job} AS j INDEXED BY {prefix}job_chain ON j.chain_id = x.value AND j.position > 0
+ GROUP BY j.chain_id;
+
+-- name: inner_jobs
+-- The oldest jobs of a chain behind its first. Rides job_chain.
+SELECT j.id FROM {job} AS j INDEXED BY {prefix}job_chain
+ WHERE j.chain_id = :chain_id AND j.position > 0 ORDER BY j.position LIMIT :limit;
+
 -- name: count_ended_of
 -- The ended jobs of chains about to go, for the roll-up.
 SELECT j.queue, j.task, a.outcome, count(*)

@@ -24,6 +24,9 @@ from .cascade import DELETE_LIVE, WAITING_END, EndedChain, EndedJob
 from .finish import RECORD, successor_of
 from .revive import BAD, Revive
 
+REASON = 64 * 1024  # characters of a reason, as of a handler's error
+NAME = 200  # characters of who did it
+
 
 class Control(Revive):
     """Operations of people and applications on jobs that exist."""
@@ -53,9 +56,11 @@ class Control(Revive):
 
     @operation()
     def run_now(self, job_id: int) -> Steps[JobRecord]:
-        """Make a scheduled job pending at once."""
+        """Make a scheduled job pending at once; one that is pending stays as it is."""
         yield from self.hold_jobs([job_id])
         record = yield from self.one(job_id)
+        if record.state is State.PENDING:
+            return record
         if record.live_state != Live.SCHEDULED:
             raise InvalidState(
                 f"job {job_id} is {record.state}; only a scheduled job can be told to run now"
@@ -101,7 +106,7 @@ class Control(Revive):
     def pause(self, queue: str, by: str | None = None) -> Steps[None]:
         """Stop claims from a queue, for every worker and across restarts."""
         now = yield from self.now()
-        yield self.sql.pause_queue(name=queue, now=now, by=storable(by))
+        yield self.sql.pause_queue(name=queue, now=now, by=brief(by))
 
     @operation()
     def resume(self, queue: str) -> Steps[None]:
@@ -156,7 +161,9 @@ class Control(Revive):
     ) -> Steps[JobRecord]:
         """End a job as seen. A running attempt that did not end it itself is recorded as lost."""
         now = yield from self.now()
-        by, error = storable(by) or "outside", storable(error)
+        by, error = brief(by) or "outside", storable(error)
+        if error is not None and len(error) > REASON:
+            error = f"{error[:REASON]} … ({len(error):,} characters)"
         code = OUTCOME_CODE[outcome]
         successor = None
         if next is not None:
@@ -187,3 +194,9 @@ class Control(Revive):
             yield from self.end_chains([ended], now)
         yield from self.count_ended([EndedJob(queue, record.task, code, None)], now)
         return (yield from self.one(record.id))
+
+
+def brief(by: str | None) -> str | None:
+    """Who did it, as far as there is room for it."""
+    text = storable(by)
+    return text if text is None else text[:NAME]

@@ -21,7 +21,7 @@ from ..model import (
 )
 from ..operation import Steps, operation
 from ..sql import Row
-from .base import FOREVER, as_json, chunks, int_of
+from .base import FOREVER, as_json, chunks, int_of, portions
 from .cascade import Cascade
 
 CHAIN = ("id", "task", "created_at", "trace")
@@ -126,7 +126,8 @@ class Enqueue(Cascade):
         records: list[JobRecord] = []
         failed: dict[int, ChainState] = {}
         doomed: dict[int, DependentRecord] = {}
-        for part in chunks(placed):  # rows of one part at a time: a large batch stays small
+        # Rows of one part at a time: a large batch, or one of large arguments, stays small.
+        for part in portions(placed, _size):
             chains: list[Row] = []
             jobs: list[Row] = []
             lives: list[Row] = []
@@ -323,6 +324,10 @@ def orphan(task: str, key: str) -> StoreError:
         f"key {key!r} of task {task} belongs to a chain that does not exist: its row was left by a "
         "change of the tables by hand; delete it from the table of keys"
     )
+
+
+def _size(place: Placed) -> int:
+    return len(place.job.arguments)
 
 
 def _refuse_taken(job: NewJob, holder: int) -> None:
