@@ -521,6 +521,11 @@ SELECT id, created_at FROM {job} NOT INDEXED WHERE id >= :id ORDER BY id LIMIT 1
 -- Open jobs of a state and queue, counted up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM {live} WHERE state = +:state AND queue = :queue LIMIT :limit);
 
+-- name: count_lanes
+-- Open jobs of a state by queue, where there are very many queues; counted up to a limit in all.
+SELECT queue, count(*)
+  FROM (SELECT queue FROM {live} WHERE state = +:state LIMIT :limit) GROUP BY queue;
+
 -- name: sum_rollups
 SELECT queue, outcome, sum(ended - removed) FROM {rollup} GROUP BY queue, outcome;
 

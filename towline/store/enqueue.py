@@ -264,7 +264,10 @@ class Enqueue(Cascade):
         return taken
 
     def _replace(self, job: NewJob, job_id: int, now: int) -> Steps[None]:
-        """Debounce: new arguments and time for a job that never started; else change nothing."""
+        """Debounce: new arguments and time for a job that never started; else change nothing.
+
+        Priority, label, queue and limits stay: they are the stored job's place and name.
+        """
         yield from self.hold_jobs([job_id])
         (record,) = yield from self.records([job_id])
         if record.live_state is None or record.attempt != 0:
