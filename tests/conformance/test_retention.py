@@ -451,7 +451,7 @@ def test_R4_a_long_chain_goes_in_bounded_parts_and_tells_its_end_until_the_last(
         chains = yield from store.chains(ChainFilter(), 10)
         last = (yield from store.tail(2)) if chains.records else None
         jobs = yield from store.jobs(JobFilter(), 20)
-        return pruned.done, last and last.last_output, len(jobs.records)
+        return pruned.done, None if last is None else last.last_output, len(jobs.records)
 
     assert [play(batch) for _ in range(4)] == [
         (False, '"the end"', 6),

@@ -52,6 +52,7 @@ def run(url: str, minutes: float, rate: float) -> int:
         producer = threading.Thread(target=produce)
         print("    s    stored      kept   overdue       MB")
         began = time.monotonic()
+        overdue = 0
         with app.worker(concurrency=4, name="retention"):
             producer.start()
             while producer.is_alive():
