@@ -16,6 +16,7 @@ TowlineError
         ChainCancelled
     WaitTimeout
     UnsupportedConnection
+    WrongIsolation
     StoreError
         StoreUnavailable
             WriterBusy
@@ -107,6 +108,10 @@ class WaitTimeout(TowlineError, TimeoutError):
 
 class UnsupportedConnection(TowlineError, TypeError):
     """`on=` was given something Towline cannot run a statement on, or of the wrong colour."""
+
+
+class WrongIsolation(TowlineError):
+    """The transaction of `on=` sees an old state of the database, and this needs the newest."""
 
 
 class StoreError(TowlineError):

@@ -224,10 +224,7 @@ class Turns:
                 self._end(attempt, attempt.put_off())
 
     def _run(self, op: Op[Any]) -> Any:
-        answer = briefly(self._app, op)
-        if op.follows is not None:
-            self._app.follow(op.follows, self.on_ends)
-        return answer
+        return briefly(self._app, op, self.on_ends)
 
 
 def begins_of(attempts: Collection[Attempt]) -> list[tuple[Claimed, int]]:

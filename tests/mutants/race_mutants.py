@@ -63,7 +63,7 @@ def settle_in_one_statement(
         while True:
             rows: list[Row] = []
             if statement.query.name == "hold_chains_now":
-                rows = [(id,) for id in json.loads(str(statement.params[0]))]
+                rows = [(id, "read committed") for id in json.loads(str(statement.params[0]))]
             elif statement.query.name != "find_awaited":
                 rows = yield statement
             statement = steps.send(rows)
@@ -198,6 +198,18 @@ RACING = [
         },
         {"towline.postgres.store.PostgresStore.settle": settle_in_one_statement},
         sign="stuck: ",
+    ),
+    Mutant(
+        "ending with an old snapshot",
+        "A caller's REPEATABLE READ transaction may end a chain: it does not see who waits for it.",
+        "B2, B3, O1",
+        [
+            "postgres/test_isolation.py::test_P1_nobody_waits_for_ever_whatever_a_caller_with"
+            "_an_old_snapshot_did[{database}]"
+        ],
+        methods={"towline.postgres.hold.Holding.refuse_old_snapshot": lambda self, rows: None},
+        on=(POSTGRES,),
+        sign="State.BLOCKED",
     ),
     Mutant(
         "a worker waits",

@@ -39,6 +39,7 @@ SAVEPOINT = Query("savepoint", "SAVEPOINT towline")()
 RELEASE = Query("release", "RELEASE SAVEPOINT towline")()
 BACK = Query("rollback_to", "ROLLBACK TO SAVEPOINT towline")()
 BEGIN = Query("begin", "BEGIN")()
+BEGIN_OURS = Query("begin_ours", "BEGIN ISOLATION LEVEL READ COMMITTED")()
 COMMIT = Query("commit", "COMMIT")()
 ROLLBACK = Query("rollback", "ROLLBACK")()
 
@@ -73,7 +74,7 @@ class Placed(ABC):
         if self.autocommits and op.single:
             return op
         if self.autocommits:
-            return enclose(op, [BEGIN], [COMMIT], [ROLLBACK])
+            return enclose(op, [BEGIN_OURS], [COMMIT], [ROLLBACK])
         return enclose(op, undo=[ROLLBACK])
 
     def _look(self) -> Op[set[str] | None]:
