@@ -93,7 +93,6 @@ def open_engine(
         )
     try:
         import psycopg  # noqa: F401
-        import psycopg_pool  # noqa: F401
     except ImportError as error:
         raise InvalidSetting("PostgreSQL needs psycopg: pip install 'towline[postgres]'") from error
     from .postgres.engine import PostgresEngine
