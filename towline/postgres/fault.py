@@ -67,12 +67,11 @@ def translate(error: psycopg.Error, operation: str, where: str) -> TowlineError:
                 f"{operation} went over a limit of the server: {said}; raise that setting for "
                 "this role"
             )
-        case errors.UniqueViolation() if _is_id(error):
-            table = error.diag.table_name
+        case errors.UniqueViolation() if prefix := _id_of(error):
             return StoreError(
                 f"the database refused: {said}; its ids are behind its rows, as after a copy that "
-                f"left the sequence out: SELECT setval('{error.diag.schema_name}.{table}_ids', "
-                f"(SELECT max(id) FROM {error.diag.schema_name}.{table}))"
+                f"left the sequence out: SELECT setval('{prefix}job_ids', "
+                f"(SELECT max(id) FROM {prefix}job))"
             )
         case _ if "statement pooling" in said:
             return InvalidSetting(
@@ -90,7 +89,11 @@ def translate(error: psycopg.Error, operation: str, where: str) -> TowlineError:
     return StoreError(f"the database refused: {said}")
 
 
-def _is_id(error: psycopg.Error) -> bool:
-    """Whether the job's number was there already."""
-    constraint, table = error.diag.constraint_name, error.diag.table_name
-    return constraint is not None and table is not None and constraint == f"{table}_pkey"
+def _id_of(error: psycopg.Error) -> str | None:
+    """How the names of the tables begin in which a new job's number was there already."""
+    said = error.diag
+    for table in ("job", "live", "chain"):
+        if said.table_name and said.constraint_name == f"{said.table_name}_pkey":
+            if said.table_name.endswith(table):
+                return f"{said.schema_name}.{said.table_name.removesuffix(table)}"
+    return None

@@ -7,6 +7,7 @@ are set for the transaction only there, since the connection may be somebody els
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -18,9 +19,17 @@ from ..connections.psycopg import PlainCursor, execute
 from ..errors import CommitUnknown, StoreError
 from ..operation import Op, drive
 from ..sql import Queries, Row, Statement
-from .wire import Wire
+from .wire import SESSION, Wire
 
 T = TypeVar("T")
+
+
+def local(settings: Iterable[tuple[str, str]]) -> str:
+    """The SQL that sets them for one transaction."""
+    return "; ".join(f"SET LOCAL {name} = {value}" for name, value in settings)
+
+
+SETTINGS = local(SESSION.items())  # what decides about plans
 
 
 class Transaction:
@@ -106,8 +115,8 @@ class Transaction:
 
 @lru_cache(64)
 def _beginning(kind: str, settings: tuple[tuple[str, str], ...], clock: str) -> bytes:
-    local = [f"SET LOCAL {name} = {value}" for name, value in settings]
-    return "; ".join([f"BEGIN ISOLATION LEVEL {kind}", *local, *filter(None, [clock])]).encode()
+    parts = (f"BEGIN ISOLATION LEVEL {kind}", local(settings), clock)
+    return "; ".join(filter(None, parts)).encode()
 
 
 def _unknown(name: str) -> CommitUnknown:

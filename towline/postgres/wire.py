@@ -27,7 +27,7 @@ T = TypeVar("T")
 # Plans must not rest on how full the tables were when a statement was prepared, or on guesses
 # before the first ANALYZE: a bitmap of the whole backlog, sorted, for the few rows that an index
 # would give in order. And a statement of a few rows gains nothing from being compiled.
-SETTINGS = {
+SESSION = {
     "statement_timeout": "0", "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off",
 }  # fmt: skip
 # Of psycopg's and poll's words for being ready.
@@ -106,7 +106,7 @@ def connect(
     raw = Wire.connect(conninfo, autocommit=True)
     try:
         raw.bound = bound
-        raw.settings = {**SETTINGS, **settings}
+        raw.settings = {**SESSION, **settings}
         encoding = raw.info.parameter_status("server_encoding")
         if encoding != "UTF8":
             raise InvalidSetting(
