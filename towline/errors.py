@@ -8,6 +8,7 @@ TowlineError
     InvalidArguments
     PayloadTooLarge
     OutputError
+    InvalidValue
     BlockerError
     DuplicateKey
     StillNeeded
@@ -63,6 +64,10 @@ class PayloadTooLarge(TowlineError, ValueError):
 
 class OutputError(TowlineError, TypeError):
     """A result that cannot be stored: it is no JSON value of the declared type."""
+
+
+class InvalidValue(TowlineError, ValueError):
+    """A text or number that this database cannot hold; nothing of the operation was stored."""
 
 
 class BlockerError(TowlineError, ValueError):
