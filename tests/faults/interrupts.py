@@ -34,7 +34,7 @@ from tests.faults.verdict import Verdict
 from tests.races.auditor import ask, open_reader
 from tests.races.logs import Finding
 from towline import Towline
-from towline.operation import compose
+from towline.operation import Steps, compose
 
 INSIDE = (os.path.dirname(towline.__file__) + os.sep,)
 AT_ONCE = 10.0  # seconds; what is stuck is stuck for good, what is slow is a loaded machine
@@ -128,7 +128,7 @@ class Crew:
         """Let the other thread have the writer for a while, beginning now."""
         inside = threading.Event()
 
-        def steps() -> Iterator[Any]:
+        def steps() -> Steps[None]:
             yield from self.app.store.enqueue([self.other.call().new_job(())])
             inside.set()
             time.sleep(seconds)

@@ -36,6 +36,7 @@ RINGS: dict[str, frozenset[str]] = {
             "bell",
             "connections",
             "engine",
+            "executor",
             "face",
             "job",
             "migrate",
