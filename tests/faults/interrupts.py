@@ -165,6 +165,13 @@ class Crew:
 def _nothing() -> None: ...
 
 
+def _is_from(error: BaseException | None, kind: type[BaseException]) -> bool:
+    """Whether an error is the interrupt, or what somebody made of it."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 class Interrupts:
     """A place with an app, what can be done there, and what was found."""
 
@@ -242,17 +249,17 @@ class Interrupts:
                 floor = self._newest()
                 acknowledged = tries = 0
                 try:
-                    signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.003))
                     armed = True
+                    signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.003))
                     while armed:
                         tries += 1
                         self._mine.enqueue()
                         acknowledged += 1
                         self._read()
-                except kind:
-                    hits += 1
                 except BaseException as error:
-                    self._find("random", error)
+                    hits += 1
+                    if not _is_from(error, kind):
+                        self._find("random", error)
                 finally:
                     armed = False
                 writes += acknowledged
@@ -274,10 +281,9 @@ class Interrupts:
             try:
                 self.acts[name]()
                 done = int(name != "read")
-            except kind:
-                pass
             except BaseException as error:
-                self._find(f"{name} at {point.place}", error)
+                if not _is_from(error, kind):
+                    self._find(f"{name} at {point.place}", error)
         if held:
             try:
                 self._crew.rejoin()
@@ -354,6 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--also", action="append", default=[], help="another package's folder")
     parser.add_argument("--folder", help="where the file is made: a RAM disk is quick")
     chosen = parser.parse_args(arguments)
+    sys.unraisablehook = lambda _: None  # interrupts in __del__, which Python prints and drops
     inside = INSIDE + tuple(chosen.also)
     with tempfile.TemporaryDirectory(prefix="interrupts-", dir=chosen.folder) as folder:
         with places(chosen.engine, Path(folder)) as place, at(place, inside) as interrupts:
