@@ -174,6 +174,28 @@ def test_an_interrupted_leader_gives_the_operations_of_others_back(
     assert waiting(line.app) == []
 
 
+def test_A3_an_exception_meant_for_the_leader_is_not_given_to_those_it_takes_along(
+    line: Line, database: Path
+) -> None:
+    """The handler of a signal may raise anything, while its thread runs the operation of another:
+    that one is run again, by whom it belongs to."""
+    threads: list[threading.Thread] = []
+
+    def store() -> Steps[None]:
+        yield from line.app.store.enqueue([new("other")])
+        threads.append(threading.current_thread())
+        if len(threads) == 1:
+            raise TimeoutError("the time of the leader is over")
+
+    leader = line.store("leader")
+    other = line.add(compose("other", store))
+    line.go()
+    assert leader.result()[0].created
+    other.result()
+    assert threads == [leader.thread, other.thread]
+    assert rows(database, STORED) == [("leader",), ("other",)]
+
+
 @pytest.mark.parametrize("moment", ["commit", "checkpoint", "release"])
 def test_an_interrupt_after_the_commit_runs_nothing_twice(
     line: Line, database: Path, monkeypatch: pytest.MonkeyPatch, moment: str
