@@ -132,7 +132,8 @@ def storm(name: str, folder: Path, seconds: float = 0.0) -> Verdict:
     """Run a storm once on a new file, and look at what it left."""
     verdict = Verdict()
     database, diary = folder / "app.db", folder / "diary"
-    command = [sys.executable, "-c", COMMON + SCRIPTS[name], database, diary, str(seconds)]
+    command = [sys.executable, "-c", COMMON + SCRIPTS[name]]
+    command += [str(database), str(diary), str(seconds)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + HANG)
     except subprocess.TimeoutExpired:
