@@ -156,7 +156,7 @@ class UnsafeFileSystem(StoreError):
 
 
 class ForkedConnection(StoreError):
-    """A connection opened before fork() was about to be used by the child."""
+    """This process was forked while the file was in use: SQLite's locks do not hold in it."""
 
 
 class SchemaMissing(StoreError):
