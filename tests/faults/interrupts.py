@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import towline
@@ -40,7 +40,8 @@ INSIDE = (os.path.dirname(towline.__file__) + os.sep,)
 AT_ONCE = 10.0  # seconds; what is stuck is stuck for good, what is slow is a loaded machine
 NEIGHBOUR = 25  # how often another process has a try
 ENOUGH = 5  # findings, after which there is no point in going on
-OVER = 20  # acts that come through, one after another: there are no further bytecodes
+TOOL = 3  # of sys.monitoring: one that nobody else has
+OVER = 400  # bytecodes more than were counted: an act that has to wait has more
 HOLD = 0.003  # seconds another thread has the writer, so that the act must wait for it
 
 OTHER = """
@@ -78,11 +79,27 @@ class Point:
         self._seen = 0
 
     def __enter__(self) -> Point:
-        sys.settrace(self._call)
+        self._thread = threading.get_ident()
+        if sys.version_info >= (3, 12):
+            # There `settrace` tells no more of bytecodes of what was interrupted before.
+            tell = sys.monitoring
+            tell.use_tool_id(TOOL, "interrupts")
+            tell.register_callback(TOOL, tell.events.INSTRUCTION, self._instruction)
+            tell.set_events(TOOL, tell.events.INSTRUCTION)
+        else:
+            sys.settrace(self._call)
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
+        if sys.version_info >= (3, 12):
+            sys.monitoring.set_events(TOOL, 0)
+            sys.monitoring.free_tool_id(TOOL)
+        else:
+            sys.settrace(None)
+
+    def _instruction(self, code: CodeType, _: int) -> None:
+        if threading.get_ident() == self._thread and code.co_filename.startswith(self._inside):
+            self._tell(sys._getframe(1))
 
     def _call(self, frame: FrameType, event: str, _: Any) -> Any:
         if self.place or not frame.f_code.co_filename.startswith(self._inside):
@@ -92,13 +109,18 @@ class Point:
         return self._step
 
     def _step(self, frame: FrameType, event: str, _: Any) -> Any:
-        if event == "opcode" and not self.place:
-            self._seen += 1
-            if self._seen > self.number:
-                file = os.path.basename(frame.f_code.co_filename)
-                self.place = f"{file}:{frame.f_lineno} {frame.f_code.co_name} +{frame.f_lasti}"
-                raise self._kind(self.place)
+        if event == "opcode":
+            self._tell(frame)
         return self._step
+
+    def _tell(self, frame: FrameType) -> None:
+        if self.place:
+            return
+        self._seen += 1
+        if self._seen > self.number:
+            file = os.path.basename(frame.f_code.co_filename)
+            self.place = f"{file}:{frame.f_lineno} {frame.f_code.co_name} +{frame.f_lasti}"
+            raise self._kind(self.place)
 
 
 class Crew:
@@ -201,17 +223,13 @@ class Interrupts:
         return self._app.job(self._first.id), self._app.counts()
 
     def every(self, name: str, kind: type[BaseException], step: int = 1, start: int = 0) -> None:
-        """Interrupt an act at each step-th bytecode, until it is over before, again and again:
-        Python 3.12 and 3.13 do not always tell of bytecodes at once."""
-        through = 0
+        """Interrupt an act at each step-th bytecode."""
+        most = max(len(self.count(name)) for _ in range(3)) + OVER
         with self._others(name == "beside"):
-            for number in range(start, 1_000_000, step):
-                if len(self.verdict.findings) >= ENOUGH or through >= OVER:
+            for number in range(start, most, step):
+                if len(self.verdict.findings) >= ENOUGH:
                     return
-                if self._once(name, number, kind) is None:
-                    through += 1
-                else:
-                    through = 0
+                if self._once(name, number, kind) is not None:
                     self._count(f"{name} {kind.__name__}: bytecodes", 1)
 
     def only(self, name: str, kind: type[BaseException], numbers: Sequence[int]) -> None:
@@ -225,10 +243,8 @@ class Interrupts:
         places: list[str] = []
 
         class Counting(Point):
-            def _step(self, frame: FrameType, event: str, _: Any) -> Any:
-                if event == "opcode":
-                    places.append(frame.f_code.co_filename)
-                return self._step
+            def _tell(self, frame: FrameType) -> None:
+                places.append(frame.f_code.co_filename)
 
         with Counting(0, Interrupt, self._inside):
             self.acts[name]()

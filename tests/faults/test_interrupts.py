@@ -40,6 +40,7 @@ def test_A3_after_an_interrupt_anywhere_everybody_can_write_and_read_at_once(
         assert interrupts.verdict.findings == []
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.timeout(120)
 def test_A3_signals_at_random_moments_leave_nothing_stuck(place: Place) -> None:
     with at(place) as interrupts:

@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 GROUP = 64  # operations one transaction takes along
 FULL, NORMAL = 2, 1
+TRIES = 10  # of an operation that raises while others run it; then that is believed
 LOOK = 1.0  # seconds between looks of one whose operation a leader has taken
 
 
@@ -44,14 +45,14 @@ class Ticket:
     """An operation somebody waits for, and its answer."""
 
     __slots__ = (
-        "again", "answered", "error", "failed", "left", "op", "others", "patience", "repeat",
-        "result", "signal", "stored",
+        "answered", "error", "failed", "left", "op", "others", "patience", "repeat", "result",
+        "signal", "stored", "tries",
     )  # fmt: skip
 
-    def __init__(self, op: Op[Any], patience: float, again: bool) -> None:
+    def __init__(self, op: Op[Any], patience: float, tries: int) -> None:
         self.op = op
         self.patience = patience
-        self.again = again  # its error is its own, whoever ran it
+        self.tries = tries  # how often others have run it, and it raised
         self.signal: threading.Lock | None = None  # released to wake who waits in the line
         self.left = False  # nobody waits for it any more
         self.answered = False
@@ -104,18 +105,18 @@ class Writer(Kept):
     def run(self, op: Op[T], patience: float | None = None) -> T:
         """Run one operation to its commit; raise WriterBusy when the writer is not free in time."""
         patience = min(self._lock_timeout, patience or self._lock_timeout)
-        ticket = self._run(op, patience, again=False)
-        if ticket.repeat:
-            ticket = self._run(op, patience, again=True)
+        ticket = self._run(op, patience, 0)
+        while ticket.repeat:
+            ticket = self._run(op, patience, ticket.tries + 1)
         if ticket.error is not None:
             raise ticket.error
         return cast(T, ticket.result)
 
-    def _run(self, op: Op[Any], patience: float, *, again: bool) -> Ticket:
+    def _run(self, op: Op[Any], patience: float, tries: int) -> Ticket:
         if self.is_owned():
             self._come_again(op)
         deadline = time.monotonic() + patience
-        ticket = Ticket(op, patience, again)
+        ticket = Ticket(op, patience, tries)
         try:
             try:
                 free = not self._waiting and not self.wanted
@@ -136,7 +137,7 @@ class Writer(Kept):
                 "(a handler of a signal, __del__, an operation of your own): it would wait for "
                 "itself. If you have an open transaction, pass on=connection, or commit it first"
             )
-        self._leave(self._leader or Ticket(op, 0.0, again=False))
+        self._leave(self._leader or Ticket(op, 0.0, 0))
 
     # ---- closing and forking
 
@@ -341,11 +342,12 @@ class Writer(Kept):
             if not cursor.connection.in_transaction:
                 raise  # a full disk takes the whole transaction with it
             cursor.execute("ROLLBACK TO one")
-            if ticket is own or ticket.again or isinstance(error, (TowlineError, sqlite3.Error)):
+            known = isinstance(error, (TowlineError, sqlite3.Error))
+            if ticket is own or known or ticket.tries >= TRIES:
                 ticket.error = self._translate(error)
             else:
                 # Perhaps not its own but meant for this thread, by the handler of a signal: it is
-                # run again, and what it raises then is its own.
+                # run again, and what it raises in its own thread is its own.
                 ticket.repeat = True
         cursor.execute("RELEASE one")
 
