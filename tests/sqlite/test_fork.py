@@ -153,7 +153,7 @@ for process in processes:
 in_child(work)
 assert len(set(ids)) == 70
 ((state, number),) = app.counts()["default"].items()
-say(state.value, number)
+say(state, number)
 """
 
 # Threads that read, write and wait while one forks: without the lock of each connection this ended
