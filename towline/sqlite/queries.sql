@@ -525,6 +525,11 @@ SELECT id, created_at FROM {job} NOT INDEXED WHERE id >= :id ORDER BY id LIMIT 1
 -- Open jobs of a state and queue, counted up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM {live} WHERE state = +:state AND queue = :queue LIMIT :limit);
 
+-- name: count_ahead
+-- Jobs of a queue that were claimed ahead and have not begun. Walks the running rows only.
+SELECT count(*)
+  FROM (SELECT 1 FROM {live} WHERE state = 3 AND queue = :queue AND started_at IS NULL LIMIT :limit);
+
 -- name: sum_rollups
 SELECT queue, outcome, sum(ended - removed) FROM {rollup} GROUP BY queue, outcome;
 
