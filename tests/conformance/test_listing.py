@@ -17,7 +17,7 @@ from towline import Towline
 from towline.errors import InvalidSetting, StillNeeded
 from towline.job import AtLeast
 from towline.model import ChainState, Ending, Outcome, Policy, State
-from towline.operation import Op, Steps, compose
+from towline.operation import Mark, Op, Steps, compose
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import Ages
@@ -443,6 +443,7 @@ def test_R1_very_many_queues_cost_a_bounded_number_of_statements(
             try:
                 statement = next(running)
                 while True:
+                    assert not isinstance(statement, Mark)
                     asked.append(statement.query.name)
                     statement = running.send((yield statement))
             except StopIteration as stop:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tests.mutants.mutant import POSTGRES, Edit, Mutant, in_each
 from towline.model import Policy
-from towline.operation import Steps
+from towline.operation import Mark, Steps
 from towline.postgres.store import PostgresStore
 from towline.sql import Row
 from towline.store.finish import Verdict
@@ -62,7 +62,9 @@ def settle_in_one_statement(
         statement = next(steps)
         while True:
             rows: list[Row] = []
-            if statement.query.name == "hold_chains_now":
+            if isinstance(statement, Mark):
+                rows = yield statement
+            elif statement.query.name == "hold_chains_now":
                 rows = [(id, "read committed") for id in json.loads(str(statement.params[0]))]
             elif statement.query.name != "find_awaited":
                 rows = yield statement

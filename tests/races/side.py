@@ -17,7 +17,7 @@ import psycopg
 from tests.races.footprint import Footprint, Held, Marks
 from towline.connections.psycopg import PlainCursor, PsycopgConnection, execute
 from towline.errors import TowlineError
-from towline.operation import Op
+from towline.operation import Mark, Op
 from towline.postgres.fault import AGAIN
 from towline.postgres.transaction import Transaction
 from towline.postgres.wire import SESSION, Wire
@@ -177,11 +177,14 @@ class Side:
             self._wrote = not self._statement.counted or any(number for (number,) in rows)
             self._advance(lambda: self._steps.send(rows))
 
-    def _advance(self, step: Callable[[], Statement]) -> None:
-        """Let the operation say what comes next."""
+    def _advance(self, step: Callable[[], Statement | Mark]) -> None:
+        """Let the operation say what comes next; what follows its commit is of no interest."""
         self._statement = None
         try:
-            self._statement = step()
+            found = step()
+            while isinstance(found, Mark):
+                found = self._steps.send([])
+            self._statement = found
         except StopIteration as stop:
             self.answer, self.next = stop.value, "commit"
         except Exception as error:

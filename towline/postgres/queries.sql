@@ -131,12 +131,12 @@ UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blocke
 -- this worker (a database that lost its last commits gives a number out again), nor a second one for an
 -- attempt that one turn was told of twice. Who ends a job from outside holds it and names no worker.
 WITH r AS MATERIALIZED (
-    SELECT DISTINCT ON (job_id, attempt) *
+    SELECT DISTINCT ON (job_id, attempt, held_by) *
       FROM json_to_recordset(:rows::text::json)
         AS r(n integer, outcome smallint, final smallint, worker text, started_at bigint, now bigint,
              output text, error text, continued_by bigint, ended_by text, job_id bigint, attempt integer,
              held_by bigint)
-     ORDER BY job_id, attempt, n
+     ORDER BY job_id, attempt, held_by, n
 ), held AS MATERIALIZED (
     SELECT r.*, coalesce(r.started_at, l.started_at, l.claimed_at) AS began, l.progress, l.progress_text
       FROM r
@@ -777,6 +777,11 @@ SELECT count(*) FROM (SELECT 1 FROM {live} WHERE state = {state} AND queue = :qu
 -- Open jobs of a state by queue, where there are very many queues; counted up to a limit in all.
 SELECT l.queue, count(*)
   FROM (SELECT queue FROM {live} WHERE state = {state} LIMIT :limit) AS l GROUP BY l.queue;
+
+-- name: count_ahead
+-- Jobs of a queue that were claimed ahead and have not begun. Walks the running rows only.
+SELECT count(*)
+  FROM (SELECT 1 FROM {live} WHERE state = 3 AND queue = :queue AND started_at IS NULL LIMIT :limit) AS l;
 
 -- name: sum_rollups
 SELECT queue, outcome, sum(ended - removed)::bigint FROM {rollup} GROUP BY queue, outcome;

@@ -544,6 +544,11 @@ SELECT count(*) FROM (SELECT 1 FROM {live} WHERE state = +:state AND queue = :qu
 SELECT queue, count(*)
   FROM (SELECT queue FROM {live} WHERE state = +:state LIMIT :limit) GROUP BY queue;
 
+-- name: count_ahead
+-- Jobs of a queue that were claimed ahead and have not begun. Walks the running rows only.
+SELECT count(*)
+  FROM (SELECT 1 FROM {live} WHERE state = 3 AND queue = :queue AND started_at IS NULL LIMIT :limit);
+
 -- name: sum_rollups
 SELECT queue, outcome, sum(ended - removed) FROM {rollup} GROUP BY queue, outcome;
 

@@ -211,6 +211,13 @@ class Listing(Control):
                     state=int(live), queue=queue, limit=COUNTED + 1
                 )
                 exact = min(int_of(number), COUNTED)
+                if live is Live.RUNNING:  # of which some were claimed ahead and have not begun
+                    ((ahead,),) = yield self.sql.count_ahead(queue=queue, limit=COUNTED)
+                    if ahead:
+                        exact = max(exact - int_of(ahead), 0)
+                        add(queue, State.PENDING, int_of(ahead))
+                    if not exact:
+                        continue
                 add(queue, LIVE_STATE[live], exact, int_of(number) > COUNTED)
         for lane, outcome, number in (yield self.sql.sum_rollups()):
             add(str(lane), END_STATE[OUTCOMES[int_of(outcome)] or Outcome.FAILED], int_of(number))
@@ -288,8 +295,9 @@ class Listing(Control):
         query = self._named("walk_live", newest)
         walks: list[Walk] = []
         for live in Live:
-            if LIVE_STATE[live] is not filter.state:
-                continue
+            ahead = live is Live.RUNNING and filter.state is State.PENDING
+            if LIVE_STATE[live] is not filter.state and not ahead:
+                continue  # a job that was claimed ahead is pending until it begins
             for queue, priority in (yield self.sql.live_lanes(state=int(live))):
                 if filter.queue in (None, queue):
                     walks.append(self._walk(query, state=int(live), queue=queue, priority=priority))
