@@ -93,6 +93,7 @@ class Towline(Face):
         self._ready = False
         self._seen = False  # on a caller's connection, which says nothing of ours
         self._preparing = Lock()
+        self._pid = os.getpid()
         self.middleware: list[Middleware] = []
         self.ages = Ages(*(
             None if keep is None else micros(keep, "a retention time")
@@ -205,6 +206,8 @@ class Towline(Face):
         """On first use: the file, and its tables."""
         if self._ready:
             return
+        if os.getpid() != self._pid:  # the lock may have been held when this process was forked
+            self._pid, self._preparing = os.getpid(), Lock()
         with self._preparing:
             self.engine.prepare()
             try:
