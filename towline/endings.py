@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from .model import Ending
 
@@ -88,11 +89,14 @@ class Endings:
 
     def batch(self, now: float) -> list[Ending]:
         """Those to write next, as many as one turn should carry; at least one if any is due."""
-        for key, (ending, waiting) in list(self._put_off.items()):
-            if waiting.until <= now:
-                del self._put_off[key]
-                self._ready[key] = ending
-                self._pauses[key] = waiting
+        if self._put_off:
+            for key, (ending, waiting) in list(self._put_off.items()):
+                if waiting.until <= now:
+                    del self._put_off[key]
+                    self._ready[key] = ending
+                    self._pauses[key] = waiting
+        if self._bytes <= MOST_BYTES:
+            return list(islice(self._ready.values(), MOST))
         chosen: list[Ending] = []
         size = 0
         for ending in self._ready.values():
@@ -107,10 +111,11 @@ class Endings:
         later = set(postponed)
         written = []
         for ending in sent:
-            if ending.held.job_id in later:
-                self.put_off(ending.key)
-            elif self.discard(ending.key):
-                written.append(ending.key)
+            key = ending.key
+            if later and key[0] in later:
+                self.put_off(key)
+            elif self.discard(key):
+                written.append(key)
         return written
 
 
