@@ -246,7 +246,7 @@ def test_A11_a_sweep_of_claims_ahead_is_bounded_and_the_worker_goes_with_the_las
         yield from put(store, *(new() for _ in range(5)))
         yield from claim_ahead(store, worker, room=0)
         clock.advance(31)
-        swept = []
+        swept: list[int] = []
         while not swept or swept[-1]:
             swept.append((yield from store.sweep(limit=2, begun={worker: ()})))
         assert swept == [2, 2, 1, 0]
@@ -343,6 +343,20 @@ def test_A8e_open_rows_whose_jobs_were_deleted_by_hand_are_dropped_and_what_is_b
         assert [record.id for record in page.records] == [4, 5]
 
     run(freed)
+
+
+def test_A8e_P14a_whoever_drops_orphans_hides_no_job_from_others(
+    app: Towline, postgres: Database
+) -> None:
+    app.run(app.store.enqueue([new(), new()]))
+    postgres.rows("DELETE FROM towline_job WHERE id = 1")
+    with postgres.connect() as first, postgres.connect() as second:
+        assert app.run(app.store.drop_orphans(QUEUE), on=first) == 1
+        (held,) = app.run(app.store.claim(1, QUEUE, 9), on=second)
+        assert held.job_id == 2
+        second.commit()
+        first.commit()
+    assert postgres.rows("SELECT job_id FROM towline_live") == [(2,)]
 
 
 def test_A8d_jobs_that_run_for_nobody_are_noticed_though_no_lease_has_run_out(
