@@ -279,7 +279,8 @@ class Listing(Control):
         query = self._named("walk_live", newest)
         walks: list[Walk] = []
         for live in Live:
-            if LIVE_STATE[live] is not filter.state:
+            ahead = live is Live.RUNNING and filter.state is State.PENDING  # claimed, not begun
+            if LIVE_STATE[live] is not filter.state and not ahead:
                 continue
             for queue, priority in (yield self.sql.live_lanes(state=int(live))):
                 if filter.queue in (None, queue):
