@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import InvalidState, LeaseLost
-from .operation import Op
+from .operation import Op, Steps, compose
 
 if TYPE_CHECKING:
     from .app import Towline
@@ -192,8 +192,17 @@ class JobTransaction:
 
     def _finish(self) -> Op[Finished]:
         assert self._ending is not None
-        name, number = self._attempt.worker
-        return self._app.store.finish([self._ending], name, number)
+        attempt, store = self._attempt, self._app.store
+        finish = store.finish([self._ending], *attempt.worker)
+        said = attempt.report
+        if said is None or said is attempt.reported:
+            return finish
+
+        def steps() -> Steps[Finished]:
+            yield from store.progress([(attempt.held, *said)])
+            return (yield from finish)
+
+        return compose(finish.name, steps)
 
     def _accept(self, finished: Finished) -> None:
         if not finished.accepted:
