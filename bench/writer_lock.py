@@ -200,12 +200,13 @@ class Towline(Mode):
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.lock = WriterLock(path)
+        self.turn = self.lock.turn()
 
     def enter(self) -> None:
-        self.lock.acquire(self.connection, time.monotonic() + 60, "bench")
+        self.turn.acquire(self.connection, time.monotonic() + 60, "bench")
 
     def leave(self, took: float) -> None:
-        self.lock.release()
+        self.turn.release()
 
     def close(self) -> None:
         self.lock.close()

@@ -93,6 +93,7 @@ class Towline(Face):
         self._ready = False
         self._seen = False  # on a caller's connection, which says nothing of ours
         self._preparing = Lock()
+        self._pid = os.getpid()
         self.middleware: list[Middleware] = []
         self.ages = Ages(*(
             None if keep is None else micros(keep, "a retention time")
@@ -122,11 +123,11 @@ class Towline(Face):
             notify=notify, connections=connections, pooler=pooler, listen=listen, clock=clock,
         )  # fmt: skip
         self.engine = self._open(self.url)
-        self.waiting = Waiting(self.engine)
+        self.waiting = Waiting(self._end_wake)
         self.near = Near()
         self._wake = wake
         self._tables = f"{schema}.{prefix}"
-        self._teller = self.new_wake()
+        self._open_tellers()
 
     @property
     def store(self) -> Store:
@@ -198,11 +199,15 @@ class Towline(Face):
         if mark.ended:
             self.waiting.ring()
             (tell_ended or self.engine.tell_ended)()
+            if self._end_teller is not None:
+                self._end_teller.tell(())
 
     def prepare(self) -> None:
         """On first use: the file, and its tables."""
         if self._ready:
             return
+        if os.getpid() != self._pid:  # the lock may have been held when this process was forked
+            self._pid, self._preparing = os.getpid(), Lock()
         with self._preparing:
             self.engine.prepare()
             try:
@@ -275,14 +280,27 @@ class Towline(Face):
         check_known("worker()", settings, WorkerSettings.__annotations__)
         return Worker(self, **settings)
 
-    def new_wake(self) -> Wake | None:
-        """The extra wake of this app, if it has one, for somebody who listens or tells."""
+    def new_wake(self, *, ended: bool = False) -> Wake | None:
+        """The extra wake of this app, if it has one, for somebody who listens or tells; `ended`:
+        the one that says that chains ended."""
         if self._wake is None:
             return None
         from .wakes.named import open_wake
 
         place = PurePath(urlsplit(self.url).path).name
-        return open_wake(self._wake, f"towline.{self._tables}{place}")
+        what = ".ended" if ended else ""
+        return open_wake(self._wake, f"towline.{self._tables}{place}{what}")
+
+    def _end_wake(self) -> Wake | None:
+        """What tells those who wait: the database itself, or else the extra wake."""
+        return self.engine.ends() or self.new_wake(ended=True)
+
+    def _open_tellers(self) -> None:
+        """Channels are named after the database."""
+        self._teller = self.new_wake()
+        self._end_teller = None
+        if self._wake is not None and self.engine.ends() is None:
+            self._end_teller = self.new_wake(ended=True)
 
     def add_middleware(self, middleware: Middleware) -> Middleware:
         """Wrap each attempt: a generator function that yields once, where the handler runs.
@@ -325,14 +343,15 @@ class Towline(Face):
         url = settled(_text(url))
         engine = self._open(url, **changed)
         self.close()
-        self.url, self.engine, self.waiting = url, engine, Waiting(engine)
-        self._teller = self.new_wake()  # its channel is named after the database
+        self.url, self.engine, self.waiting = url, engine, Waiting(self._end_wake)
+        self._open_tellers()
 
     def close(self) -> None:
         """Close the connections of this process; using the app again opens new ones."""
         self.waiting.close()
-        if self._teller is not None:
-            self._teller.stop()
+        for teller in (self._teller, self._end_teller):
+            if teller is not None:
+                teller.stop()
         self.engine.close()
         self._ready = self._seen = False
 

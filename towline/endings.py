@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from .model import Ending
 
@@ -38,7 +39,6 @@ class Endings:
         self._put_off: dict[Key, tuple[Ending, PutOff]] = {}
         self._pauses: dict[Key, PutOff] = {}  # of ready ones that were put off before
         self._bytes = 0
-        self.try_at = 0.0  # all of them wait until then
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._put_off)
@@ -58,7 +58,6 @@ class Endings:
             self.discard(key)
         self._ready[key] = ending
         self._bytes += _size(ending)
-        self.try_at = 0.0
 
     def discard(self, key: Key) -> bool:
         """It is written, or no longer ours to write; False when it was not here."""
@@ -85,20 +84,19 @@ class Endings:
     def next_at(self) -> float | None:
         """When there is something to write; None when there is nothing."""
         if self._ready:
-            return self.try_at
-        if not self._put_off:
-            return None
-        return max(self.try_at, min(waiting.until for _, waiting in self._put_off.values()))
+            return 0.0
+        return min((waiting.until for _, waiting in self._put_off.values()), default=None)
 
     def batch(self, now: float) -> list[Ending]:
         """Those to write next, as many as one turn should carry; at least one if any is due."""
-        if now < self.try_at:
-            return []
-        for key, (ending, waiting) in list(self._put_off.items()):
-            if waiting.until <= now:
-                del self._put_off[key]
-                self._ready[key] = ending
-                self._pauses[key] = waiting
+        if self._put_off:
+            for key, (ending, waiting) in list(self._put_off.items()):
+                if waiting.until <= now:
+                    del self._put_off[key]
+                    self._ready[key] = ending
+                    self._pauses[key] = waiting
+        if self._bytes <= MOST_BYTES:
+            return list(islice(self._ready.values(), MOST))
         chosen: list[Ending] = []
         size = 0
         for ending in self._ready.values():
@@ -113,10 +111,11 @@ class Endings:
         later = set(postponed)
         written = []
         for ending in sent:
-            if ending.held.job_id in later:
-                self.put_off(ending.key)
-            elif self.discard(ending.key):
-                written.append(ending.key)
+            key = ending.key
+            if later and key[0] in later:
+                self.put_off(key)
+            elif self.discard(key):
+                written.append(key)
         return written
 
 

@@ -106,7 +106,6 @@ def open_engine(
         raise _unknown(url)
     try:
         import psycopg  # noqa: F401
-        import psycopg_pool  # noqa: F401
     except ImportError as error:
         raise InvalidSetting("PostgreSQL needs psycopg: pip install -e '.[postgres]'") from error
     from .postgres.engine import PostgresEngine

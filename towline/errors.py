@@ -8,6 +8,7 @@ TowlineError
     InvalidArguments
     PayloadTooLarge
     OutputError
+    InvalidValue
     BlockerError
     DuplicateKey
     StillNeeded
@@ -16,6 +17,7 @@ TowlineError
         ChainCancelled
     WaitTimeout
     UnsupportedConnection
+    WrongIsolation
     StoreError
         StoreUnavailable
             WriterBusy
@@ -64,6 +66,10 @@ class OutputError(TowlineError, TypeError):
     """A result that cannot be stored: it is no JSON value of the declared type."""
 
 
+class InvalidValue(TowlineError, ValueError):
+    """A text or number that this database cannot hold; nothing of the operation was stored."""
+
+
 class BlockerError(TowlineError, ValueError):
     """A blocker given twice, one that does not exist, or a cycle; nothing was stored."""
 
@@ -109,6 +115,10 @@ class UnsupportedConnection(TowlineError, TypeError):
     """`on=` was given something Towline cannot run a statement on, or of the wrong colour."""
 
 
+class WrongIsolation(TowlineError):
+    """The transaction of `on=` sees an old state of the database, and this needs the newest."""
+
+
 class StoreError(TowlineError):
     """The database refused; `retry_safe` says whether repeating the call is harmless."""
 
@@ -146,7 +156,7 @@ class UnsafeFileSystem(StoreError):
 
 
 class ForkedConnection(StoreError):
-    """A connection opened before fork() was about to be used by the child."""
+    """This process was forked while the file was in use: SQLite's locks do not hold in it."""
 
 
 class SchemaMissing(StoreError):

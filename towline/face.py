@@ -200,7 +200,7 @@ class Face(Tasks):
         return Job(self, await self.arun(self.store.retry(known(id)), on))
 
     def run_now(self, id: int, *, on: object = None) -> Job[Any]:
-        """Make a scheduled job pending at once."""
+        """Make a scheduled job pending at once; one that is pending already stays as it is."""
         return Job(self, self.run(self.store.run_now(known(id)), on))
 
     async def arun_now(self, id: int, *, on: object = None) -> Job[Any]:
@@ -283,17 +283,20 @@ class Face(Tasks):
     ) -> int:
         return await self._abulk("retry", where, everything, preview, None, on)
 
-    def delete(self, chain_id: int, cascade: bool = False, *, on: object = None) -> list[int]:
+    def delete(
+        self, chain_id: int, cascade: bool = False, *, force: bool = False, on: object = None
+    ) -> list[int]:
         """Delete a chain with all that belongs to it; return the chains that went.
 
-        With cascade also the chains it waited for. Refused while another open job waits for it.
+        With cascade also the chains it waited for. Refused while another open job waits for it,
+        and while a job of it runs, unless forced: then its worker loses it.
         """
-        return self.run(self.store.delete([known(chain_id)], cascade), on)
+        return self.run(self.store.delete([known(chain_id)], cascade, force), on)
 
     async def adelete(
-        self, chain_id: int, cascade: bool = False, *, on: object = None
+        self, chain_id: int, cascade: bool = False, *, force: bool = False, on: object = None
     ) -> list[int]:
-        return await self.arun(self.store.delete([known(chain_id)], cascade), on)
+        return await self.arun(self.store.delete([known(chain_id)], cascade, force), on)
 
     def pause(self, queue: str, *, by: str | None = None, on: object = None) -> None:
         """Stop claims from a queue, for all workers, until it is resumed."""

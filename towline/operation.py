@@ -84,7 +84,7 @@ class Op(Generic[T]):
 
     def __del__(self) -> None:
         # The mirror of "coroutine was never awaited": someone forgot `yield from`.
-        if not self._used:
+        if not getattr(self, "_used", True):  # interrupted before it was made
             warnings.warn(f"operation {self.name} was never run", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:

@@ -36,14 +36,14 @@ class Oversight:
         self._held = held
         self._slots = slots
         self._end = end
-        self._dismissed: dict[Attempt, float] = {}  # told to stop, and until when
+        self.dismissed: dict[Attempt, float] = {}  # told to stop, and until when
         self._looked_at = 0.0
         self.changed = False  # somebody said that something has changed
 
     def times(self) -> Iterator[float]:
         """When there may be something to do."""
         yield self._look_at()
-        yield from self._dismissed.values()
+        yield from self.dismissed.values()
         for attempt in self._held.values():
             if attempt.deadline is not None:
                 yield attempt.deadline
@@ -53,9 +53,9 @@ class Oversight:
         for attempt in list(self._held.values()):
             if attempt.deadline is not None and now >= attempt.deadline:
                 self._too_late(attempt, now)
-        for attempt, until in list(self._dismissed.items()):
+        for attempt, until in list(self.dismissed.items()):
             if now >= until:
-                del self._dismissed[attempt]
+                del self.dismissed[attempt]
                 self.abandon(attempt)
         if now < self._look_at():
             return ()
@@ -76,7 +76,7 @@ class Oversight:
             return
         log.info("%s is not this worker's any more: told to stop", attempt)
         self.tell(attempt, why)
-        self._dismissed[attempt] = time.monotonic() + PATIENCE
+        self.dismissed[attempt] = time.monotonic() + PATIENCE
 
     def tell(self, attempt: Attempt, why: Outcome) -> None:
         attempt.tell(why)
@@ -84,10 +84,6 @@ class Oversight:
 
     def abandon(self, attempt: Attempt) -> None:
         self._slots(kind_of(attempt)).abandon(attempt)
-
-    def ended(self, attempt: Attempt) -> None:
-        """A slot has reported it."""
-        self._dismissed.pop(attempt, None)
 
     def _too_late(self, attempt: Attempt, now: float) -> None:
         """First it is told; when it does not stop, its slot is given to others."""

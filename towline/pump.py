@@ -170,14 +170,16 @@ class Pump(Turns):
 
     def _collect(self) -> None:
         """Take what the slots have reported."""
+        held, dismissed = self.held, self._oversight.dismissed
         while self._ended:
             attempt, ending = self._ended.popleft()
-            self._oversight.ended(attempt)
-            if self.held.pop(attempt.key, None) is None:
+            if dismissed:
+                dismissed.pop(attempt, None)
+            if held.pop(attempt.key, None) is None:
                 continue  # it was lost or abandoned meanwhile
             if ending is None:
                 self.finished += attempt.settled
-            else:
+            elif ending.outcome is not Outcome.COMPLETED:
                 log_failure(attempt, ending)
             self._end(attempt, ending)
 

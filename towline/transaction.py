@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import InvalidState, LeaseLost
+from .errors import InvalidState, LeaseLost, StoreUnavailable
 from .operation import Op, Steps, compose
 
 if TYPE_CHECKING:
@@ -71,7 +71,11 @@ class JobTransaction:
         self._begin()
         if self._on is None:
             self._own = self._app.engine.transaction()
-            self.connection = self._own.__enter__()
+            try:
+                self.connection = self._own.__enter__()
+            except StoreUnavailable as error:
+                self._attempt.unopened = error  # no fault of the job
+                raise
         else:
             self._ours = self._theirs().begin()
         try:
@@ -193,7 +197,9 @@ class JobTransaction:
     def _finish(self) -> Op[Finished]:
         assert self._ending is not None
         attempt, store = self._attempt, self._app.store
-        finish = store.finish([self._ending], *attempt.worker)
+        name, _ = attempt.worker
+        # Not in the worker's own slot of the roll-ups: its turns would wait for our commit.
+        finish = store.finish([self._ending], name)
         said = attempt.report
         if said is None or said is attempt.reported:
             return finish

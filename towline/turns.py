@@ -17,7 +17,7 @@ from .attempt import MOST_SET_BACK, Attempt
 from .bell import Bell
 from .endings import Endings
 from .errors import CommitUnknown, StoreUnavailable
-from .lookout import LONGEST_PAUSE, Lookout
+from .lookout import Lookout
 from .model import Claimed, Ending
 from .oversight import Oversight
 from .pace import Pace, Settings
@@ -206,8 +206,7 @@ class Turns:
             log.exception("%s could not be started: it is handed back", attempt)
             attempt.withdraw()
             del self.held[attempt.key]
-            self._end(attempt, attempt.released())
-            self._endings.try_at = time.monotonic() + LONGEST_PAUSE
+            self._end(attempt, attempt.put_off())
 
     def _hand_back(self, now: float) -> None:
         """What was claimed ahead and waits behind a slow job is for others."""
@@ -230,10 +229,7 @@ class Turns:
                 self._end(attempt, attempt.put_off())
 
     def _run(self, op: Op[Any]) -> Any:
-        answer = briefly(self._app, op)
-        if op.follows is not None:
-            self._app.follow(op.follows, self.on_ends)
-        return answer
+        return briefly(self._app, op, self.on_ends)
 
 
 def begins_of(attempts: Collection[Attempt]) -> list[tuple[Claimed, int]]:

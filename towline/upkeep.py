@@ -9,7 +9,7 @@ import logging
 import random
 import socket
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, TypeVar
 
 from .ledger import begun_by, forget
@@ -26,7 +26,7 @@ log = logging.getLogger("towline.worker")
 GLANCE = 2.0  # seconds between looks for workers of this host that are gone
 BRIEFLY = 1.0  # seconds to wait for whoever writes
 PRUNE = 60.0
-BATCHES = 20  # of pruning in one go
+PRUNE_PAUSE = 0.03  # seconds between batches of pruning: turns go on meanwhile
 
 
 class Upkeep:
@@ -97,17 +97,22 @@ class Upkeep:
         return total
 
     def _prune(self) -> None:
-        for _ in range(BATCHES):
-            if self._run(self._app.store.prune(self._app.ages)).done:
-                break
-        self._app.engine.shrink()
+        """One batch; the next soon, as long as there is something left to prune."""
+        if self._run(self._app.store.prune(self._app.ages)).done:
+            self._app.engine.shrink()
+            return
+        self._prune_at = time.monotonic()
+        self.next_at = min(self.next_at, self._prune_at + PRUNE_PAUSE)
 
     def _run(self, op: Op[T]) -> T:
         return briefly(self._app, op)
 
 
-def briefly(app: Towline, op: Op[T]) -> T:
+def briefly(app: Towline, op: Op[T], tell_ended: Callable[[], None] | None = None) -> T:
     """Run an operation without waiting for long: timeouts of handlers and renewals must not wait
     with it."""
     app.prepare()
-    return app.engine.run(op, BRIEFLY)
+    answer = app.engine.run(op, BRIEFLY)
+    if op.follows is not None:
+        app.follow(op.follows, tell_ended)
+    return answer

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from .bell import Bell
 
 if TYPE_CHECKING:
-    from .engine import Engine
     from .wakes import Wake
 
 FIRST, GROWTH = 0.001, 1.6  # seconds between looks
@@ -22,8 +21,8 @@ LISTEN = 0.01  # who has waited so long waits for a wake too
 class Waiting:
     """One wake for all waiters of an app; it begins with the first who has to wait for long."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, new_wake: Callable[[], Wake | None]) -> None:
+        self._new_wake = new_wake
         self._mutex = threading.Lock()
         self._wake: Wake | None = None
         self._rings: set[Callable[[], object]] = set()
@@ -83,7 +82,7 @@ class Waiting:
         with self._mutex:
             self._rings.add(ring)
             if self._wake is None:
-                wake = self._engine.ends()
+                wake = self._new_wake()
                 if wake is not None and self._has_started(wake):
                     self._wake = wake
 

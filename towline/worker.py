@@ -36,6 +36,7 @@ log = logging.getLogger("towline.worker")
 
 LEAST_LEASE = 1.0
 STOPPED, BROKEN, STOPPED_AT_ONCE, NO_DATABASE = 0, 1, 3, 4  # exit codes
+SIGNAL_LOOK = 0.1  # seconds in which a signal is heeded
 OVERRUN = 15.0  # seconds beyond its grace in which a stop ends, whatever the database does
 
 
@@ -121,7 +122,7 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._at_once = False
-        self._signals = 0
+        self._signals = self._heeded = 0
         self._broken = False
         self._stop_by: float | None = None  # when a stop is given up
         self._wakes: list[Wake] = []
@@ -170,7 +171,8 @@ class Worker:
             log.warning("worker %s waits for its database: %s", self.name, error)
         if self._ended.is_set():
             self._ended.clear()
-            self._at_once, self._signals, self._stop_by = False, 0, None
+            self._at_once, self._stop_by = False, None
+            self._signals = self._heeded = 0
             self.pump = self._new_pump()
         self._warn_of_nothing()
         if any(task.run_in == "process" for task in self.app.registry.values()):
@@ -199,7 +201,10 @@ class Worker:
 
     def _wait(self) -> None:
         """Until it has ended, or a stop has to be given up: the database may never answer."""
-        while not self._ended.wait(0.5):
+        while not self._ended.wait(SIGNAL_LOOK):
+            if self._signals > self._heeded:
+                self._heeded = self._signals
+                self.stop(now=self._signals > 1, wait=False)
             if self._stop_by is not None and time.monotonic() >= self._stop_by:
                 log.error("worker %s is left where it is: its database does not answer", self.name)
                 return
@@ -308,10 +313,8 @@ class Worker:
         }
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        # Locks may be held by the very thread that is interrupted: it is heeded a moment later.
         self._signals += 1
-        # Locks may be held by the very thread that is interrupted: leave it to another.
-        again = {"now": self._signals > 1, "wait": False}
-        threading.Thread(target=self.stop, kwargs=again).start()
 
     def _warn_of_nothing(self) -> None:
         known = {task.queue for task in self.app.registry.values()}

@@ -118,7 +118,7 @@ def test_L1_each_claim_gives_out_the_next_attempt_number_whatever_came_between(
         assert (held.timeout, held.label, held.key, held.trace) == (5 * SECOND, "l", "k", "t")
         yield from store.park([held])
         assert (yield from claim(store)) == []
-        yield from store.unpark(["a"])
+        yield from store.unpark(["a"], ["default"])
         (held,) = yield from claim(store)
         given.append(held.attempt)
         yield from store.cancel(1)
@@ -193,17 +193,18 @@ def test_L7_a_parked_job_is_pending_with_a_reason_and_waits_for_a_worker_that_kn
     assert app.counts() == {"default": {State.PENDING: 4, State.RUNNING: 2}}
 
     def unpark() -> Steps[None]:
-        assert (yield from store.unpark(["unheard of"])) == 0
-        assert (yield from store.unpark([])) == 0
-        assert (yield from store.unpark(["x", "z"], limit=2)) == 2
-        assert (yield from store.unpark(["x", "z"], limit=2)) == 1
-        assert (yield from store.unpark(["x", "z"], limit=2)) == 0
+        assert (yield from store.unpark(["unheard of"], ["default"])) == 0
+        assert (yield from store.unpark([], ["default"])) == 0
+        assert (yield from store.unpark(["x"], ["elsewhere"])) == 0
+        assert (yield from store.unpark(["x", "z"], QUEUES, limit=2)) == 2
+        assert (yield from store.unpark(["x", "z"], QUEUES, limit=2)) == 1
+        assert (yield from store.unpark(["x", "z"], QUEUES, limit=2)) == 0
         again = yield from claim(store, 9)
         assert [(job.job_id, job.attempt, job.used) for job in again] == [
             (2, 2, 0), (4, 2, 0), (5, 2, 0),
         ]  # fmt: skip
         assert (yield from store.cancel(3)).state is State.CANCELLED
-        assert (yield from store.unpark(["y"])) == 0
+        assert (yield from store.unpark(["y"], QUEUES)) == 0
 
     play(unpark)
     assert app.job(2).reason is None

@@ -25,7 +25,7 @@ from tests.kit import (
 from towline import Towline
 from towline.errors import DuplicateKey, InvalidState, NotFound
 from towline.model import AttemptRecord, ChainState, Claimed, Ending, Outcome, Policy, State
-from towline.operation import Op, Steps
+from towline.operation import Op, Steps, compose
 from towline.store import Store
 from towline.store.listing import JobFilter
 
@@ -479,3 +479,23 @@ def test_K4_bulk_control_joins_the_callers_transaction(play: Play, store: Store)
         ]  # fmt: skip
 
     play(script)
+
+
+def test_R2_a_running_job_is_deleted_only_by_force(app: Towline) -> None:
+    """Finding D1: rarely meant; a cancel comes first, or the word for it."""
+    app.run(app.store.enqueue([new()]))
+    worker = app.run(compose("register", lambda: register(app.store)))
+    app.run(app.store.claim(worker, ["default"], 1))
+    with pytest.raises(InvalidState, match=r"job 1 is running.*force=True"):
+        app.delete(1)
+    assert app.delete(1, force=True) == [1]
+
+
+def test_K1_reasons_and_names_are_cut_to_a_length(app: Towline) -> None:
+    """Finding A28."""
+    app.run(app.store.enqueue([new(), new()]))
+    app.cancel(1, reason="r" * 10_000_000, by="b" * 10_000)
+    (attempt,) = app.attempts(1)
+    assert len(attempt.error or "") < 66_000
+    assert (attempt.error or "").endswith("(10,000,000 characters)")
+    assert attempt.ended_by == "b" * 200

@@ -16,7 +16,7 @@ from tests.kit import Clock, claim, completed, continued, failed, new, register
 from towline import State, Towline
 from towline.errors import BlockerError, DuplicateKey
 from towline.model import Enqueued, JobRecord, NewBlocker, NewJob
-from towline.operation import Op, Steps, compose
+from towline.operation import Mark, Op, Steps, compose
 from towline.store import Store
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -132,8 +132,9 @@ def watched(op: Op[Any], widest: list[int]) -> Op[Any]:
         inner = iter(op)
         statement = next(inner)
         while True:
-            lists = [json.loads(str(p)) for p in statement.params if str(p).startswith("[")]
-            widest.append(max(map(rows_of, [*lists, statement.rows or ()])))
+            if not isinstance(statement, Mark):
+                lists = [json.loads(str(p)) for p in statement.params if str(p).startswith("[")]
+                widest.append(max(map(rows_of, [*lists, statement.rows or ()])))
             answer = yield statement
             try:
                 statement = inner.send(answer)

@@ -1,7 +1,8 @@
-"""The fence where it is tempting to build it from less than (job, attempt), on every kind.
+"""The fence where it is tempting to build it from less than (job, attempt, worker), on every kind.
 
 The same worker may run a job twice, a job may wait under the number it last ran with, and a sweep
-meets jobs in every state: neither the worker's name nor the number nor the state is enough alone.
+meets jobs in every state; a database that lost its last commits gives a number out again. Neither
+the worker nor the number nor the state is enough alone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.conformance.conftest import Play
+from tests.database import Database
 from tests.kit import SECOND, Clock, claim, completed, continued, failed, new, put, register, states
 from towline.model import Claimed, Ending, Outcome, State
 from towline.operation import Steps
@@ -70,6 +72,55 @@ def test_L3_an_attempt_that_was_given_back_cannot_be_ended_any_more(
         assert (yield from store.attempts(job)) == []
 
     play(script)
+
+
+def test_L3_a_number_that_is_given_out_again_is_of_no_use_to_who_had_it_first(
+    play: Play, store: Store, database: Database
+) -> None:
+    """A standby takes over that has not seen the last claims: each is made once more, by another
+    worker and under the same number. Whatever the first one says changes nothing."""
+    number = len(LATE)
+
+    def prepare() -> Steps[tuple[int, int, list[Claimed]]]:
+        first = yield from register(store, "w1")
+        second = yield from register(store, "w2")
+        yield from put(store, *(new(max_attempts=9) for _ in range(number)))
+        return first, second, (yield from claim(store, number, first))
+
+    first, second, stale = play(prepare)
+    database.rows(
+        "UPDATE towline_live SET state = 0, attempt = 0, worker = NULL, claimed_at = NULL,"
+        " started_at = NULL"
+    )
+
+    def claim_again() -> Steps[None]:
+        fresh = yield from claim(store, number, second)
+        assert [(held.job_id, held.attempt) for held in fresh] == [
+            (held.job_id, held.attempt) for held in stale
+        ]
+        before = yield from store.jobs(JobFilter(), 100)
+        for (name, ending), held in zip(LATE.items(), stale, strict=True):
+            finished = yield from store.finish([ending(held)], "w1", first)
+            assert (finished.accepted, finished.refused) == ([], [held.job_id]), name
+        assert (yield from store.progress([(stale[0], 0.5, "late")])) == [False]
+        assert (yield from store.park(stale)) == 0
+        yield from store.mark_begun([(held, 1) for held in stale])
+        assert not (yield from store.fence(stale[0]))
+        assert (yield from store.fence(fresh[0]))
+        known = {(held.job_id, held.attempt) for held in stale}
+        renewed = yield from store.renew(first, "w1", 30 * SECOND, known)
+        assert (renewed.lost, renewed.released) == (sorted(known), 0)
+        assert (yield from store.jobs(JobFilter(), 100)) == before
+        # Both in one batch, the stale one first: it does not stand in the other's way.
+        both = [failed(stale[0], delay=SECOND), failed(fresh[0], delay=SECOND)]
+        finished = yield from store.finish(both, "w2", second)
+        assert (finished.accepted, finished.refused) == ([1], [1])
+        finished = yield from store.finish([completed(held) for held in fresh[1:]], "w2", second)
+        assert finished.accepted == [held.job_id for held in fresh[1:]]
+        for held in fresh:
+            assert len((yield from store.attempts(held.job_id))) == 1
+
+    play(claim_again)
 
 
 def test_L5_O11_a_sweep_takes_what_runs_and_nothing_else(

@@ -17,7 +17,7 @@ from towline import Towline
 from towline.errors import InvalidSetting, StillNeeded
 from towline.job import AtLeast
 from towline.model import ChainState, Ending, Outcome, Policy, State
-from towline.operation import Steps, compose
+from towline.operation import Mark, Op, Steps, compose
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import Ages
@@ -427,3 +427,34 @@ def test_R7_a_job_carries_its_label_and_its_task_its_docstring(
     assert app.registry[job.task].signature.doc == "Tidy a room.\n\nTwice a week."
     assert (tidy.__doc__ or "").startswith("Tidy a room.")
     assert plain.signature.doc is None
+
+
+def test_R1_very_many_queues_cost_a_bounded_number_of_statements(
+    app: Towline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Findings A19 and P20: not one statement for each lane."""
+    monkeypatch.setattr("towline.store.listing.LANES", 5)
+    app.run(app.store.enqueue([new(queue=f"q{n}", priority=n % 3) for n in range(40)]))
+    asked: list[str] = []
+
+    def told(op: Op[Any]) -> Op[Any]:
+        def steps() -> Steps[Any]:
+            running = iter(op)
+            try:
+                statement = next(running)
+                while True:
+                    assert not isinstance(statement, Mark)
+                    asked.append(statement.query.name)
+                    statement = running.send((yield statement))
+            except StopIteration as stop:
+                return stop.value
+
+        return compose(op.name, steps, reads=True)
+
+    counts = app.run(told(app.store.counts()))
+    assert counts == {f"q{n}": {State.PENDING: (1, False)} for n in range(40)}
+    page = app.run(told(app.store.jobs(JobFilter(state=State.PENDING), 10)))
+    assert [record.id for record in page.records] == list(range(40, 30, -1))
+    page = app.run(told(app.store.jobs(JobFilter(task="a"), 10, page.cursor)))
+    assert [record.id for record in page.records] == list(range(30, 20, -1))
+    assert len(asked) < 20, asked

@@ -248,7 +248,7 @@ def test_O10_only_failures_use_an_attempt_up_and_only_losses_count_as_lost(
         records = yield from store.records([job.job_id for job in held])
         assert [(r.used, r.lost) for r in records] == list(counters.values())
         assert [r.attempt for r in records] == [1] * 5
-        assert [(r.worker, r.claimed_at) for r in records] == [(None, None)] * 5
+        assert [(r.worker, r.started_at) for r in records] == [(None, None)] * 5
         expected = [State.SCHEDULED] * 4 + [State.PENDING]
         assert [r.state for r in records] == expected
 

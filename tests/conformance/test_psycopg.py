@@ -16,7 +16,7 @@ from tests.conformance.caller import Caller
 from tests.database import Database
 from tests.kit import claim, completed, new
 from towline import State, Towline
-from towline.errors import UnsupportedConnection
+from towline.errors import UnsupportedConnection, WrongIsolation
 from towline.operation import Op, Steps, compose
 
 
@@ -196,11 +196,17 @@ def test_E2_any_isolation_level_is_kept(
         connection.isolation_level = level
         ((first, _),) = app.run(app.store.enqueue([new()]), on=connection)
         app.run(app.store.enqueue([new(after=[first.id])]), on=connection)
-        app.run(app.store.complete(first.id, "1"), on=connection)
+        if level in (IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE):
+            with pytest.raises(WrongIsolation):  # finding P1
+                app.run(app.store.complete(first.id, "1"), on=connection)
+        else:
+            app.run(app.store.complete(first.id, "1"), on=connection)
         (found,) = connection.execute("SHOW transaction_isolation").fetchone()
         assert found == level.name.lower().replace("_", " ")
         connection.commit()
         assert connection.isolation_level is level
+    if app.job(first.id).state is State.PENDING:
+        app.complete(first.id, 1)
     assert [job.state for job in app.jobs(newest=False)] == [State.COMPLETED, State.PENDING]
 
 

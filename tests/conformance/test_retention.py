@@ -28,7 +28,7 @@ from towline.errors import NotFound, StillNeeded
 from towline.model import Ending, Outcome, Policy, State
 from towline.operation import Steps, compose
 from towline.store import Store
-from towline.store.listing import JobFilter
+from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import Ages, Pruned
 
 TABLES = ("job", "live", "attempt", "chain", "key", "blocker")
@@ -302,10 +302,10 @@ def test_R4_pruning_goes_on_in_bounded_batches_from_where_it_stopped(
         return pruned.chains, pruned.done, (yield from left(store))
 
     assert [play(batch) for _ in range(4)] == [
-        (3, False, [2, 5, 6, 7, 8, 9, 10, 11, 12]),
-        (2, False, [2, 6, 8, 9, 10, 11, 12]),
-        (1, True, [2, 6, 8, 9, 11, 12]),  # the youngest end of the table: begin anew
-        (0, False, [2, 6, 8, 9, 11, 12]),
+        (4, False, [2, 6, 7, 8, 9, 10, 11, 12]),  # what stays is passed over
+        (2, True, [2, 6, 8, 9, 11, 12]),  # the youngest end of the table: begin anew
+        (0, True, [2, 6, 8, 9, 11, 12]),
+        (0, True, [2, 6, 8, 9, 11, 12]),
     ]
 
     def rest() -> Steps[None]:
@@ -428,3 +428,34 @@ def test_R6_vacuum_makes_the_room_of_pruned_jobs_free(
 
     *_, early, _, late = (come_and_go() for _ in range(6))
     assert late <= early
+
+
+def test_R4_a_long_chain_goes_in_bounded_parts_and_tells_its_end_until_the_last(
+    play: Play, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding A14: a batch is bounded by jobs; one chain may have any number of them."""
+    monkeypatch.setattr("towline.store.retention.PRUNE_JOBS", 3)
+
+    def fill() -> Steps[None]:
+        yield from store.enqueue([new(), new()])
+        for _ in range(7):
+            yield from store.complete(2, None, new("next"))
+        yield from store.complete(2, '"the end"')
+        yield from end(store, 1)
+        clock.advance(8 * 86400)
+
+    play(fill)
+
+    def batch() -> Steps[tuple[bool, str | None, int]]:
+        pruned = yield from store.prune(AGES)
+        chains = yield from store.chains(ChainFilter(), 10)
+        last = (yield from store.tail(2)) if chains.records else None
+        jobs = yield from store.jobs(JobFilter(), 20)
+        return pruned.done, None if last is None else last.last_output, len(jobs.records)
+
+    assert [play(batch) for _ in range(4)] == [
+        (False, '"the end"', 6),
+        (False, '"the end"', 3),
+        (True, None, 0),
+        (True, None, 0),
+    ]

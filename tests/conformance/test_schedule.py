@@ -182,6 +182,9 @@ def test_S2_run_now_on_any_other_job_is_an_error_that_names_its_state(
 
     jobs = play(begin)
     for state, job in jobs.items():
+        if state == "pending":  # finding D3: it is as it should be
+            assert play(lambda job=job: iter(store.run_now(job))).state is State.PENDING  # type: ignore[misc]
+            continue
         with pytest.raises(InvalidState, match=rf"job {job} is {state}\b"):
             play(lambda job=job: iter(store.run_now(job)))  # type: ignore[misc]
     assert play(look) == list(jobs)

@@ -76,7 +76,7 @@ def test_L2_one_renewal_extends_the_lease_of_all_that_a_worker_holds(
             clock.advance(20)
             renewed = yield from store.renew(worker, "w1", LEASE, held)
             assert renewed == Renewed(True, [], 0)
-        assert [w.name for w in (yield from store.expired())] == ["w2"]
+        assert [w.name for w in (yield from store.expired()).workers] == ["w2"]
         assert (yield from store.sweep()) == 1
         assert (yield from states(store, 1, 2, 3)) == [
             State.RUNNING,
@@ -105,7 +105,7 @@ def test_L3_a_renewal_says_what_was_lost_and_puts_back_what_nobody_knows_of(
         assert renewed == Renewed(True, [(1, 1), (2, 1)], 1)
         stray = yield from store.one(four.job_id)
         assert (stray.state, stray.attempt, stray.used, stray.lost) == (State.PENDING, 1, 0, 0)
-        assert (stray.worker, stray.claimed_at) == (None, None)
+        assert (stray.worker, stray.started_at) == (None, None)
         assert (yield from store.attempts(four.job_id)) == []
         assert (yield from store.one(three.job_id)).state is State.RUNNING
         (again,) = yield from claim(store, 9, worker)
@@ -151,12 +151,12 @@ def test_L9_a_lease_is_taken_only_from_suspects_and_from_the_provably_gone(
             yield from store.enqueue([new()])
             yield from claim(store, 1, worker)
         first, second, third = workers
-        assert (yield from store.expired()) == []
+        assert (yield from store.expired()) == ([], False)
         assert (yield from store.sweep()) == 0
         assert (yield from store.sweep(gone={second: "its process is gone"})) == 1
         assert (yield from names(store)) == ["w1", "w3"]
         clock.advance(30)
-        assert [w.id for w in (yield from store.expired())] == [first, third]
+        assert [w.id for w in (yield from store.expired()).workers] == [first, third]
         assert (yield from store.sweep(suspects=[])) == 0
         # A suspect that renewed in time is no longer expired, so it keeps what it has.
         yield from store.renew(first, "w1", LEASE, {(1, 1)})

@@ -20,6 +20,7 @@ NO_IO: dict[type, set[str]] = {
         "add_middleware",
         "ddl",
         "decode_output",
+        "follow",
         "include",
         "new_wake",
         "prepare",

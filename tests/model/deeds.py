@@ -77,6 +77,7 @@ PUT_BACK = ("failed", "timeout", "lost", "snoozed")
 GO_ON = ("continued", "waiting")
 
 CLAIM = st.sampled_from((0, 1, 2, 3, 4, -1, -2))
+AHEAD = st.sampled_from((0, 0, 1, 3))
 DELAY = st.sampled_from((0, 10 * SECOND, -SECOND, 2 * MINUTE))
 
 
@@ -138,9 +139,13 @@ DEEDS: dict[str, tuple[Any, ...]] = {
     "enqueue_behind": (6, DRAFT, BEHIND),
     "claim": (
         6, WORKER, st.sampled_from((QUEUES, QUEUES, QUEUES, QUEUES[:1], QUEUES[1:])),
-        st.integers(1, 4), st.sampled_from((True, True, True, False)),
+        st.integers(1, 4), st.sampled_from((True, True, True, False)), AHEAD,
     ),
-    "turn": (8, WORKER, st.integers(0, 3), st.lists(END, max_size=2), st.booleans()),
+    "turn": (
+        8, WORKER, st.integers(0, 3), st.lists(END, max_size=2), st.booleans(), AHEAD,
+        st.lists(CLAIM, max_size=2), st.lists(CLAIM, max_size=1),
+    ),
+    "begin": (3, st.lists(CLAIM, min_size=1, max_size=3)),
     "finish": (14, ENDS, st.sampled_from((0, 0, 1))),
     "renew": (2, WORKER, LEASE, st.lists(CLAIM, max_size=4)),
     "park": (2, st.lists(CLAIM, min_size=1, max_size=3)),
@@ -149,8 +154,15 @@ DEEDS: dict[str, tuple[Any, ...]] = {
     "unregister": (1, WORKER),
     "ask": (2, WORKER, CLAIM, st.integers(1, 2)),
     "promote": (2, LIMIT),
-    "unpark": (4, st.sampled_from((TASKS, TASKS[:1], TASKS[1:])), LIMIT),
-    "sweep": (3, st.none() | st.lists(WORKER, max_size=2), st.lists(WORKER, max_size=1), LIMIT),
+    "unpark": (
+        4, st.sampled_from((TASKS, TASKS[:1], TASKS[1:])),
+        st.sampled_from((QUEUES, QUEUES[:1], QUEUES[1:])), LIMIT,
+    ),
+    "drop_orphans": (1, st.sampled_from(QUEUES), st.integers(0, 2)),
+    "sweep": (
+        3, st.none() | st.lists(WORKER, max_size=2), st.lists(WORKER, max_size=1), LIMIT,
+        st.sampled_from((None, "none", "some", "all")),
+    ),
     "crash": (2, st.integers(1, 3)),
     "control": (6, st.sampled_from(("cancel", "fail", "complete")), JOB, BY),
     "go_on": (2, JOB, BY, DRAFTS),

@@ -56,8 +56,13 @@ class Eye:
         self.ids: dict[str, tuple[int, int]] = {}
         """The id and the time of creation of each name there ever was."""
         self.names: dict[int, str] = {}
+        self.workers: dict[str, int] = {}
+        self.worker_names: dict[int, str] = {}
         self.present: set[int] = set()
         """The jobs of the last dump."""
+        self.woken: set[str] = set()
+        """Queues that the last verb marked as having work."""
+        self.told_ended = False
         # What the last dumps found, so that the next one reads only what has changed.
         self._attempts: dict[int, tuple[JobRecord, list[Seen]]] = {}
         self._last: dict[bool, tuple[tuple[list[JobRecord], list[ChainRecord]], Seen]] = {}
@@ -69,7 +74,10 @@ class Eye:
 
     def forget(self) -> None:
         """A new program begins."""
-        for memory in (self.ids, self.names, self.present, self._attempts, self._last):
+        for memory in (
+            self.ids, self.names, self.workers, self.worker_names, self.present, self._attempts,
+            self._last,
+        ):  # fmt: skip
             memory.clear()
         self.theirs = False
 
@@ -81,7 +89,11 @@ class Eye:
         """Run an operation on our connection or on the caller's; outside of his transaction if one
         wants to see what others see."""
         theirs = (self.theirs or self.in_transaction) and not outside
-        return self._app.run(op, on=self._connection if theirs else None)
+        answer = self._app.run(op, on=self._connection if theirs else None)
+        if op.follows is not None:
+            self.woken |= op.follows.queues
+            self.told_ended |= op.follows.ended
+        return answer
 
     def sql(self, text: str) -> None:
         """The caller's own words."""
@@ -102,6 +114,10 @@ class Eye:
     def learn(self, name: str, id: int, created_at: int) -> None:
         self.ids[name] = id, created_at
         self.names[id] = name
+
+    def learn_worker(self, name: str, id: int) -> None:
+        self.workers[name] = id
+        self.worker_names[id] = name
 
     def learn_from(self, records: Iterable[JobRecord]) -> None:
         for record in records:
@@ -129,6 +145,8 @@ class Eye:
         for link in ("id", "chain_id", "continued_by", "last_blocker"):
             seen[link] = self._named(seen[link])
         seen["last_error"] = self._text(record.last_error)
+        if record.held_by is not None:
+            seen["held_by"] = self.worker_names[record.held_by]
         return seen
 
     def attempt_seen(self, record: AttemptRecord) -> Seen:
@@ -225,8 +243,9 @@ class Eye:
 
     # ---- reading as verbs
 
-    def expired(self) -> list[str]:
-        return sorted(record.name for record in self.run(self.store.expired()))
+    def expired(self) -> tuple[list[str], bool]:
+        workers, strays = self.run(self.store.expired())
+        return sorted(record.name for record in workers), strays
 
     def jobs(self, where: Where, limit: int, newest: bool) -> list[list[str]]:
         filter = self.job_filter(where)

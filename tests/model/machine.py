@@ -37,6 +37,7 @@ class Machine(RuleBasedStateMachine):
         self.names = 0
         self.ever: dict[str, None] = {}  # names that were stored at some time
         self.ever_workers: list[str] = []
+        self.ever_held: dict[Held, None] = {}
         self.register(30 * SECOND)
         self.enqueue(drafts)
 
@@ -46,6 +47,7 @@ class Machine(RuleBasedStateMachine):
     def take(self, verb: str, *told: Any) -> None:
         self.world.take(verb, *told)
         self.ever.update(dict.fromkeys(self.tables.jobs))
+        self.ever_held.update(dict.fromkeys(self.tables.claims))
 
     @property
     def tables(self) -> Tables:
@@ -67,8 +69,11 @@ class Machine(RuleBasedStateMachine):
         return pick(list(self.tables.chains), gone, number)
 
     def held(self, number: int) -> Held | None:
+        """A claim that stands, or one that does not, also by a rollback: its number may be given
+        out again then, to somebody else."""
         model = self.world.model
-        claims = list(dict.fromkeys(self.tables.claims))
+        stored = (held for held in self.ever_held if held.name in self.tables.jobs)
+        claims = list(dict.fromkeys((*stored, *self.tables.claims)))
         running = [held for held in claims if model.running(held)]
         if number >= 0:
             return pick(running, (), number)
@@ -79,16 +84,10 @@ class Machine(RuleBasedStateMachine):
         return tuple(dict.fromkeys(held for held in found if held is not None))
 
     def worker(self, number: int) -> str:
-        """A worker by number. One that gives its name may be gone by a rollback, too."""
+        """A worker by number; one that is gone may be so by a rollback."""
         gone = [name for name in self.ever_workers if name not in self.tables.workers]
         found = pick(list(self.tables.workers), gone, number)
         assert found is not None  # the first is known ever after
-        return found
-
-    def stored_worker(self, number: int) -> str:
-        """A worker by number whose id is its own."""
-        found = pick(list(self.tables.workers), self.tables.former_workers, number)
-        assert found is not None
         return found
 
     def new(self, draft: Draft, batch: Sequence[str] = (), name: str | None = None) -> New:
@@ -141,19 +140,40 @@ class Machine(RuleBasedStateMachine):
         self.names += 1
         self.take("enqueue", (replace(new, after=tuple(names.items())),))
 
-    def claim(self, worker: int, queues: tuple[str, ...], room: int, named: bool) -> None:
+    def claim(
+        self, worker: int, queues: tuple[str, ...], room: int, named: bool, ahead: int
+    ) -> None:
         """Claim; a worker comes if there is none."""
         if not self.tables.workers:
             self.register(30 * SECOND)
-        found = self.worker(worker) if named else self.stored_worker(worker)
-        self.take("claim", found, queues, room, named)
+        self.take("claim", self.worker(worker), queues, room, named, ahead)
 
-    def turn(self, worker: int, room: int, ends: list[Drawn], unpark: bool) -> None:
+    def turn(
+        self, worker: int, room: int, ends: list[Drawn], unpark: bool, ahead: int,
+        begun: list[int], told: list[int],
+    ) -> None:  # fmt: skip
         """Which of many parked jobs a turn takes back is its choice, so there is room for all."""
         found = self.ends(ends, together=False)
         parked = sum(job.state is Live.PARKED for job in self.tables.jobs.values())
         tasks = TASKS if unpark and parked <= room else ()
-        self.take("turn", self.worker(worker), QUEUES, room, found, tasks)
+        self.take(
+            "turn", self.worker(worker), QUEUES, room, found, tasks, ahead, self.begins(begun),
+            self.reports(told),
+        )  # fmt: skip
+
+    def begin(self, claims: list[int]) -> None:
+        """What was claimed ahead, or anything, begins."""
+        if begins := self.begins(claims):
+            self.take("mark_begun", begins)
+
+    def begins(self, claims: list[int]) -> tuple[tuple[Held, int], ...]:
+        """Those that have not begun before the others."""
+        held = sorted(self.all_held(claims), key=lambda one: not self.is_ahead(one))
+        return tuple((one, self.world.now - SECOND // 2) for one in held)
+
+    def is_ahead(self, held: Held) -> bool:
+        job = self.world.model.running(held)
+        return job is not None and job.is_ahead
 
     def finish(self, ends: list[Drawn], twice: int) -> None:
         """Nobody to finish: somebody is claimed."""
@@ -161,7 +181,7 @@ class Machine(RuleBasedStateMachine):
         if found:
             self.take("finish", found[:1] * twice + found, found[0].held.worker)
         else:
-            self.claim(0, QUEUES, len(ends), True)
+            self.claim(0, QUEUES, len(ends), True, 0)
 
     def ends(self, drawn: list[Drawn], together: bool) -> tuple[End, ...]:
         """Endings, each of another claim. A continuation that waits comes alone, or at the end and
@@ -212,8 +232,10 @@ class Machine(RuleBasedStateMachine):
         self.take("park", self.all_held(claims))
 
     def progress(self, claims: list[int]) -> None:
-        held = self.all_held(claims)
-        self.take("progress", tuple((one, 0.5, f"half of {one}") for one in held))
+        self.take("progress", self.reports(claims))
+
+    def reports(self, claims: list[int]) -> tuple[tuple[Held, float, str], ...]:
+        return tuple((one, 0.5, f"half of {one}") for one in self.all_held(claims))
 
     # ---- upkeep
 
@@ -223,12 +245,12 @@ class Machine(RuleBasedStateMachine):
         self.take("register", name, lease)
 
     def unregister(self, worker: int) -> None:
-        self.take("unregister", self.stored_worker(worker))
+        self.take("unregister", self.worker(worker))
 
     def ask(self, worker: int, claim: int, most: int) -> None:
         """What a worker asks without changing anything."""
-        self.take("peek", QUEUES, most)
-        self.take("runs", self.stored_worker(worker))
+        self.take("peek", QUEUES[:most], most, TASKS[-most:])
+        self.take("runs", self.worker(worker))
         self.take("parked")
         if held := self.held(claim):
             self.take("fence", held)
@@ -237,22 +259,38 @@ class Machine(RuleBasedStateMachine):
         if self.tables.next_due() is not None:
             self.take("promote", limit)
 
-    def unpark(self, tasks: tuple[str, ...], limit: int) -> None:
+    def unpark(self, tasks: tuple[str, ...], queues: tuple[str, ...], limit: int) -> None:
         if any(job.state is Live.PARKED for job in self.tables.jobs.values()):
-            self.take("unpark", tasks, limit)
+            self.take("unpark", tasks, queues, limit)
 
-    def sweep(self, suspects: list[int] | None, gone: list[int], limit: int) -> None:
-        named = None if suspects is None else tuple(map(self.stored_worker, suspects))
+    def drop_orphans(self, queue: str, number: int) -> None:
+        self.take("drop_orphans", queue, number)
+
+    def sweep(
+        self, suspects: list[int] | None, gone: list[int], limit: int, begun: str | None
+    ) -> None:
+        named = None if suspects is None else tuple(map(self.worker, suspects))
         self.take("expired")
-        self.take("sweep", named, tuple(map(self.stored_worker, gone)), limit)
+        self.take("sweep", named, tuple(map(self.worker, gone)), limit, self.known_begun(begun))
+
+    def known_begun(self, which: str | None) -> tuple[tuple[str, tuple[Held, ...]], ...]:
+        """What is known of workers: nothing, or which of their claims they had begun."""
+        if which is None:
+            return ()
+        running = [held for held in self.ever_held if self.world.model.running(held)]
+        begun = {"none": [], "some": running[::2], "all": running}[which]
+        return tuple(
+            (name, tuple(held for held in begun if held.worker == name))
+            for name in self.ever_workers
+        )
 
     def crash(self, times: int) -> None:
         """A job kills one worker after the other."""
         for _ in range(times):
             self.register(30 * SECOND)
             worker = self.ever_workers[-1]
-            self.take("turn", worker, QUEUES, 1, (), ())
-            self.take("sweep", (), (worker,), 100)
+            self.take("turn", worker, QUEUES, 1, (), (), 0, (), ())
+            self.take("sweep", (), (worker,), 100, ())
             self.move(11)
 
     # ---- from outside

@@ -45,12 +45,13 @@ class Model(Working):
         job = self._addressed(name)
         if job.state is None:
             raise InvalidState
-        self.seen[f"{outcome} from outside while {job.state.name.lower()}"] += 1
+        stands = "claimed ahead" if job.is_ahead else job.state.name.lower()
+        self.seen[f"{outcome} from outside while {stands}"] += 1
         by = by or "outside"
-        if job.state is Live.RUNNING:
+        if job.state is Live.RUNNING and not job.is_ahead:
             attempt = Attempt(
                 job.attempt, Outcome.CANCELLED, True, self.now, self.tables.worker_seen(job),
-                job.claimed_at, error=error, progress=job.progress,
+                job.started_at, error=error, progress=job.progress,
                 progress_text=job.progress_text,
             )  # fmt: skip
             job.attempts.append(attempt)
@@ -85,8 +86,10 @@ class Model(Working):
     # ---- waiting jobs
 
     def run_now(self, name: str) -> Seen:
-        """S2: only a scheduled job."""
+        """S2: only a scheduled job; a pending one is as it should be."""
         job = self._one(name)
+        if job.state in (Live.PENDING, Live.PARKED):
+            return self.tables.job_seen(job)
         if job.state is not Live.SCHEDULED:
             raise InvalidState
         job.state, job.run_at = Live.PENDING, self.now
@@ -160,7 +163,7 @@ class Model(Working):
         if waits:
             job.state, job.run_at = Live.BLOCKED, last.run_at or self.now
         job.attempt, job.used, job.lost = last.number, 0, 0
-        job.claimed_at = job.progress = job.progress_text = None
+        job.claimed_at = job.started_at = job.progress = job.progress_text = None
         chain.state, chain.ended_at = ChainState.OPEN, None
         self.seen[f"reopened {job.state.name.lower()}"] += 1
 

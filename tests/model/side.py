@@ -18,7 +18,9 @@ from towline.model import Claimed, Ending, Finished, JobRecord, NewBlocker, NewJ
 from towline.operation import Op
 from towline.sql import TABLES
 from towline.store.retention import Ages
+from towline.store.work import Begin, Report
 
+ORPHANS = 10**9  # an id that no program comes to
 KEPT = ("migration", "mark")
 
 
@@ -27,8 +29,7 @@ class Side(Eye):
 
     def __init__(self, database: Database, clock: Clock) -> None:
         super().__init__(database, clock)
-        self._workers: dict[str, int] = {}
-        self._claims: dict[tuple[str, int], Claimed] = {}
+        self._claims: dict[Held, Claimed] = {}
 
     def reset(self) -> None:
         """An empty store for the next program."""
@@ -38,13 +39,13 @@ class Side(Eye):
             if table not in KEPT:
                 self.sql(f"DELETE FROM towline_{table}")
         self.sql("UPDATE towline_mark SET value = 0 WHERE name = 'prune'")
-        self._workers.clear()
         self._claims.clear()
         self.forget()
 
     def take(self, step: Step) -> Answer:
         """Take a step: its answer, or the refusal. A database that fails is no answer."""
         try:
+            self.woken, self.told_ended = set(), False
             return getattr(self, step.verb)(*step.told)
         except StoreError:
             raise
@@ -113,47 +114,71 @@ class Side(Eye):
     # ---- work
 
     def register(self, worker: str, lease: int) -> None:
-        self._workers[worker] = self.run(
+        self.learn_worker(worker, self.run(
             self.store.register(
                 worker, host="here", pid=1, birth=None, version="0", queues=["default"],
                 concurrency=1, lease=lease,
             )
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def unregister(self, worker: str) -> None:
-        self.run(self.store.unregister(self._workers[worker]))
+        self.run(self.store.unregister(self.workers[worker]))
 
-    def claim(self, worker: str, queues: Sequence[str], room: int, named: bool) -> list[Seen]:
+    def claim(
+        self, worker: str, queues: Sequence[str], room: int, named: bool, ahead: int
+    ) -> list[Seen]:
         name = worker if named else None
-        return self._claimed(self.run(self.store.claim(self._workers[worker], queues, room, name)))
+        return self._claimed(
+            self.run(self.store.claim(self.workers[worker], queues, room, name, ahead))
+        )
 
     def _claimed(self, claims: list[Claimed]) -> list[Seen]:
         for claim in claims:
             assert claim.label is not None
             self.learn(claim.label, claim.job_id, claim.created_at)
-            self._claims[claim.label, claim.attempt] = claim
+            assert claim.worker is not None
+            worker = self.worker_names[claim.worker]
+            self._claims[Held(claim.label, claim.attempt, worker)] = claim
         return [
-            {**claim._asdict(), "job_id": claim.label, "chain_id": self.names[claim.chain_id]}
+            {
+                **claim._asdict(),
+                "job_id": claim.label,
+                "chain_id": self.names[claim.chain_id],
+                "worker": self.worker_names[claim.worker or 0],
+            }
             for claim in claims
         ]
 
     def turn(
         self, worker: str, queues: Sequence[str], room: int, ends: Sequence[End],
-        unpark: Sequence[str],
+        unpark: Sequence[str], ahead: int, begins: Sequence[tuple[Held, int]],
+        reports: Sequence[tuple[Held, float, str]],
     ) -> tuple[object, ...]:  # fmt: skip
         endings = [self._ending(end) for end in ends]
         turn = self.run(
-            self.store.turn(self._workers[worker], worker, queues, room, endings, unpark)
-        )
+            self.store.turn(
+                self.workers[worker], worker, queues, room, endings, unpark, ahead=ahead,
+                begins=self._begins(begins), reports=self._reports(reports),
+            )
+        )  # fmt: skip
         assert not turn.finished.postponed, "a turn was put off though nobody holds anything"
         finished, claimed = self._finished([turn.finished]), self._claimed(turn.claimed)
         blockers = {self.names[job]: self.blockers_seen(b) for job, b in turn.blockers.items()}
         return turn.promoted, finished, claimed, blockers, turn.next_due, turn.unparked
 
+    def mark_begun(self, begins: Sequence[tuple[Held, int]]) -> None:
+        self.run(self.store.mark_begun(self._begins(begins)))
+
+    def _begins(self, begins: Sequence[tuple[Held, int]]) -> list[Begin]:
+        return [(self._claims[held], at) for held, at in begins]
+
+    def _reports(self, reports: Sequence[tuple[Held, float, str]]) -> list[Report]:
+        return [(self._claims[held], share, text) for held, share, text in reports]
+
     def finish(self, ends: Sequence[End], worker: str | None) -> tuple[list[str], list[str]]:
         """What is postponed is tried again, as a worker does in its next turn."""
         endings = [self._ending(end) for end in ends]
-        slot = self._workers[worker] if worker else 0
+        slot = self.workers[worker] if worker else 0
         answers: list[Finished] = []
         while endings:
             answers.append(self.run(self.store.finish(endings, worker, slot)))
@@ -164,8 +189,8 @@ class Side(Eye):
 
     def _ending(self, end: End) -> Ending:
         return Ending(
-            self._claims[end.held.name, end.held.attempt], end.outcome, end.output, end.error,
-            end.delay, end.started_at, end.started,
+            self._claims[end.held], end.outcome, end.output, end.error, end.delay, end.started_at,
+            end.started,
             None if end.next is None else self._new_job(end.next, {}, follows=True),
         )  # fmt: skip
 
@@ -178,45 +203,59 @@ class Side(Eye):
         self, worker: str, lease: int, held: Sequence[Held]
     ) -> tuple[bool, list[tuple[str, int]], int]:
         known = {(self.ids[one.name][0], one.attempt) for one in held}
-        renewed = self.run(self.store.renew(self._workers[worker], worker, lease, known))
+        renewed = self.run(self.store.renew(self.workers[worker], worker, lease, known))
         assert not renewed.postponed, "a renewal was put off though nobody looks"
         lost = sorted((self.names[id], attempt) for id, attempt in renewed.lost)
         return renewed.registered, lost, renewed.released
 
-    def peek(self, queues: Sequence[str], most: int) -> tuple[int, int | None]:
-        ahead = self.run(self.store.peek(queues, most))
-        return ahead.pending, ahead.next_due
+    def peek(
+        self, queues: Sequence[str], most: int, tasks: Sequence[str]
+    ) -> tuple[int, bool, int | None]:
+        ahead = self.run(self.store.peek(queues, most, tasks))
+        return ahead.pending, ahead.parked, ahead.next_due
+
+    def drop_orphans(self, queue: str, number: int) -> int:
+        """Somebody has left open rows without their jobs, by hand."""
+        for orphan in range(number):
+            self.sql(
+                "INSERT INTO towline_live (state, queue, priority, job_id)"
+                f" VALUES (0, '{queue}', {orphan}, {ORPHANS + orphan})"
+            )
+        return self.run(self.store.drop_orphans([queue]))
 
     def runs(self, worker: str) -> list[tuple[str, int]]:
-        found = self.run(self.store.running(self._workers[worker]))
+        found = self.run(self.store.running(self.workers[worker]))
         return sorted((self.names[id], attempt) for id, attempt in found)
 
     def fence(self, held: Held) -> bool:
-        return self.run(self.store.fence(self._claims[held.name, held.attempt]))
+        return self.run(self.store.fence(self._claims[held]))
 
     def parked(self) -> dict[str, int]:
         return self.run(self.store.parked())
 
     def progress(self, reports: Sequence[tuple[Held, float, str]]) -> list[bool]:
-        return self.run(
-            self.store.progress(
-                [(self._claims[one.name, one.attempt], share, text) for one, share, text in reports]
-            )
-        )
+        return self.run(self.store.progress(self._reports(reports)))
 
     def park(self, held: Sequence[Held]) -> int:
-        return self.run(self.store.park([self._claims[one.name, one.attempt] for one in held]))
+        return self.run(self.store.park([self._claims[one] for one in held]))
 
-    def unpark(self, tasks: Sequence[str], limit: int) -> list[int]:
-        return self._until_less(lambda: self.store.unpark(tasks, QUEUES, limit), limit)
+    def unpark(self, tasks: Sequence[str], queues: Sequence[str], limit: int) -> list[int]:
+        return self._until_less(lambda: self.store.unpark(tasks, queues, limit), limit)
 
     def promote(self, limit: int) -> list[int]:
         return self._until_less(lambda: self.store.promote(limit), limit)
 
-    def sweep(self, suspects: Sequence[str] | None, gone: Sequence[str], limit: int) -> list[int]:
-        ids = None if suspects is None else [self._workers[name] for name in suspects]
-        dead = [self._workers[name] for name in gone]
-        return self._until_less(lambda: self.store.sweep(ids, dead, limit), limit)
+    def sweep(
+        self, suspects: Sequence[str] | None, gone: Sequence[str], limit: int,
+        begun: Sequence[tuple[str, Sequence[Held]]],
+    ) -> list[int]:  # fmt: skip
+        ids = None if suspects is None else [self.workers[name] for name in suspects]
+        dead = [self.workers[name] for name in gone]
+        known = {
+            self.workers[name]: {(self._claims[one].job_id, one.attempt) for one in held}
+            for name, held in begun
+        }
+        return self._until_less(lambda: self.store.sweep(ids, dead, limit, known), limit)
 
     def _until_less(self, begin: Callable[[], Op[int]], limit: int) -> list[int]:
         """Which of many a bounded verb takes first is the engine's choice, so it takes all."""

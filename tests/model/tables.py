@@ -92,6 +92,8 @@ class Job:
     used: int = 0
     lost: int = 0
     claimed_at: int | None = None
+    started_at: int | None = None
+    """None while it waits or was claimed ahead: then it has not begun, and is shown as pending."""
     worker: str | None = None
     progress: float | None = None
     progress_text: str | None = None
@@ -102,7 +104,14 @@ class Job:
         return self.attempts[-1] if self.attempts else None
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether a worker has it that has not begun with it."""
+        return self.state is Live.RUNNING and self.started_at is None
+
+    @property
     def shown(self) -> State:
+        if self.is_ahead:
+            return State.PENDING
         if self.state is not None:
             return LIVE_STATE[self.state]
         assert self.last is not None
@@ -154,9 +163,8 @@ class Tables:
     paused: set[str] = field(default_factory=set)
     ages: int = 0
     pruned_to: int = 0
-    # What no read shows, but programs go on with: claims, workers and jobs that are no more.
+    # What no read shows, but programs go on with: claims and jobs that are no more.
     claims: list[Held] = field(default_factory=list)
-    former_workers: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
 
     # ---- finding
@@ -206,10 +214,11 @@ class Tables:
             "live_state": job.state, "attempt": job.attempt if live else None,
             "used": job.used if live else None, "lost": job.lost if live else None,
             "open_blockers": waits if live else None, "run_at": job.run_at if live else None,
-            "claimed_at": job.claimed_at if live else None,
+            "started_at": job.started_at if live else None,
             "progress": job.progress if live else None,
             "progress_text": job.progress_text if live else None,
             "worker": self.worker_seen(job) if live else None,
+            "held_by": job.worker if job.state is Live.RUNNING else None,
             "last_number": last.number if tried else None,
             "last_outcome": OUTCOME_CODE[last.outcome] if tried else None,
             "last_final": 1 if tried and last.final else None,
@@ -235,7 +244,7 @@ class Tables:
             "task": new.task, "arguments": job.arguments, "used": job.used, "lost": job.lost,
             "max_attempts": new.max_attempts, "timeout": new.timeout, "key": job.key,
             "label": job.name, "blockers": job.given, "trace": job.trace,
-            "created_at": job.created_at, "claimed_at": job.claimed_at,
+            "created_at": job.created_at, "claimed_at": job.claimed_at, "worker": job.worker,
         }  # fmt: skip
 
     def chain_seen(self, chain: Chain) -> Seen:
@@ -258,10 +267,10 @@ class Tables:
             }
             for a in job.attempts
         ]  # fmt: skip
-        if job.state is Live.RUNNING:
+        if job.state is Live.RUNNING and not job.is_ahead:
             shown.append({
                 "job_id": job.name, "number": job.attempt, "outcome_code": 0, "final": None,
-                "worker": self.worker_seen(job), "started_at": job.claimed_at, "ended_at": None,
+                "worker": self.worker_seen(job), "started_at": job.started_at, "ended_at": None,
                 "output": None, "error": None, "progress": job.progress,
                 "progress_text": job.progress_text, "ended_by": None,
             })  # fmt: skip

@@ -19,19 +19,21 @@ PROGRAMS = 36
 # What programs did, and to which rules of the model they came: else they would say little. What is
 # rare is not asked for, since other constants in our code make hypothesis draw other programs.
 VERBS = {
-    "begin", "bulk", "cancel", "chains", "claim", "commit", "complete", "delete", "enqueue",
-    "expired", "fail", "finish", "jobs", "look", "park", "parked", "pause", "peek", "progress",
-    "prune", "register", "renew", "retry", "rollback", "runs", "savepoint", "sweep",
-    "time moves back", "time moves on", "turn", "unregister",
+    "begin", "bulk", "cancel", "chains", "claim", "commit", "complete", "delete", "drop_orphans",
+    "enqueue", "expired", "fail", "finish", "jobs", "look", "mark_begun", "park", "parked", "pause",
+    "peek", "progress", "prune", "register", "renew", "retry", "rollback", "runs", "savepoint",
+    "sweep", "time moves back", "time moves on", "turn", "unregister",
 }  # fmt: skip
 BRANCHES = {
-    "blocked again", "cancelled refused", "claim of a worker that is gone", "claimed",
+    "an attempt number of two workers", "begun", "blocked again", "cancelled refused",
+    "claim of a worker that is gone", "claimed", "claimed ahead",
     "completed accepted", "completed refused", "continued accepted", "continued refused",
     "deleted a chain", "failed by its blocker", "failed from outside while blocked",
     "failed refused", "key held by a chain", "key taken", "lost accepted", "lost refused",
     "over: completed", "over: continued", "promoted", "released refused", "reopened blocked",
     "reopened pending", "stored blocked", "stored pending", "stored scheduled",
-    "timeout accepted", "timeout refused", "unblocked, pending", "unregistered",
+    "swept before it began", "timeout accepted", "timeout refused", "unblocked, pending",
+    "unregistered",
 }  # fmt: skip
 # The quickest to be found.
 QUICK = ("attempt counted at the end", "no fence", "sweep without state test")

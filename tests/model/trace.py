@@ -1,7 +1,8 @@
 """Taking a program's steps on the model and on engines at once, and comparing all that is seen.
 
 After each step: the answers, everything that reads show inside the caller's transaction, what
-others see outside of it, and what an auditor finds in the tables.
+others see outside of it, what an auditor finds in the tables, and that whatever became ready or
+ended was marked, for those who wait to be told.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.kit import SECOND, Clock
 from tests.model.model import Model
 from tests.model.program import Answer, Refusal, Seen, Step
 from tests.model.side import Side
+from tests.model.tables import Tables
+from towline.model import ChainState, Live
 from towline.retry import lost_delay
 from towline.store import work
+
+UNMARKED = ("begin", "commit", "promote", "release", "rollback", "rollback_to", "savepoint")
+"""No operations, or one that each worker does by itself."""
 
 
 class Coverage:
@@ -85,6 +91,7 @@ class World:
         self._ticks += 1  # no two steps at the same time: jobs with one id differ in their time
         self._clock.time = self._start + self.seconds * SECOND + self._ticks
         self.coverage.verbs[verb] += 1
+        before = stands(self.model.tables)
         answer = self.model.take(step)
         if isinstance(answer, Refusal):
             self.coverage.refusals[f"{verb}: {answer.error}"] += 1
@@ -100,6 +107,8 @@ class World:
                 error.add_note(f"{side.name}, after:\n" + self.told())
                 raise
             self._compare(side, "answer", answer, answered)
+            if verb not in UNMARKED:
+                self._marked(side, before, verb == "turn")
             self._compare(side, "tables", seen, side.dump())
             if self.model.outer:
                 self._compare(side, "outside", self._outside, side.dump(outside=True))
@@ -120,6 +129,27 @@ class World:
             f"{side.name} differs from the model:\n" + "\n".join(lines) + "\n" + self.told()
         )
 
+    def _marked(self, side: Side, before: Stands, promoted: bool) -> None:
+        """What became pending or ended by the last step was marked (finding S4)."""
+        tables = self.model.tables
+        for job in tables.jobs.values():
+            was, due = before.jobs.get(job.name, (None, None))
+            if job.state is not Live.PENDING or was is Live.PENDING:
+                continue
+            if promoted and was is Live.SCHEDULED and (due or 0) <= self._clock.time:
+                continue  # each worker promotes by itself what is due
+            if job.queue not in side.woken:
+                raise AssertionError(
+                    f"{side.name} marks {side.woken}, not {job.queue} of {job.name}\n{self.told()}"
+                )
+        for chain in tables.chains.values():
+            over = chain.state is not ChainState.OPEN
+            if over and before.chains.get(chain.name) in (None, ChainState.OPEN):
+                if not side.told_ended:
+                    raise AssertionError(
+                        f"{side.name} does not mark that {chain.name} ended\n{self.told()}"
+                    )
+
     def _audit(self, side: Side) -> None:
         if findings := side.audit():
             told = "\n".join(f"  {finding.kind}: {finding.text}" for finding in findings)
@@ -128,6 +158,20 @@ class World:
     def told(self) -> str:
         """The program so far, with the model's answers."""
         return "\n".join(self.trace)
+
+
+class Stands(NamedTuple):
+    """Where jobs and chains stood before a step."""
+
+    jobs: dict[str, tuple[Live | None, int | None]]
+    chains: dict[str, ChainState]
+
+
+def stands(tables: Tables) -> Stands:
+    return Stands(
+        {job.name: (job.state, job.run_at) for job in tables.jobs.values()},
+        {chain.name: chain.state for chain in tables.chains.values()},
+    )
 
 
 def differences(path: str, wanted: Any, found: Any) -> Iterator[str]:

@@ -25,11 +25,15 @@ class Working(Storing):
         """Its row stays while something still runs in its name."""
         if worker in self.tables.workers and not self.tables.running_of(worker):
             del self.tables.workers[worker]
-            self.tables.former_workers.append(worker)
             self.seen["unregistered"] += 1
 
-    def claim(self, worker: str, queues: Sequence[str], room: int, named: bool) -> list[Seen]:
-        """L6: priority, then age. L8: none of a paused queue. None for a worker that was swept."""
+    def claim(
+        self, worker: str, queues: Sequence[str], room: int, named: bool, ahead: int
+    ) -> list[Seen]:
+        """L6: priority, then age. L8: none of a paused queue. None for a worker that was swept.
+
+        What is claimed ahead of the free slots has not begun.
+        """
         tables = self.tables
         if named and worker not in tables.workers:
             self.seen["claim of a worker that is gone"] += 1
@@ -38,31 +42,46 @@ class Working(Storing):
             job
             for job in sorted(tables.jobs.values(), key=lambda job: (-job.priority, job.age))
             if job.state is Live.PENDING and job.queue in queues and job.queue not in tables.paused
-        ][:room]
-        for job in ready:
+        ][: room + ahead]
+        for place, job in enumerate(ready):
             job.state, job.attempt = Live.RUNNING, job.attempt + 1
             job.claimed_at, job.worker = self.now, worker
+            job.started_at = self.now if place < room else None
             job.progress = job.progress_text = None
             tables.claims.append(Held(job.name, job.attempt, worker))
-            self.seen["claimed"] += 1
+            self.seen["claimed ahead" if job.is_ahead else "claimed"] += 1
         return [tables.claim_seen(job) for job in ready]
 
     def running(self, held: Held) -> Job | None:
-        """L3: the job, if it still runs under this attempt number."""
+        """L3: the job, if it still runs under this attempt number and for this worker."""
         job = self.tables.jobs.get(held.name)
         if job is None or job.state is not Live.RUNNING or job.attempt != held.attempt:
             return None
+        if job.worker != held.worker:
+            self.seen["an attempt number of two workers"] += 1
+            return None
         return job
+
+    def mark_begun(self, begins: Sequence[tuple[Held, int]]) -> None:
+        """What was claimed ahead runs now, for all to see; fenced (L3)."""
+        for held, at in begins:
+            if (job := self.running(held)) is not None:
+                self.seen["begun"] += job.is_ahead
+                job.started_at = at
 
     def turn(
         self, worker: str, queues: Sequence[str], room: int, ends: Sequence[End],
-        unpark: Sequence[str],
+        unpark: Sequence[str], ahead: int, begins: Sequence[tuple[Held, int]],
+        reports: Sequence[tuple[Held, float, str]],
     ) -> tuple[object, ...]:  # fmt: skip
-        """Promote, finish, unpark and claim: one transaction."""
+        """Promote, record what began and how far it is, finish, unpark and claim: one
+        transaction."""
         promoted = sum(self.promote(1000))
+        self.mark_begun(begins)
+        self.progress(reports)
         finished = self.finish(ends, worker)
-        unparked = sum(self.unpark(unpark, 1000)) if unpark and room else None
-        claimed = self.claim(worker, queues, room, True)
+        unparked = sum(self.unpark(unpark, queues, 1000)) if unpark and room else None
+        claimed = self.claim(worker, queues, room, True, ahead)
         blockers = {
             seen["job_id"]: self.tables.blockers_seen(self.tables.jobs[seen["job_id"]])
             for seen in claimed
@@ -110,7 +129,8 @@ class Working(Storing):
             case _:
                 over = True
         if end.started:
-            started_at = job.claimed_at if end.started_at is None else end.started_at
+            known = (end.started_at, job.started_at, job.claimed_at)
+            started_at = next(time for time in known if time is not None)
             job.attempts.append(Attempt(
                 job.attempt, end.outcome, over, self.now, worker, started_at, end.output,
                 end.error, job.progress, job.progress_text,
@@ -127,7 +147,8 @@ class Working(Storing):
         return over
 
     def _put_back(self, job: Job, state: Live, run_at: int | None) -> None:
-        job.state, job.run_at, job.claimed_at = state, run_at, None
+        job.state, job.run_at = state, run_at
+        job.claimed_at = job.started_at = None
         job.progress = job.progress_text = None
 
     def renew(
@@ -148,12 +169,23 @@ class Working(Storing):
         lost = known - {(job.name, job.attempt) for job in running}
         return True, sorted(lost), len(strays)
 
-    def peek(self, queues: Sequence[str], most: int) -> tuple[int, int | None]:
-        """How many wait in queues that are not paused, of each up to so many; what is due next."""
+    def peek(
+        self, queues: Sequence[str], most: int, tasks: Sequence[str]
+    ) -> tuple[int, bool, int | None]:
+        """How many wait in queues that are not paused, of each up to so many; whether one of these
+        tasks is set aside; what is due next."""
         tables = self.tables
         pending = [job.queue for job in tables.jobs.values() if job.state is Live.PENDING]
         open_queues = [queue for queue in queues if queue not in tables.paused]
-        return sum(min(pending.count(queue), most) for queue in open_queues), tables.next_due()
+        return (
+            sum(min(pending.count(queue), most) for queue in open_queues),
+            bool(self._parked(tasks, queues)),
+            tables.next_due(),
+        )
+
+    def drop_orphans(self, queue: str, number: int) -> int:
+        """So many open rows whose jobs somebody deleted by hand, and nothing else."""
+        return number
 
     def runs(self, worker: str) -> list[tuple[str, int]]:
         """What runs in a worker's name."""
@@ -182,17 +214,22 @@ class Working(Storing):
         """L7: set aside, no attempt used."""
         parked = [job for one in held if (job := self.running(one)) is not None]
         for job in parked:
-            job.state, job.claimed_at = Live.PARKED, None
+            job.state = Live.PARKED
+            job.claimed_at = job.started_at = None
             self.seen["parked"] += 1
         return len(parked)
 
-    def unpark(self, tasks: Sequence[str], limit: int) -> list[int]:
-        """L7: pending again once a worker knows the task; how many, a bounded number at a time."""
-        known = [
+    def _parked(self, tasks: Sequence[str], queues: Sequence[str]) -> list[Job]:
+        return [
             job
             for job in self.tables.jobs.values()
-            if job.state is Live.PARKED and job.new.task in tasks
+            if job.state is Live.PARKED and job.new.task in tasks and job.queue in queues
         ]
+
+    def unpark(self, tasks: Sequence[str], queues: Sequence[str], limit: int) -> list[int]:
+        """L7: pending again once a worker knows the task and serves the queue; how many, a bounded
+        number at a time."""
+        known = self._parked(tasks, queues)
         for job in known:
             job.state = Live.PENDING
             self.seen["unparked"] += 1
@@ -210,13 +247,26 @@ class Working(Storing):
             self.seen["promoted"] += 1
         return in_parts(len(due), limit)
 
-    def expired(self) -> list[str]:
-        return sorted(w.name for w in self.tables.workers.values() if w.lease_until <= self.now)
-
-    def sweep(self, suspects: Sequence[str] | None, gone: Sequence[str], limit: int) -> list[int]:
-        """L4: what dead workers held is lost; it comes back later, or fails at the crash limit."""
+    def expired(self) -> tuple[list[str], bool]:
+        """Workers without a lease, and whether jobs run for nobody who is registered."""
         tables = self.tables
-        dead = {name for name in self.expired() if suspects is None or name in suspects}
+        strays = any(
+            job.state is Live.RUNNING and job.worker not in tables.workers
+            for job in tables.jobs.values()
+        )
+        return sorted(w.name for w in tables.workers.values() if w.lease_until <= self.now), strays
+
+    def sweep(
+        self, suspects: Sequence[str] | None, gone: Sequence[str], limit: int,
+        begun: Sequence[tuple[str, Sequence[Held]]],
+    ) -> list[int]:  # fmt: skip
+        """L4: what dead workers held is lost; it comes back later, or fails at the crash limit.
+
+        What was claimed ahead and never begun goes back untouched, where that is known (O11).
+        """
+        tables = self.tables
+        expired, _ = self.expired()
+        dead = {name for name in expired if suspects is None or name in suspects}
         dead |= set(gone)
         lost = [
             job
@@ -224,7 +274,8 @@ class Working(Storing):
             if job.state is Live.RUNNING
             and (job.worker in dead or job.worker not in tables.workers)
         ]
-        ends = [self._lost(job) for job in lost]
+        known = {worker: {(h.name, h.attempt) for h in held} for worker, held in begun}
+        ends = [self._swept(job, known) for job in lost]
         for worker in dict.fromkeys(job.worker for job in lost):
             mine = [end for job, end in zip(lost, ends, strict=True) if job.worker == worker]
             self.finish(mine, worker if worker in tables.workers else None)
@@ -232,12 +283,17 @@ class Working(Storing):
             self.unregister(worker)
         return in_parts(len(lost), limit)
 
-    def _lost(self, job: Job) -> End:
+    def _swept(self, job: Job, begun: dict[str, set[tuple[str, int]]]) -> End:
+        assert job.worker is not None
+        held = Held(job.name, job.attempt, job.worker)
+        known = begun.get(job.worker)
+        if job.is_ahead and known is not None and (job.name, job.attempt) not in known:
+            self.seen["swept before it began"] += 1
+            return End(held, Outcome.RELEASED, started=False)
         worker = self.tables.worker_seen(job) or "unknown"
         error = f"worker {worker} died or lost its lease during attempt {job.attempt}"
         if job.lost + 1 >= CRASH_LIMIT:
             error += f"; this job has lost {job.lost + 1} workers, which is the crash limit"
-        held = Held(job.name, job.attempt, worker)
         return End(held, Outcome.LOST, error=error, delay=LOST_DELAY * 2**job.lost)
 
 

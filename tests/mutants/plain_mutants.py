@@ -9,21 +9,23 @@ from towline.operation import Steps
 from towline.sql import Query
 from towline.store.finish import Finish, Verdict
 
-# Statements whose rows pass only under (job, attempt).
-FENCED = (
-    "record_attempts", "put_back", "park_jobs", "record_progress", "hold_running", "still_running",
-    "settle_jobs",
+# Statements whose rows pass only under (job, attempt, worker).
+FENCED_IN_SQLITE = (
+    "record_attempts", "put_back", "park_jobs", "record_begins", "record_progress",
 )  # fmt: skip
-FENCED_IN_SQLITE = ("record_attempts", "put_back", "park_jobs", "record_progress")
+FENCED = (*FENCED_IN_SQLITE, "hold_running", "still_running", "settle_jobs")
 FENCE = "l.attempt = r.attempt AND l.state::integer = 3"
-WORKER = "(r.worker IS NULL OR l.worker = (SELECT w.id FROM {worker} AS w WHERE w.name = r.worker))"
+ANY_WORKER = in_each(FENCED, "AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)", "")
+ANY_WORKER_IN_SQLITE = in_each(
+    FENCED_IN_SQLITE, "worker IS coalesce(:held_by, worker)", ":held_by IS :held_by"
+)
 
 # An ending that passes writes the row of whatever attempt runs, not of the one it was told of.
 WHATEVER_RUNS = (
     *in_each(
         ("record_attempts", "settle_jobs"),
-        "SELECT l.claimed_at,",
-        "SELECT l.attempt AS running, l.claimed_at,",
+        "SELECT l.started_at,",
+        "SELECT l.attempt AS running, l.started_at,",
     ),
     *in_each(("record_attempts", "settle_jobs"), "SELECT r.*, ", "SELECT r.*, l.running, "),
     Edit("record_attempts", "h.job_id, h.attempt, h.outcome", "h.job_id, h.running, h.outcome"),
@@ -59,8 +61,9 @@ PLAIN = [
         "L3",
         [LEASE.format("test_L3_a_lost_lease_changes_nothing")],
         {
-            POSTGRES: [*in_each(FENCED, f" AND {FENCE}", ""), *WHATEVER_RUNS],
+            POSTGRES: [*ANY_WORKER, *in_each(FENCED, f" AND {FENCE}", ""), *WHATEVER_RUNS],
             SQLITE: [
+                *ANY_WORKER_IN_SQLITE,
                 *in_each(FENCED_IN_SQLITE, "state = 3 AND", "state IN (0, 1, 2, 3, 4) AND"),
                 *in_each(FENCED_IN_SQLITE, "attempt = :attempt", ":attempt > 0"),
             ],
@@ -73,8 +76,15 @@ PLAIN = [
         "L3",
         [LEASE.format("test_L3_a_lost_lease_changes_nothing")],
         {
-            POSTGRES: [*in_each(FENCED, "l.attempt = r.attempt AND ", ""), *WHATEVER_RUNS],
-            SQLITE: in_each(FENCED_IN_SQLITE, "attempt = :attempt", ":attempt > 0"),
+            POSTGRES: [
+                *ANY_WORKER,
+                *in_each(FENCED, "l.attempt = r.attempt AND ", ""),
+                *WHATEVER_RUNS,
+            ],
+            SQLITE: [
+                *ANY_WORKER_IN_SQLITE,
+                *in_each(FENCED_IN_SQLITE, "attempt = :attempt", ":attempt > 0"),
+            ],
         },
         sign="[1] == []",
     ),
@@ -88,37 +98,8 @@ PLAIN = [
             )
         ],
         {
-            POSTGRES: [
-                *in_each(
-                    ("put_back", "hold_running", "still_running"), "l.attempt = r.attempt AND ", ""
-                ),
-                *in_each(
-                    ("record_attempts", "settle_jobs"),
-                    "l.attempt = r.attempt AND",
-                    f"{WORKER} AND",
-                ),
-                *WHATEVER_RUNS,
-            ],
-            SQLITE: [
-                Edit("put_back", "attempt = :attempt", ":attempt > 0"),
-                Edit(
-                    "record_attempts",
-                    None,
-                    """
-INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
-                       progress, progress_text, continued_by, ended_by)
-SELECT l.job_id, l.attempt, r.outcome, r.final, r.worker, coalesce(r.started_at, l.claimed_at),
-       r.now, r.output, r.error, l.progress, l.progress_text, r.continued_by, r.ended_by
-  FROM (SELECT :outcome AS outcome, :final AS final, :worker AS worker, :started_at AS started_at,
-               :now AS now, :output AS output, :error AS error, :continued_by AS continued_by,
-               :ended_by AS ended_by) AS r
- CROSS JOIN {live} AS l
- WHERE l.state = 3 AND l.queue = :queue AND l.priority = :priority AND l.job_id = :job_id
-   AND :attempt > 0 AND WORKER
-ON CONFLICT (job_id, number) DO NOTHING
-""".replace("WORKER", WORKER),
-                ),
-            ],
+            POSTGRES: [*in_each(FENCED, "l.attempt = r.attempt AND ", ""), *WHATEVER_RUNS],
+            SQLITE: in_each(FENCED_IN_SQLITE, "attempt = :attempt", ":attempt > 0"),
         },
         sign="([1], []) == ([], [1])",
     ),
@@ -128,9 +109,24 @@ ON CONFLICT (job_id, number) DO NOTHING
         "L3",
         [FENCES.format("test_L3_an_attempt_that_was_given_back_cannot_be_ended_any_more")],
         {
-            POSTGRES: in_each(FENCED, " AND l.state::integer = 3", ""),
-            SQLITE: in_each(FENCED_IN_SQLITE, "state = 3 AND", "state IN (0, 1, 2, 3, 4) AND"),
+            POSTGRES: [*ANY_WORKER, *in_each(FENCED, " AND l.state::integer = 3", "")],
+            SQLITE: [
+                *ANY_WORKER_IN_SQLITE,
+                *in_each(FENCED_IN_SQLITE, "state = 3 AND", "state IN (0, 1, 2, 3, 4) AND"),
+            ],
         },
+        sign="([1], []) == ([], [1])",
+    ),
+    Mutant(
+        "fence without worker",
+        "An ending passes under a number that a database gave out twice, to two workers.",
+        "L3",
+        [
+            FENCES.format(
+                "test_L3_a_number_that_is_given_out_again_is_of_no_use_to_who_had_it_first"
+            )
+        ],
+        {POSTGRES: ANY_WORKER, SQLITE: ANY_WORKER_IN_SQLITE},
         sign="([1], []) == ([], [1])",
     ),
     Mutant(

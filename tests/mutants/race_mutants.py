@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tests.mutants.mutant import POSTGRES, Edit, Mutant, in_each
 from towline.model import Policy
-from towline.operation import Steps
+from towline.operation import Mark, Steps
 from towline.postgres.store import PostgresStore
 from towline.sql import Row
 from towline.store.finish import Verdict
@@ -62,8 +62,10 @@ def settle_in_one_statement(
         statement = next(steps)
         while True:
             rows: list[Row] = []
-            if statement.query.name == "hold_chains_now":
-                rows = [(id,) for id in json.loads(str(statement.params[0]))]
+            if isinstance(statement, Mark):
+                rows = yield statement
+            elif statement.query.name == "hold_chains_now":
+                rows = [(id, "read committed") for id in json.loads(str(statement.params[0]))]
             elif statement.query.name != "find_awaited":
                 rows = yield statement
             statement = steps.send(rows)
@@ -198,6 +200,18 @@ RACING = [
         },
         {"towline.postgres.store.PostgresStore.settle": settle_in_one_statement},
         sign="stuck: ",
+    ),
+    Mutant(
+        "ending with an old snapshot",
+        "A caller's REPEATABLE READ transaction may end a chain: it does not see who waits for it.",
+        "B2, B3, O1",
+        [
+            "postgres/test_isolation.py::test_P1_nobody_waits_for_ever_whatever_a_caller_with"
+            "_an_old_snapshot_did[{database}]"
+        ],
+        methods={"towline.postgres.hold.Holding.refuse_old_snapshot": lambda self, rows: None},
+        on=(POSTGRES,),
+        sign="State.BLOCKED",
     ),
     Mutant(
         "a worker waits",

@@ -26,6 +26,7 @@ from towline.sql import Query
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import Ages
+from towline.store.revive import BLOCK_AGAIN
 
 EACH = 25_000
 NUMBERS = Numbers.each(EACH, len(QUEUES))
@@ -35,8 +36,8 @@ MOST = 2_000  # rows that a statement may look at; a few in a hundred of any kin
 
 # By design read from one end on: by probing, or up to a number (R2: 100,000). Parked jobs of a
 # queue are counted by going through all that are parked.
-WALKED = {"live_lanes", "job_lanes", "id_bounds", "count_live", "count_lane"}
-COUNTED = {"count_lane", "count_live"}
+WALKED = {"live_lanes", "job_lanes", "id_bounds", "count_live", "count_lane", "count_lanes"}
+COUNTED = {"count_lane", "count_lanes", "count_live"}
 # With statistics of a time long gone, or in a plan for any parameters, the ids may be taken too.
 MISLED = {f"{order} jobs by queue: walk_lane_{order}" for order in ("newest", "oldest")}
 # Asked only when open jobs are few, or when somebody else holds a row.
@@ -184,6 +185,13 @@ def first(kind: str, op: Callable[..., Op[Any]], *more: Any) -> Callable[[Store,
     return lambda store, numbers: [lambda: op(store, numbers.ids(kind)[0], *more)]
 
 
+def rare(store: Store, blocked: int) -> Steps[None]:
+    """Statements of branches that the tables here do not lead to."""
+    yield store.sql.inner_jobs(chain_id=1, limit=10)
+    yield store.sql.count_lanes(state=0, limit=100)
+    yield store.sql.block_again.many(BLOCK_AGAIN, [(1, 2, "queue0", 0, blocked)])
+
+
 # What callers run on connections of their own.
 CALLERS: dict[str, Callable[[Store, Numbers], Ops]] = {
     "enqueue": one(lambda store, n: store.enqueue([new(queue="queue0")])),
@@ -205,6 +213,9 @@ CALLERS: dict[str, Callable[[Store, Numbers], Ops]] = {
     "delete": one(lambda store, n: store.delete([n.ids(FINISHED)[0]])),
     "delete with what it waits for": one(
         lambda store, n: store.delete([n.ids(BLOCKED)[0]], cascade=True)
+    ),
+    "what only long chains and many queues need": one(
+        lambda store, n: compose("rare", lambda: rare(store, n.ids(BLOCKED)[0]))
     ),
     "one job": first(PENDING, Store.one),
     "one chain": first(FINISHED, Store.chain),

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from psycopg import errors
+from psycopg import IsolationLevel, errors
 
 from tests.races.auditor import OWN
 from tests.races.crew import QUEUES, SECOND, TASKS, UNKNOWN, Crew, Log
@@ -23,6 +23,7 @@ from towline.errors import (
     NotFound,
     StillNeeded,
     TowlineError,
+    WrongIsolation,
 )
 from towline.job import Job
 from towline.model import Outcome
@@ -34,6 +35,7 @@ from towline.store.retention import Ages
 from towline.task import Call
 
 KEYS = ("k1", "k2", "k3")
+OLD = (IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE)
 CHAIN_IDS = Query("chain_ids", "SELECT id FROM towline_chain")
 STATES = ("pending", "scheduled", "blocked", "running", "completed", "failed", "cancelled", None)
 
@@ -46,6 +48,7 @@ class RolledBack(TowlineError):
 Errors = tuple[type[TowlineError], ...]
 MENU: dict[str, tuple[float, Errors]] = {
     "enqueue one": (12, (BlockerError, DuplicateKey)),
+    "enqueue behind": (0, (BlockerError, DuplicateKey)),
     "enqueue many": (4, (BlockerError, DuplicateKey)),
     "enqueue graph": (4, (BlockerError, DuplicateKey)),
     "enqueue on the caller's": (9, (BlockerError, DuplicateKey, RolledBack)),
@@ -58,11 +61,11 @@ MENU: dict[str, tuple[float, Errors]] = {
     "park": (2, ()),
     "unpark": (3, ()),
     "promote": (3, ()),
-    "cancel": (4, (NotFound, InvalidState)),
-    "retry": (8, (NotFound, InvalidState, DuplicateKey)),
-    "run now": (3, (NotFound, InvalidState)),
-    "complete": (4, (NotFound, InvalidState, BlockerError)),
-    "fail": (3, (NotFound, InvalidState)),
+    "cancel": (4, (NotFound, InvalidState, WrongIsolation, RolledBack)),
+    "retry": (8, (NotFound, InvalidState, DuplicateKey, WrongIsolation, RolledBack)),
+    "run now": (3, (NotFound, InvalidState, RolledBack)),
+    "complete": (4, (NotFound, InvalidState, BlockerError, WrongIsolation, RolledBack)),
+    "fail": (3, (NotFound, InvalidState, WrongIsolation, RolledBack)),
     "pause": (1, ()),
     "resume": (3, ()),
     "delete": (3, (NotFound, StillNeeded)),
@@ -95,6 +98,7 @@ class Actor(Crew):
         super().__init__(app, log, name, seed)
         self.default = own_connection(app.url)
         self.autocommit = own_connection(app.url, autocommit=True)
+        self.target: int | None = None
         places = "?, ?" if app.engine.name == "sqlite" else "%s, %s"
         self.booking = f"INSERT INTO booking (token, chain_id) VALUES ({places})"
 
@@ -175,6 +179,12 @@ class Actor(Crew):
         call = self.some_call(self.token(), self.some_chains() if self.chance(0.5) else ())
         self.store_calls([call], lambda: self.app.enqueue_many([call]))
 
+    def enqueue_behind(self) -> None:
+        """Behind what somebody is about to end."""
+        chains = self.some_chains() if self.target is None else [self.target]
+        call = self.some_call(self.token(), chains)
+        self.store_calls([call], lambda: self.app.enqueue_many([call]))
+
     def enqueue_many(self) -> None:
         calls = [self.some_call(self.token()) for _ in range(self.rng.randint(2, 12))]
         self.store_calls(calls, lambda: self.app.enqueue_many(calls))
@@ -198,8 +208,31 @@ class Actor(Crew):
         calls = [self.some_call(OWN + self.token()) for _ in range(self.rng.randint(1, 3))]
         self.store_calls(calls, lambda: self.in_transaction(calls))
 
-    def in_transaction(self, calls: Sequence[Call[Any]]) -> list[Job[Any]]:
+    def at_some_level(self, target: int | None = None) -> Any:
+        """The application's connection, idle until now: its next transaction is of any level.
+
+        Its snapshot may be old: somebody has begun to wait for the target since.
+        """
         connection = self.default
+        if self.app.engine.name == "sqlite":
+            return connection
+        connection.isolation_level = self.rng.choice(list(IsolationLevel))
+        if self.chance(0.5):
+            connection.execute("SELECT count(*) FROM towline_chain")
+            self.target = target
+            self.do("enqueue behind")
+        return connection
+
+    def in_transaction(self, calls: Sequence[Call[Any]]) -> list[Job[Any]]:
+        connection = self.at_some_level()
+        try:
+            return self.book(calls, connection)
+        except errors.SerializationFailure:
+            if connection.isolation_level in OLD:
+                raise RolledBack from None
+            raise
+
+    def book(self, calls: Sequence[Call[Any]], connection: Any) -> list[Job[Any]]:
         try:
             if begun := self.chance(0.5):
                 begin(connection)
@@ -230,14 +263,18 @@ class Actor(Crew):
     # ---- control
 
     def from_outside(
-        self, outcome: Outcome, run: Callable[[str, object], Job[Any]], next: str | None = None
+        self,
+        outcome: Outcome,
+        id: int,
+        run: Callable[[str, object], Job[Any]],
+        next: str | None = None,
     ) -> None:
         """End a job without being its worker; sometimes in a transaction that is rolled back."""
         token = self.token()
         if next is not None:
             self.log("maybe", tokens=[next])
         self.log("ending", token=token, outcome=outcome, next=next)
-        on = self.default if self.chance(0.3) else None
+        on = self.at_some_level(id) if self.chance(0.3) else None
         kept = on is None or self.chance(0.5)
         job = None
         known = True
@@ -245,6 +282,10 @@ class Actor(Crew):
             job = run(token, on)
             if on is not None and kept:
                 on.commit()
+        except errors.SerializationFailure:
+            if on is not None and on.isolation_level in OLD:
+                raise RolledBack from None
+            raise
         except UNKNOWN:
             known = False
             raise
@@ -258,19 +299,25 @@ class Actor(Crew):
             self.log("ending", token=token, outcome=outcome, next=next, job=job.id)
             self.log("ended", tokens=[token])
 
+    def some_open_job(self) -> int:
+        """Mostly something that can be ended."""
+        state = self.rng.choice(("pending", "scheduled", "running"))
+        jobs = [job.id for job in self.app.jobs(state=state, limit=30)] if self.chance(0.6) else []
+        return self.rng.choice(jobs) if jobs else self.some_job()
+
     def cancel(self) -> None:
-        id = self.some_job()
-        self.from_outside(Outcome.CANCELLED, lambda by, on: self.app.cancel(id, by=by, on=on))
+        id = self.some_open_job()
+        self.from_outside(Outcome.CANCELLED, id, lambda by, on: self.app.cancel(id, by=by, on=on))
 
     def fail(self) -> None:
-        id = self.some_job()
-        self.from_outside(Outcome.FAILED, lambda by, on: self.app.fail(id, "no", by=by, on=on))
+        id = self.some_open_job()
+        self.from_outside(Outcome.FAILED, id, lambda by, on: self.app.fail(id, "no", by=by, on=on))
 
     def complete(self) -> None:
-        id = self.some_job()
+        id = self.some_open_job()
         if self.chance(0.6):
             self.from_outside(
-                Outcome.COMPLETED, lambda by, on: self.app.complete(id, "done", by=by, on=on)
+                Outcome.COMPLETED, id, lambda by, on: self.app.complete(id, "done", by=by, on=on)
             )
             return
         following = self.some_continuation()
@@ -278,16 +325,34 @@ class Actor(Crew):
         def run(by: str, on: object) -> Job[Any]:
             return Job(self.app, self.app.run(self.store.complete(id, None, following, by), on))
 
-        self.from_outside(Outcome.CONTINUED, run, following.label)
+        self.from_outside(Outcome.CONTINUED, id, run, following.label)
 
     def retry(self) -> None:
         """Mostly something that can be: a job that failed, or one that was cancelled."""
         page = self.app.jobs(state=self.rng.choice(("failed", "cancelled")), limit=30)
         jobs = [job.id for job in page] if self.chance(0.8) else []
-        self.app.retry(self.rng.choice(jobs) if jobs else self.some_job())
+        id = self.rng.choice(jobs) if jobs else self.some_job()
+        self.in_some_place(id, lambda on: self.app.retry(id, on=on))
 
     def run_now(self) -> None:
-        self.app.run_now(self.some_job())
+        id = self.some_job()
+        self.in_some_place(id, lambda on: self.app.run_now(id, on=on))
+
+    def in_some_place(self, target: int, run: Callable[[object], object]) -> None:
+        """In a transaction of the library's, or of the caller's at some level."""
+        if self.chance(0.7):
+            run(None)
+            return
+        connection = self.at_some_level(target)
+        try:
+            run(connection)
+            connection.commit()
+        except errors.SerializationFailure:
+            if connection.isolation_level in OLD:
+                raise RolledBack from None
+            raise
+        finally:
+            self.back(connection)
 
     def pause(self) -> None:
         self.app.pause(self.rng.choice(QUEUES), by=self.name)

@@ -273,7 +273,8 @@ class Crew:
             self.app.run(self.store.park([held]))
 
     def unpark(self) -> None:
-        self.app.run(self.store.unpark(self.rng.sample(TASKS, 2), self.rng.choice((1, 1000))))
+        limit = self.rng.choice((1, 1000))
+        self.app.run(self.store.unpark(self.rng.sample(TASKS, 2), QUEUES, limit))
 
     def promote(self) -> None:
         self.app.run(self.store.promote(self.rng.choice((1, 1000))))
@@ -283,7 +284,7 @@ class Crew:
         suspects = None
         gone: list[int] = []
         if self.chance(0.5):
-            suspects = [worker.id for worker in self.app.run(self.store.expired())]
+            suspects = [worker.id for worker in self.app.run(self.store.expired()).workers]
         else:
             workers = self.app.run(self.store.workers())
             gone = [w.id for w in workers if not os.path.exists(f"/proc/{w.pid}")]

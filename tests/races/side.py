@@ -17,9 +17,10 @@ import psycopg
 from tests.races.footprint import Footprint, Held, Marks
 from towline.connections.psycopg import PlainCursor, PsycopgConnection, execute
 from towline.errors import TowlineError
-from towline.operation import Op
+from towline.operation import Mark, Op
 from towline.postgres.fault import AGAIN
 from towline.postgres.transaction import Transaction
+from towline.postgres.wire import SESSION, Wire
 from towline.sql import Queries, Statement
 
 PATIENCE = 30.0  # seconds until a step that neither ends nor waits is a mistake of ours
@@ -43,7 +44,8 @@ class Side:
 
     def __init__(self, name: str, url: str) -> None:
         self.name = name
-        self.raw: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True)
+        self.raw = Wire.connect(url, autocommit=True)
+        self.raw.pooled, self.raw.settings = True, dict(SESSION)  # set for each transaction
         self.raw.execute("SET deadlock_timeout = '5ms'")
         self.raw.execute("SET synchronous_commit = off")
         self.pid = self.raw.info.backend_pid
@@ -151,8 +153,8 @@ class Side:
 
     def _begin(self) -> None:
         self._held = Held()
-        self._transaction = Transaction(self._sql, self._cursor)
-        self._transaction.begin(self._op, PATIENCE, losable=True)
+        self._transaction = Transaction(self._sql, self.raw, self._cursor)
+        self._transaction.begin(self._op, str(round(PATIENCE * 1000)), losable=True)
         op = self._op
         if self._style is not Style.OURS:
             op = PsycopgConnection(self.raw, self._sql).in_place(op)
@@ -175,11 +177,14 @@ class Side:
             self._wrote = not self._statement.counted or any(number for (number,) in rows)
             self._advance(lambda: self._steps.send(rows))
 
-    def _advance(self, step: Callable[[], Statement]) -> None:
-        """Let the operation say what comes next."""
+    def _advance(self, step: Callable[[], Statement | Mark]) -> None:
+        """Let the operation say what comes next; what follows its commit is of no interest."""
         self._statement = None
         try:
-            self._statement = step()
+            found = step()
+            while isinstance(found, Mark):
+                found = self._steps.send([])
+            self._statement = found
         except StopIteration as stop:
             self.answer, self.next = stop.value, "commit"
         except Exception as error:

@@ -224,7 +224,7 @@ def heal(app: Towline, clock: Clock, log: Log) -> int:
     owed: dict[int, list[Ending]] = {worker: [] for worker in workers}
     while True:
         app.run(store.sweep())
-        app.run(store.unpark(TASKS))
+        app.run(store.unpark(TASKS, QUEUES))
         busy = False
         for name, worker in zip(("heal-1", "heal-2"), workers, strict=True):
             endings = owed[worker]

@@ -41,6 +41,7 @@ RINGS: dict[str, frozenset[str]] = {
             "connections",
             "endings",
             "engine",
+            "executor",
             "face",
             "job",
             "ledger",

@@ -19,6 +19,7 @@ from towline.errors import (
     DatabaseReplaced,
     DiskFull,
     InvalidSetting,
+    SchemaMissing,
     StoreError,
     UnsafeFileSystem,
 )
@@ -421,3 +422,46 @@ def test_Q11_a_link_is_judged_by_where_it_leads(
     with pytest.raises(UnsafeFileSystem):
         File(tmp_path / "app.db").check_place()
     File(tmp_path / "other.db").check_place()
+
+
+# ---- finding A26: files of others
+
+
+def test_A26_reading_leaves_a_file_without_our_tables_as_it_is(
+    make_app: Callable[..., Towline], database: Path
+) -> None:
+    connection = sqlite3.connect(database)
+    connection.execute("CREATE TABLE mine (id)")
+    connection.close()
+    before = database.read_bytes()
+    app = make_app(migrate=False)
+    with pytest.raises(SchemaMissing):
+        app.counts()
+    app.close()
+    assert database.read_bytes() == before
+    assert [path.name for path in database.parent.glob("app.db*")] == ["app.db"]
+
+
+@pytest.mark.parametrize("content", [None, b""])
+def test_A26_reading_makes_no_file_and_fills_no_empty_one(
+    make_app: Callable[..., Towline], database: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        database.write_bytes(content)
+    app = make_app(migrate=False)
+    with pytest.raises(SchemaMissing):
+        app.counts()
+    app.close()
+    assert [path.read_bytes() for path in database.parent.glob("app.db*")] == (
+        [] if content is None else [content]
+    )
+
+
+def test_A26_the_first_write_puts_the_file_into_WAL_mode(
+    make_app: Callable[..., Towline], database: Path
+) -> None:
+    connection = sqlite3.connect(database)
+    connection.execute("CREATE TABLE mine (id)")
+    connection.close()
+    assert make_app().task(add).enqueue(1).id == 1
+    assert rows(database, "PRAGMA journal_mode") == [("wal",)]

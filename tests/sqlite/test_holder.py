@@ -202,7 +202,7 @@ def test_Q2_waiting_goes_on_when_the_holder_ends_in_time(
     slow = Held(lambda: app.run(pause.op))
     assert pause.inside.wait(30)
     call = Held(lambda: task.enqueue(1))
-    until(lambda: engine_of(patient)._writer._busy)
+    until(lambda: engine_of(patient)._writer._leader)
     pause.go.set()
     assert slow.result() == "went"
     assert call.result().id == 1

@@ -18,6 +18,7 @@ from towline import Towline
 from towline.errors import BlockerError, DiskFull, WriterBusy
 from towline.model import Enqueued
 from towline.operation import Op, Steps, compose
+from towline.sqlite import writer as writers
 from towline.sqlite.writer import GROUP, Writer
 from towline.task import Task
 
@@ -173,6 +174,28 @@ def test_an_interrupted_leader_gives_the_operations_of_others_back(
     assert waiting(line.app) == []
 
 
+def test_A3_an_exception_meant_for_the_leader_is_not_given_to_those_it_takes_along(
+    line: Line, database: Path
+) -> None:
+    """The handler of a signal may raise anything, while its thread runs the operation of another:
+    that one is run again, by whom it belongs to."""
+    threads: list[threading.Thread] = []
+
+    def store() -> Steps[None]:
+        yield from line.app.store.enqueue([new("other")])
+        threads.append(threading.current_thread())
+        if len(threads) == 1:
+            raise TimeoutError("the time of the leader is over")
+
+    leader = line.store("leader")
+    other = line.add(compose("other", store))
+    line.go()
+    assert leader.result()[0].created
+    other.result()
+    assert threads == [leader.thread, other.thread]
+    assert rows(database, STORED) == [("leader",), ("other",)]
+
+
 @pytest.mark.parametrize("moment", ["commit", "checkpoint", "release"])
 def test_an_interrupt_after_the_commit_runs_nothing_twice(
     line: Line, database: Path, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -196,38 +219,17 @@ def test_an_interrupt_after_the_commit_runs_nothing_twice(
         monkeypatch.setattr(target, name, interrupt)
 
     if moment == "commit":
-        assert subject._cursor is not None
-        cursor: Any = Commits(subject._cursor, line.leader.thread)
-        subject._cursor = cursor
+        once(writers, "perform", after=True)
     elif moment == "checkpoint":
         once(subject._checkpoint, "due", after=False)
     else:
-        once(subject._lock, "release", after=True)
+        once(subject._turn, "release", after=True)
     line.go()
     with pytest.raises(Interrupt):
         calls[0].result()
     assert [call.result()[0].record.task for call in calls[1:]] == ["t1", "t2"]
     assert rows(database, STORED) == [("t0",), ("t1",), ("t2",)]
     assert line.app.run(line.app.store.enqueue([new("next")]))[0].created
-
-
-class Commits:
-    """A cursor that is interrupted right after its second COMMIT has come through."""
-
-    def __init__(self, cursor: Any, first: threading.Thread) -> None:
-        self._cursor = cursor
-        self._first = first
-        self._armed = True
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cursor, name)
-
-    def execute(self, text: str, *params: Any) -> Any:
-        answer = self._cursor.execute(text, *params)
-        if text == "COMMIT" and self._armed and threading.current_thread() is not self._first:
-            self._armed = False
-            raise Interrupt
-        return answer
 
 
 def test_a_waiter_that_is_interrupted_leaves_the_line_and_stops_nobody(

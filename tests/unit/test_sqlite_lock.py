@@ -21,9 +21,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.sqlite.turns import Turns
 from towline import errors
 from towline.sqlite.holder import Holder, WriterBusy, describe
-from towline.sqlite.lock import WriterLock
 
 ROOT = Path(__file__).resolve().parents[2]
 FAR = 30.0
@@ -32,8 +32,8 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 TOWLINE = """
 import sqlite3, sys, time
-from towline.sqlite.lock import WriterLock
-lock = WriterLock(sys.argv[1])
+from tests.sqlite.turns import Turns
+lock = Turns(sys.argv[1])
 connection = sqlite3.connect(sys.argv[2], isolation_level=None, timeout=0)
 print("ready", flush=True)
 for order in sys.stdin:
@@ -69,10 +69,10 @@ for order in sys.stdin:
 FORK = """
 import os, sqlite3, sys, time
 from towline.sqlite.holder import WriterBusy
-from towline.sqlite.lock import WriterLock
+from tests.sqlite.turns import Turns
 def connect(path):
     return sqlite3.connect(path, isolation_level=None, timeout=0)
-lock = WriterLock(sys.argv[1])
+lock = Turns(sys.argv[1])
 connection = connect(sys.argv[1])
 lock.acquire(connection, time.monotonic() + 30, "parent")
 done, told = os.pipe(), os.pipe()
@@ -226,7 +226,7 @@ def test_q1_turns_of_several_processes_never_overlap(database: Path, tmp_path: P
 def test_q1_waiters_are_served_in_the_order_they_came(
     database: Path, connection: sqlite3.Connection
 ) -> None:
-    lock = WriterLock(database)
+    lock = Turns(database)
     lock.acquire(connection, far())
     with ExitStack() as stack:
         others = [stack.enter_context(start(TOWLINE, database, database)) for _ in range(3)]
@@ -253,13 +253,13 @@ def test_q1_the_first_turn_of_a_new_lock_file_is_not_taken_for_a_standstill(
     with start(NEWBORN, lock_file(database)) as other:
         assert other.hear() == "ready"
         with pytest.raises(WriterBusy):
-            WriterLock(database).acquire(connection, time.monotonic())
+            Turns(database).acquire(connection, time.monotonic())
 
 
 def test_q2_the_deadline_leaves_nothing_locked_and_nothing_open(
     database: Path, connection: sqlite3.Connection, towline: Other
 ) -> None:
-    lock = WriterLock(database)
+    lock = Turns(database)
     assert towline.do("acquire turn") == "holding"
     for _ in range(2):
         with pytest.raises(WriterBusy) as caught:
@@ -276,7 +276,7 @@ def test_q2_the_deadline_leaves_nothing_locked_and_nothing_open(
 def test_q2_the_deadline_passes_while_a_foreign_writer_holds(
     database: Path, connection: sqlite3.Connection, towline: Other, foreign: Other
 ) -> None:
-    lock = WriterLock(database)
+    lock = Turns(database)
     foreign.do("BEGIN IMMEDIATE")
     with pytest.raises(WriterBusy):
         lock.acquire(connection, soon())
@@ -288,7 +288,7 @@ def test_q2_the_deadline_passes_while_a_foreign_writer_holds(
 def test_an_error_that_is_not_busy_reaches_the_caller_and_leaves_nothing_locked(
     database: Path, towline: Other
 ) -> None:
-    lock = WriterLock(database)
+    lock = Turns(database)
     closed = sqlite3.connect(database, isolation_level=None, timeout=0)
     closed.close()
     with pytest.raises(sqlite3.ProgrammingError):
@@ -299,7 +299,7 @@ def test_an_error_that_is_not_busy_reaches_the_caller_and_leaves_nothing_locked(
 def test_q3_a_turn_is_an_immediate_transaction(
     database: Path, connection: sqlite3.Connection
 ) -> None:
-    lock = WriterLock(database)
+    lock = Turns(database)
     lock.acquire(connection, far())
     assert connection.in_transaction
     other = sqlite3.connect(database, isolation_level=None, timeout=0)
@@ -313,7 +313,7 @@ def test_q3_a_turn_is_an_immediate_transaction(
 def test_q2_a_killed_holder_releases_and_its_record_is_harmless(
     database: Path, connection: sqlite3.Connection, towline: Other
 ) -> None:
-    lock = WriterLock(database)
+    lock = Turns(database)
     assert towline.do("acquire turn") == "holding"
     assert lock.holder().pid == towline.pid
     towline.kill()
@@ -330,12 +330,12 @@ def test_q2_a_killed_waiter_is_no_obstacle(
     until(lambda: lock_file(database).exists() and b"waiting" in lock_file(database).read_bytes())
     towline.kill()
     foreign.do("COMMIT")
-    WriterLock(database).acquire(connection, far())
+    Turns(database).acquire(connection, far())
 
 
 def test_a_damaged_lock_file_is_harmless(database: Path, connection: sqlite3.Connection) -> None:
     lock_file(database).write_bytes(b"\xff" * 5000)
-    lock = WriterLock(database)
+    lock = Turns(database)
     lock.acquire(connection, far(), "enqueue")
     assert lock.holder().operation == "enqueue"
 
@@ -343,7 +343,7 @@ def test_a_damaged_lock_file_is_harmless(database: Path, connection: sqlite3.Con
 def test_a_removed_lock_file_does_not_stop_anybody(
     database: Path, connection: sqlite3.Connection, towline: Other
 ) -> None:
-    lock = WriterLock(database)
+    lock = Turns(database)
     lock.acquire(connection, far())
     lock_file(database).unlink()
     connection.execute("COMMIT")
@@ -355,7 +355,7 @@ def test_a_removed_lock_file_does_not_stop_anybody(
 
 @linux
 def test_q2_another_towline_process_is_named(database: Path, towline: Other) -> None:
-    lock = WriterLock(database)
+    lock = Turns(database)
     before = time.time()
     assert towline.do("acquire turn") == "holding"
     holder = lock.holder()
@@ -373,7 +373,7 @@ def test_q2_another_towline_process_is_named(database: Path, towline: Other) -> 
 def test_q2_a_connection_outside_towline_is_named(
     database: Path, connection: sqlite3.Connection, towline: Other, foreign: Other
 ) -> None:
-    lock = WriterLock(database)
+    lock = Turns(database)
     foreign.do("BEGIN IMMEDIATE")
     # Also when a Towline process has the baton and waits for the same writer.
     towline.send("acquire turn")
@@ -393,7 +393,7 @@ def test_q2_a_connection_outside_towline_is_named(
 def test_q2_this_very_process_is_named(
     database: Path, connection: sqlite3.Connection, towline: Other
 ) -> None:
-    lock = WriterLock(database)
+    lock = Turns(database)
     mine = sqlite3.connect(database)
     mine.execute("INSERT INTO t VALUES (1)")
     with pytest.raises(WriterBusy, match="pass on=connection") as caught:
@@ -419,7 +419,7 @@ def test_q2_a_stopped_process_is_named_and_passed(
     database: Path, connection: sqlite3.Connection, towline: Other
 ) -> None:
     """Stopped while it waits for its turn, it keeps its place in the line but not the database."""
-    lock = WriterLock(database)
+    lock = Turns(database)
     lock.acquire(connection, far())
     towline.send("acquire turn")
     until(lambda: has_a_lock(towline, lock_file(database)))
@@ -465,7 +465,7 @@ def test_q5_after_fork_the_child_has_a_baton_of_its_own(database: Path) -> None:
 def test_two_locks_of_one_process_take_turns(
     database: Path, connection: sqlite3.Connection, towline: Other
 ) -> None:
-    first, second = WriterLock(database), WriterLock(str(database))
+    first, second = Turns(database), Turns(str(database))
     other = sqlite3.connect(database, isolation_level=None, timeout=0)
     first.acquire(connection, far())
     with pytest.raises(WriterBusy, match="this process"):
@@ -473,7 +473,7 @@ def test_two_locks_of_one_process_take_turns(
     second.close()
     del second
     # Closing one has not dropped the other's locks: nobody else gets in, by baton or otherwise.
-    third = WriterLock(database)
+    third = Turns(database)
     with pytest.raises(WriterBusy):
         third.acquire(other, soon())
     connection.execute("COMMIT")
@@ -484,7 +484,7 @@ def test_two_locks_of_one_process_take_turns(
 
 def test_no_descriptor_is_left_open(database: Path, connection: sqlite3.Connection) -> None:
     def turn() -> None:
-        lock = WriterLock(database)
+        lock = Turns(database)
         lock.acquire(connection, far())
         connection.execute("COMMIT")
         lock.release()
@@ -504,7 +504,7 @@ def test_the_lock_file_has_the_permissions_of_the_database(
     database.chmod(0o664)
     before = os.umask(0o077)
     try:
-        WriterLock(database).acquire(connection, far())
+        Turns(database).acquire(connection, far())
     finally:
         os.umask(before)
     assert stat.S_IMODE(lock_file(database).stat().st_mode) == 0o664
@@ -514,7 +514,7 @@ def test_without_a_lock_file_turns_are_taken_by_retrying(
     database: Path, connection: sqlite3.Connection, foreign: Other
 ) -> None:
     lock_file(database).mkdir()
-    lock = WriterLock(database)
+    lock = Turns(database)
     foreign.do("BEGIN IMMEDIATE")
     with pytest.raises(WriterBusy):
         lock.acquire(connection, soon())

@@ -189,7 +189,7 @@ def test_a_missing_client_names_the_extra(
     monkeypatch.setitem(sys.modules, extra, None)
     monkeypatch.setitem(sys.modules, "nats.aio.client", None)
     monkeypatch.delitem(sys.modules, f"towline.wakes.{extra}", raising=False)
-    with pytest.raises(InvalidSetting, match=rf"towline\[{extra}\]"):
+    with pytest.raises(InvalidSetting, match=rf"\.\[{extra}\]"):
         open_wake(url, CHANNEL)
 
 

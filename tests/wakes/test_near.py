@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests import servers
-from towline import Towline, pump
+from towline import Towline, lookout
 from towline.errors import InvalidSetting
 
 LIMIT = 30.0
@@ -25,7 +25,7 @@ def url() -> Iterator[str]:
 def test_Q4_a_worker_of_the_same_process_is_rung(
     url: str, deaf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pump, "LONGEST_PAUSE", 10 * LIMIT)  # it would never look by itself
+    monkeypatch.setattr(lookout, "LONGEST_PAUSE", 10 * LIMIT)  # it would never look by itself
     app = Towline(url, **deaf)
 
     @app.task

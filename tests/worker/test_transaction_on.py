@@ -17,7 +17,7 @@ from tests.conformance.kinds import Kind, kinds
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from towline import INJECTED, Backoff, Context, InvalidState, State, Towline
-from towline.errors import LeaseLost
+from towline.errors import LeaseLost, WrongIsolation
 
 AT_ONCE = Backoff(first=0)
 CELLS = [
@@ -191,6 +191,70 @@ def test_not_completing_is_just_a_transaction(app: Towline, database: Database, 
     with app.worker():
         assert work.enqueue().result(LIMIT) == "returned"
     assert written(database) == [1]
+
+
+def test_an_end_that_is_not_committed_yet_holds_up_nothing_of_its_worker(
+    app: Towline, postgres: Database
+) -> None:
+    """O1, P9, finding P8: others of the same task and worker end meanwhile."""
+    gate = Gate()
+
+    @app.task
+    def work(slow: bool, ctx: Context = INJECTED) -> str:
+        if slow:
+            with postgres.connect() as connection:
+                connection.execute("INSERT INTO mine (id) VALUES (78)")
+                with ctx.transaction(on=connection) as tx:
+                    tx.complete("slow")
+                gate.enter()
+        return "quick"
+
+    with app.worker(concurrency=2):
+        slow = work.enqueue(True)
+        gate.wait_inside()
+        others = [work.enqueue(False) for _ in range(3)]
+        assert [job.result(LIMIT) for job in others] == ["quick"] * 3
+        assert slow.refresh().state is State.RUNNING
+        gate.open()
+        assert slow.result(LIMIT) == "slow"
+    assert written(postgres) == [1]
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_transaction_with_an_old_snapshot_may_be_fenced_and_not_complete(
+    app: Towline, postgres: Database, level: str
+) -> None:
+    """O1, B3, finding P1: who has begun to wait meanwhile would wait for ever."""
+    found: list[object] = []
+
+    @app.task
+    def work(ctx: Context = INJECTED) -> str:
+        with postgres.connect() as connection:
+            connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
+            connection.execute("SELECT count(*) FROM mine")
+            after.using(after=[ctx.job_id]).enqueue()
+            with ctx.transaction(on=connection):
+                connection.execute("INSERT INTO mine (id) VALUES (78)")
+            connection.commit()
+            connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
+            try:
+                with ctx.transaction(on=connection) as tx:
+                    tx.complete("inside")
+            except WrongIsolation as error:
+                found.append(error)
+            connection.rollback()
+        return "returned"
+
+    @app.task
+    def after() -> None:
+        pass
+
+    with app.worker():
+        job = work.enqueue()
+        assert job.result(LIMIT) == "returned"
+        until(lambda: [j.state for j in app.jobs(task="after")] == [State.COMPLETED])
+    assert len(found) == 1
+    assert written(postgres) == [1]
 
 
 def _session_url(database: Database, sqlite: str, postgres: str) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.database import Database
+from tests.kit import new
 from towline import Towline
+from towline.store.retention import Ages
 from towline.upkeep import Upkeep
 
 
@@ -24,3 +28,20 @@ def test_free_pages_of_a_file_are_given_back_some_at_a_time(
     monkeypatch.setattr(app.engine, "vacuum", asked.append)
     Upkeep(app, 30)._prune()
     assert asked == [1000]
+
+
+def test_pruning_goes_on_at_once_while_there_is_something_left_and_a_batch_at_a_time(
+    app: Towline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R5, finding P7: no rate of jobs is too high for it, and no turn waits for more than one."""
+    monkeypatch.setattr("towline.store.retention.PRUNE_JOBS", 2)
+    app.ages = Ages(0, 0, 0)
+    for record, _ in app.run(app.store.enqueue([new() for _ in range(5)])):
+        app.complete(record.id)
+    upkeep = Upkeep(app, 30)
+    left = []
+    for _ in range(3):
+        upkeep.next_at = time.monotonic() + 1000
+        upkeep._prune()
+        left.append((len(app.chains()), upkeep.next_at < time.monotonic() + 10))
+    assert left == [(3, True), (1, True), (0, False)]

@@ -163,7 +163,7 @@ def test_a_running_chain_that_is_deleted_meanwhile(app: Towline, wait: Callable[
         job = work.enqueue()
         gate.wait_inside()
         waiting = pool.submit(wait, job)
-        app.delete(job.id)
+        app.delete(job.id, force=True)
         with pytest.raises(NotFound):
             waiting.result(LIMIT)
         gate.open()

@@ -65,9 +65,13 @@ def recognise_sqlite(raw: object, sql: Queries, path: str) -> Connection:
     return found
 
 
-def recognise_postgres(raw: object, sql: Queries) -> Connection:
-    """Wrap the caller's connection to a PostgreSQL database, or say what is supported."""
+def recognise_postgres(raw: object, sql: Queries, database: str | None = None) -> Connection:
+    """Wrap the caller's connection to a PostgreSQL database, or say what is supported.
+
+    One to another database than the named one is refused.
+    """
     from . import psycopg
+    from .postgres import Placed
 
     found: Connection | None = psycopg.wrap(raw, sql)
     if found is None and "asyncpg" in sys.modules:
@@ -79,9 +83,11 @@ def recognise_postgres(raw: object, sql: Queries) -> Connection:
 
         found = psycopg2.wrap(raw, sql)
     if found is None:
-        found = _opened_up(raw, lambda inner: recognise_postgres(inner, sql))
+        found = _opened_up(raw, lambda inner: recognise_postgres(inner, sql, database))
     if found is None:
         raise unsupported(raw, "PostgreSQL")
+    if database is not None and isinstance(found, Placed):
+        found.check_database(database)
     return found
 
 

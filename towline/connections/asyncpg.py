@@ -1,7 +1,7 @@
 """asyncpg, as the caller configured it.
 
-It is in autocommit unless a transaction was begun. Record classes and JSON codecs of the caller
-neither disturb us nor are changed: all that goes to and fro are numbers and text.
+It is in autocommit unless a transaction was begun. Record classes and codecs of the caller
+neither disturb us nor are changed: our statements are run as asyncpg runs its own, without them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ class AsyncpgConnection(Awaiting):
     """A caller's asyncpg connection, its own or one of a pool."""
 
     @property
+    def database(self) -> str | None:
+        name = getattr(getattr(self.raw, "_params", None), "database", None)
+        return name if isinstance(name, str) else None
+
+    @property
     def in_transaction(self) -> bool:
         return bool(self.raw.is_in_transaction())
 
@@ -33,9 +38,11 @@ class AsyncpgConnection(Awaiting):
         yield self._execute
 
     async def _execute(self, statement: Statement) -> list[Row]:
-        rows: list[Any] = await self.raw.fetch(
-            statement.query.dollar, *parameters(statement), record_class=asyncpg.Record
-        )
+        # As `fetch` does it; a codec that makes text of int8 would be heard here otherwise.
+        rows: list[Any] = await self.raw._execute(
+            statement.query.dollar, tuple(parameters(statement)), 0, None,
+            record_class=asyncpg.Record, ignore_custom_codec=True,
+        )  # fmt: skip
         return answer(statement, [tuple(row) for row in rows])
 
 

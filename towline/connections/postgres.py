@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -27,7 +28,7 @@ import msgspec
 from ..migrate import applied_to
 from ..operation import AwaitedExecute, Execute, Op, adrive, compose, drive, enclose
 from ..sql import Queries, Query, Row, Statement
-from .refusal import must_be_awaited
+from .refusal import must_be_awaited, of_another_database
 
 T = TypeVar("T")
 
@@ -38,7 +39,13 @@ PAUSES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.2, 0.2)
 SAVEPOINT = Query("savepoint", "SAVEPOINT towline")()
 RELEASE = Query("release", "RELEASE SAVEPOINT towline")()
 BACK = Query("rollback_to", "ROLLBACK TO SAVEPOINT towline")()
+# The number of the caller's own transaction, as messages show it, if it has written anything.
+TRANSACTION = Query(
+    "transaction",
+    "SELECT (pg_current_xact_id_if_assigned()::text::bigint % 4294967296)::text",
+)()
 BEGIN = Query("begin", "BEGIN")()
+BEGIN_OURS = Query("begin_ours", "BEGIN ISOLATION LEVEL READ COMMITTED")()
 COMMIT = Query("commit", "COMMIT")()
 ROLLBACK = Query("rollback", "ROLLBACK")()
 
@@ -64,6 +71,16 @@ class Placed(ABC):
     def autocommits(self) -> bool:
         """Whether a statement commits by itself when no transaction is open."""
 
+    @property
+    def database(self) -> str | None:
+        """The name of its database, if the driver knows it."""
+        return None
+
+    def check_database(self, name: str) -> None:
+        """Refuse it if it leads to a database of another name."""
+        if (own := self.database) is not None and own != name:
+            raise of_another_database(own, name)
+
     def in_place(self, op: Op[T]) -> Op[T]:
         """The operation with what this connection needs around it."""
         if self.in_transaction:
@@ -73,7 +90,7 @@ class Placed(ABC):
         if self.autocommits and op.single:
             return op
         if self.autocommits:
-            return enclose(op, [BEGIN], [COMMIT], [ROLLBACK])
+            return enclose(op, [BEGIN_OURS], [COMMIT], [ROLLBACK])
         return enclose(op, undo=[ROLLBACK])
 
     def _look(self) -> Op[set[str] | None]:
@@ -97,10 +114,13 @@ class Blocking(Placed):
                 try:
                     return drive(self.in_place(op), execute)
                 except Exception as error:
-                    if sqlstate(error) != DEADLOCK:
+                    if sqlstate(error) != DEADLOCK or self._waited_for(error, execute):
                         raise
                 time.sleep(random.uniform(0, pause))  # all of ours is undone, its locks let go
             return drive(self.in_place(op), execute)
+
+    def _waited_for(self, error: Exception, execute: Execute) -> bool:
+        return self.in_transaction and _names(error, execute(TRANSACTION))
 
     async def arun(self, op: Op[T]) -> T:
         """There is nothing to wait for."""
@@ -150,10 +170,13 @@ class Awaiting(Placed):
                 try:
                     return await adrive(self.in_place(op), execute)
                 except Exception as error:
-                    if sqlstate(error) != DEADLOCK:
+                    if sqlstate(error) != DEADLOCK or await self._waited_for(error, execute):
                         raise
                 await asyncio.sleep(random.uniform(0, pause))
             return await adrive(self.in_place(op), execute)
+
+    async def _waited_for(self, error: Exception, execute: AwaitedExecute) -> bool:
+        return self.in_transaction and _names(error, await execute(TRANSACTION))
 
     def begin(self) -> bool:
         raise must_be_awaited("a transaction", self.raw)
@@ -182,6 +205,19 @@ def sqlstate(error: BaseException) -> str | None:
     """The code of a server's error, as any of the drivers says it."""
     code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     return code if isinstance(code, str) else None
+
+
+def _names(error: Exception, rows: list[Row]) -> bool:
+    """Whether somebody waits for what the caller's transaction held before our operation: it was
+    undone, its locks are let go, and he would wait on. Running it again would only meet him again.
+
+    The server says who waits for which transaction; ours had one of its own, below the savepoint.
+    """
+    detail = getattr(error, "detail", None) or getattr(
+        getattr(error, "diag", None), "message_detail", None
+    )
+    ((own,),) = rows
+    return own is not None and own in re.findall(r"\d+", detail or "")
 
 
 def parameters(statement: Statement) -> Sequence[Any]:

@@ -103,6 +103,10 @@ class PsycopgConnection(Blocking):
     raw: psycopg.Connection[Any]
 
     @property
+    def database(self) -> str | None:
+        return self.raw.info.dbname
+
+    @property
     def in_transaction(self) -> bool:
         return self.raw.info.transaction_status is not TransactionStatus.IDLE
 
@@ -123,6 +127,10 @@ class AsyncPsycopgConnection(Awaiting):
     """A caller's psycopg.AsyncConnection."""
 
     raw: psycopg.AsyncConnection[Any]
+
+    @property
+    def database(self) -> str | None:
+        return self.raw.info.dbname
 
     @property
     def in_transaction(self) -> bool:

@@ -33,6 +33,10 @@ class Psycopg2Connection(Blocking):
     """A caller's psycopg2 connection."""
 
     @property
+    def database(self) -> str | None:
+        return str(self.raw.info.dbname)
+
+    @property
     def in_transaction(self) -> bool:
         return bool(self.raw.info.transaction_status != TRANSACTION_STATUS_IDLE)
 

@@ -25,6 +25,13 @@ def unsupported(raw: object, engine: str) -> UnsupportedConnection:
     )
 
 
+def of_another_database(theirs: str, ours: str) -> UnsupportedConnection:
+    return UnsupportedConnection(
+        f"on= is a connection to database {theirs}, and this app is on {ours}: no worker would see "
+        "the job. If they are one database under two names of a pooler, say pooler=True"
+    )
+
+
 def must_be_awaited(what: str, raw: object) -> UnsupportedConnection:
     kind = type(raw)
     return UnsupportedConnection(

@@ -1,39 +1,40 @@
-"""The PostgreSQL engine: a pool of connections, transactions of our own, retries, the schema."""
+"""The PostgreSQL engine: connections, transactions of our own, retries, the schema."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg_pool import ConnectionPool, PoolTimeout
 
 from ..connections import Connection, recognise_postgres
 from ..connections.psycopg import PlainCursor, execute
-from ..errors import InvalidSetting, StoreUnavailable, WriterBusy
+from ..errors import InvalidValue, StoreUnavailable, TowlineError, WriterBusy
+from ..executor import Executor
 from ..migrate import Migrations
 from ..operation import Op, drive
-from ..secret import masked
 from ..sql import Queries
 from ..store.base import as_json
+from .address import Address
 from .fault import AGAIN, is_lost, translate
 from .hold import ended_channel
+from .pool import AllInUse, Pool
 from .store import PostgresStore
-from .transaction import Transaction, is_stale
+from .transaction import Transaction
+from .wire import Wire, connect
 
 if TYPE_CHECKING:
     from ..wakes import Wake
 
 T = TypeVar("T")
-Raw = psycopg.Connection[Any]
 
 PACKAGE = "towline.postgres"
 TRIES = 20  # of an operation that met others: deadlock, serialization
@@ -48,13 +49,13 @@ BUILD = "SET statement_timeout = 0; SET lock_timeout = {}"
 # Operations whose loss in a crash of the server is harmless. A claim is not one: its number would
 # be given out again, and the fence would not hold.
 LOSABLE = frozenset({"renew", "progress"})
-ALIVE = {
-    "connect_timeout": "10", "keepalives_idle": "15", "keepalives_interval": "5",
-    "keepalives_count": "3", "tcp_user_timeout": "20000",
-}  # fmt: skip
-
-
-_inherited: list[object] = []  # pools of a parent process, kept from being closed in the child
+# Seconds without a sign of life, on top of what a statement may wait for locks: then the server is
+# frozen, or the network is, and the connection is given up. A worker's must not wait as long.
+SILENCE = 10.0
+# Seconds our transactions may stand still between two statements: a frozen process must not keep
+# the rows that it holds, or nobody could take its jobs over. A worker's are shorter than a lease.
+STANDSTILL, STANDSTILL_OF_WORKER = 10.0, 2.0
+SENDING = 2.0  # seconds after which who sends hints is taken for gone
 
 
 class PostgresEngine:
@@ -76,17 +77,8 @@ class PostgresEngine:
         listen: str | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        try:
-            given: dict[str, Any] = conninfo_to_dict(url)
-        except psycopg.Error as error:
-            # What libpq quotes may be a part of the password.
-            problem = str(error).partition(': "')[0]
-            raise InvalidSetting(
-                f"{masked(url)!r}: {problem}; a URL is postgresql://user@host/database, and what "
-                "has a meaning there is written %40 for @, %25 for %, %2F for /"
-            ) from None
-        self._conninfo = make_conninfo(**{"application_name": "towline", **ALIVE, **given})
-        self.place = f"database {given.get('dbname') or given.get('user') or ''}".strip()
+        self.address = Address(url)
+        self.place = self.address.place
         self.prefix = prefix
         self.schema = schema
         self.lock_timeout = lock_timeout
@@ -99,14 +91,12 @@ class PostgresEngine:
         self._hears = notify and (listen is not None or not pooler)  # a pooler lets nothing through
         self._notifies = notify
         self._listen = listen
-        self._settings: dict[str, Any] = {"autocommit": True}
-        if pooler:
-            self._settings["prepare_threshold"] = None
-        self._pid = os.getpid()
-        self._mutex = threading.Lock()
-        self._pool: ConnectionPool[Raw] | None = None
-        self._unsent: set[str] = set()
-        self._sending = False
+        self._pooler = pooler
+        self._bound = max(lock_timeout, 5.0) + SILENCE
+        self._executor = Executor("postgres")
+        self._unsent: deque[str] = deque()
+        self._sending_until = 0.0
+        self._begin_life()
 
     # ---- running operations
 
@@ -114,44 +104,89 @@ class PostgresEngine:
         """Run an operation on a connection of ours, in a transaction of its own.
 
         Deadlocks and serialization failures are run again; so is what lost its connection before
-        its commit was sent, as long as lock_timeout.
+        its commit was sent, as long as lock_timeout. Who has little patience, a worker's pump, has
+        a connection of its own, so that it waits for nobody who holds others.
         """
         op.accept()
-        return self._run(op, min(self.lock_timeout, patience or self.lock_timeout))
+        if patience is None:
+            return self._run(op, self._pool_here(), self.lock_timeout, self._bound)
+        patience = min(self.lock_timeout, patience)
+        return self._run(op, self._own_pool(patience), patience, SILENCE)
 
     async def arun(self, op: Op[T]) -> T:
         """The same without blocking the event loop: one hop to a thread for the whole operation."""
-        return await asyncio.to_thread(self.run, op)
+        return await self._executor.run(self.run, op)
 
     @contextmanager
-    def transaction(self) -> Iterator[Raw]:
-        """A transaction on one of our connections, for the application to write in."""
-        pool = self._opened()
-        raw = pool.getconn()
+    def transaction(self) -> Iterator[Wire]:
+        """A transaction on one of our connections, for the application to write in.
+
+        Raises StoreUnavailable when it cannot begin; what goes wrong inside is psycopg's error.
+        """
+        pool = self._pool_here()
+        held: list[Wire] = []
+        sound = False
         try:
-            with PlainCursor(raw) as cursor:
-                cursor.execute(b"BEGIN")
-                transaction = Transaction(self.sql, cursor)
+            try:
+                transaction = self._persist(
+                    "ctx.transaction()", partial(self._begin, pool, held), pool, self.lock_timeout
+                )
+                raw = held[-1]
+                raw.bound = None  # the application's statements take as long as they take
                 try:
                     yield raw
                 except BaseException:
+                    raw.bound = self._bound
                     transaction.undo()
                     raise
-                transaction.commit("the transaction")
-        finally:
-            pool.putconn(raw)
+                raw.bound = self._bound
+                self._commit(transaction)
+                sound = True
+            except Exception:
+                sound = True
+                raise
+            finally:
+                pool.take_back(held, sound=sound)
+        except BaseException:
+            pool.take_back(held, sound=False)
+            raise
+
+    def _begin(self, pool: Pool, held: list[Wire]) -> Transaction:
+        try:
+            raw = pool.lend(held, max(self.lock_timeout, 1.0))
+            raw.bound = self._bound
+            transaction = Transaction(self.sql, raw, PlainCursor(raw))
+            transaction.begin_for_application()
+        except BaseException:
+            pool.take_back(held, sound=False)
+            raise
+        return transaction
+
+    def _commit(self, transaction: Transaction) -> None:
+        try:
+            transaction.commit("the transaction")
+        except psycopg.OperationalError as error:  # not what a constraint of theirs says
+            raise translate(error, "the transaction", self.place) from error
 
     def tell_ended(self) -> None:
         """Say it on the channel of those who wait, after the commit."""
         if not self._notifies:
             return
         statement = self.sql.notify_alone(channel=ended_channel(self.channel), queues=as_json([""]))
+        pool = self._pool_here()
+        held: list[Wire] = []
         try:
-            pool = self._opened()
-            with pool.connection() as raw, PlainCursor(raw) as cursor:
+            raw = pool.lend(held, SILENCE)
+            raw.bound = SILENCE
+            with PlainCursor(raw) as cursor:
                 execute(cursor, statement, None)
-        except (psycopg.Error, PoolTimeout):  # a hint: whoever waits looks by itself
+        except (psycopg.Error, AllInUse):  # a hint: whoever waits looks by himself
             pass
+        except BaseException:
+            pool.take_back(held, sound=False)
+            raise
+        finally:
+            pool.take_back(held, sound=True)
 
     def ends(self) -> Wake | None:
         if not self._hears:
@@ -169,120 +204,161 @@ class PostgresEngine:
 
     def recognise(self, raw: object) -> Connection:
         """Wrap a caller's connection."""
-        return recognise_postgres(raw, self.sql)
+        return recognise_postgres(raw, self.sql, None if self._pooler else self.address.database)
 
-    def _run(self, op: Op[T], lock_timeout: float) -> T:
-        deadline = time.monotonic() + max(self.lock_timeout, 1.0)
+    def _run(self, op: Op[T], pool: Pool, lock_timeout: float, bound: float | None) -> T:
+        attempt = partial(self._attempt, op, pool, _milliseconds(lock_timeout), bound)
+        return self._persist(op.name, attempt, pool, max(lock_timeout, 1.0))
+
+    def _persist(self, name: str, attempt: Callable[[], T], pool: Pool, seconds: float) -> T:
+        """Do it again when it met others, and as long as so many seconds when it lost its
+        connection before it could be stored."""
+        deadline = time.monotonic() + seconds
         tries = 0
         while True:
             try:
-                return self._attempt(op, lock_timeout)
+                return attempt()
             except AGAIN as error:
                 tries += 1
                 if tries == TRIES:
-                    raise translate(error, op.name, self.place) from error
+                    raise translate(error, name, self.place) from error
                 time.sleep(random.uniform(0, 0.002 * 2 ** min(tries, 6)))
-            except PoolTimeout as error:
-                raise self._unreachable() from error
+            except AllInUse:
+                raise StoreUnavailable(
+                    f"all {self._connections} connections to {self.place} were in use for "
+                    f"{max(self.lock_timeout, 1.0):g} s; raise connections="
+                ) from None
             except psycopg.Error as error:
                 if not is_lost(error) or time.monotonic() > deadline:
-                    raise translate(error, op.name, self.place) from error
-                time.sleep(random.uniform(0.01, 0.1))
+                    raise translate(error, name, self.place) from error
+                pool.drop_stale()
+                tries += 1
+                time.sleep(random.uniform(0.01, 0.02 * 2 ** min(tries, 4)))
+            except UnicodeEncodeError as error:
+                raise InvalidValue(
+                    f"{name} has text that is not Unicode, so it cannot be stored: {error.reason}"
+                ) from None
 
-    def _attempt(self, op: Op[T], lock_timeout: float) -> T:
+    def _attempt(self, op: Op[T], pool: Pool, lock_timeout: str, bound: float | None) -> T:
         losable = op.name in self._losable
-        single = op.single and not losable
-        pool = self._opened()
-        raw = pool.getconn()
+        held: list[Wire] = []
+        sound = False
         try:
-            while single and is_stale(raw):
-                raw.close()
-                pool.putconn(raw)
-                raw = pool.getconn()
-            with PlainCursor(raw) as cursor:
-                transaction = Transaction(self.sql, cursor)
-                if single:
-                    result = transaction.alone(op)
-                else:
-                    transaction.begin(op, lock_timeout, losable=losable)
-                    try:
-                        result = drive(op, transaction.execute)
-                    except BaseException:
-                        transaction.undo()
-                        raise
-                    transaction.commit(op.name, reads=op.reads)
-                if transaction.woken:
-                    self._send(cursor, transaction.woken)
-            return result
-        finally:
-            pool.putconn(raw)
+            try:
+                raw = pool.lend(held, max(self.lock_timeout, 1.0))
+                single = op.single and not losable and not raw.pooled
+                while single and raw.stale:
+                    pool.take_back(held, sound=False)
+                    raw = pool.lend(held, max(self.lock_timeout, 1.0))
+                raw.bound = bound
+                with PlainCursor(raw) as cursor:
+                    transaction = Transaction(self.sql, raw, cursor)
+                    if single:
+                        result = transaction.alone(op)
+                    else:
+                        transaction.begin(op, lock_timeout, losable=losable)
+                        try:
+                            result = drive(op, transaction.execute)
+                        except BaseException:
+                            transaction.undo()
+                            raise
+                        transaction.commit(op.name, reads=op.reads)
+                    if transaction.woken:
+                        self._send(cursor, transaction.woken)
+                sound = True
+            except (psycopg.Error, TowlineError):
+                sound = True  # it failed in order
+                raise
+            finally:
+                pool.take_back(held, sound=sound)
+        except BaseException:
+            pool.take_back(held, sound=False)
+            raise
+        return result
 
     def _send(self, cursor: PlainCursor, queues: set[str]) -> None:
         """Tell who listens, after the commit. While one is sending, the others leave it to him."""
-        with self._mutex:
-            self._unsent |= queues
-            if self._sending:
-                return
-            self._sending = True
-        try:
-            while True:
-                with self._mutex:
-                    if not self._unsent:
-                        self._sending = False
-                        return
-                    queues, self._unsent = self._unsent, set()
+        self._unsent.extend(queues)
+        while self._unsent and time.monotonic() >= self._sending_until:
+            self._sending_until = time.monotonic() + SENDING
+            try:
+                told: set[str] = set()
+                while self._unsent:
+                    told.add(self._unsent.popleft())
                 statement = self.sql.notify_alone(
-                    channel=self.channel, queues=as_json(sorted(queues))
+                    channel=self.channel, queues=as_json(sorted(told))
                 )
                 execute(cursor, statement, None)
-        except BaseException as error:
-            with self._mutex:
-                self._sending = False
-            if not isinstance(error, psycopg.Error):  # a hint: whoever misses it looks by itself
-                raise
+            except (psycopg.Error, IndexError):  # a hint: whoever misses it looks by himself
+                pass
+            finally:
+                self._sending_until = 0.0
 
     # ---- connections
 
-    def _opened(self) -> ConnectionPool[Raw]:
-        """This process's pool. One that was inherited by fork is left alone, never closed here."""
+    def _begin_life(self) -> None:
+        """In this process nothing is open yet."""
+        self._pid = os.getpid()
+        open_one = partial(self._connect, self.lock_timeout, STANDSTILL)
+        self._pool = Pool(open_one, self._connections)
+        self._own: dict[int, Pool] = {}  # of threads that have one to themselves
+
+    def _check_process(self) -> None:
+        """What was inherited by fork is left alone, never closed here."""
         if os.getpid() != self._pid:
-            _inherited.append(self._pool)
-            self._pid, self._pool, self._mutex = os.getpid(), None, threading.Lock()
-            self._sending = False
-        with self._mutex:
-            if self._pool is None:
-                self._pool = ConnectionPool(
-                    self._conninfo, min_size=0, max_size=self._connections, open=True,
-                    timeout=max(self.lock_timeout, 1.0), max_idle=300, name="towline",
-                    kwargs=self._settings,
-                )  # fmt: skip
-            return self._pool
+            for pool in (self._pool, *self._own.values()):
+                pool.leave()
+            self._begin_life()
 
-    def prepare(self) -> None:
-        """See that the server answers; the pool alone would not say why it does not."""
-        try:
-            psycopg.connect(self._conninfo, autocommit=True).close()
-        except psycopg.Error as error:
-            raise translate(error, "connect", self.place) from error
+    def _pool_here(self) -> Pool:
+        self._check_process()
+        return self._pool
 
-    def _unreachable(self) -> StoreUnavailable:
-        try:
-            self.prepare()
-        except StoreUnavailable as error:
-            return error
-        return StoreUnavailable(
-            f"all {self._connections} connections to {self.place} were in use for "
-            f"{max(self.lock_timeout, 1.0):g} s; raise connections="
+    def _own_pool(self, patience: float) -> Pool:
+        """The one connection of this thread."""
+        self._check_process()
+        thread = threading.get_ident()
+        pool = self._own.get(thread)
+        if pool is None:
+            alive = {each.ident for each in threading.enumerate()}
+            for gone in [ident for ident in list(self._own) if ident not in alive]:
+                self._own.pop(gone).close()
+            open_one = partial(self._connect, patience, STANDSTILL_OF_WORKER)
+            pool = self._own.setdefault(thread, Pool(open_one, 1))
+        return pool
+
+    def _connect(self, lock_timeout: float, standstill: float) -> Wire:
+        settings = {
+            "lock_timeout": _milliseconds(lock_timeout),
+            "idle_in_transaction_session_timeout": _milliseconds(standstill),
+        }
+        return connect(
+            self.address.conninfo, self.place, settings, bound=SILENCE, pooler=self._pooler
         )
 
+    def prepare(self) -> None:
+        """See that the server answers, and that it can hold what we store."""
+        pool = self._pool_here()
+        held: list[Wire] = []
+        try:
+            pool.lend(held, max(self.lock_timeout, 1.0))
+        except AllInUse:  # so it answers
+            pass
+        except psycopg.Error as error:
+            raise translate(error, "connect", self.place) from error
+        finally:
+            pool.take_back(held, sound=True)
+
     def close(self) -> None:
-        """Close every connection of this process. The engine opens them again when used."""
+        """Close every connection of this process that is idle, the others when they are given
+        back. The engine opens them again when used."""
         if os.getpid() != self._pid:
             return
-        with self._mutex:
-            pool, self._pool = self._pool, None
-        if pool is not None:
+        pools = [self._pool, *self._own.values()]
+        self._begin_life()
+        for pool in pools:
             pool.close()
+        self._executor.close()
 
     # ---- schema
 
@@ -293,7 +369,8 @@ class PostgresEngine:
         deadline = time.monotonic() + MIGRATION_PATIENCE
         while True:
             try:
-                applied, concurrent = self._run(self.migrations.migrate(self.store), MIGRATION_LOCK)
+                op = self.migrations.migrate(self.store)
+                applied, concurrent = self._run(op, self._pool_here(), MIGRATION_LOCK, None)
                 done += applied
                 if concurrent is None:
                     return done
@@ -312,8 +389,8 @@ class PostgresEngine:
         """
         try:
             with (
-                closing(psycopg.connect(self._conninfo, autocommit=True)) as guard,
-                closing(psycopg.connect(self._conninfo, autocommit=True)) as raw,
+                closing(psycopg.connect(self.address.conninfo, autocommit=True)) as guard,
+                closing(psycopg.connect(self.address.conninfo, autocommit=True)) as raw,
                 PlainCursor(guard) as guarding,
                 PlainCursor(raw) as cursor,
             ):
@@ -336,7 +413,7 @@ class PostgresEngine:
     def vacuum(self, pages: int) -> int:
         """Vacuum our tables; how many pages that freed is not known here, so 0."""
         try:
-            with closing(psycopg.connect(self._conninfo, autocommit=True)) as raw:
+            with closing(psycopg.connect(self.address.conninfo, autocommit=True)) as raw:
                 raw.execute("SET statement_timeout = 0")
                 for statement in self.migrations.vacuum():
                     raw.execute(statement.query.format.encode())
@@ -345,7 +422,13 @@ class PostgresEngine:
         return 0
 
     def shrink(self) -> None:
-        """Nothing: autovacuum does it, by the settings of our tables, and nobody waits for it."""
+        """Close what has been idle for long. Autovacuum does the rest, by the settings of our
+        tables."""
+        self._pool_here().trim()
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(max(1, round(seconds * 1000)))
 
 
 def _channel(name: str) -> str:

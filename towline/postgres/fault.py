@@ -7,6 +7,8 @@ from psycopg import errors
 
 from ..errors import (
     DiskFull,
+    InvalidSetting,
+    InvalidValue,
     ReadOnlyDatabase,
     SchemaMissing,
     StoreError,
@@ -48,7 +50,8 @@ def translate(error: psycopg.Error, operation: str, where: str) -> TowlineError:
             return SchemaMissing(f"{where} has no Towline tables: {said}; {COMMAND}")
         case errors.ReadOnlySqlTransaction():
             return ReadOnlyDatabase(
-                f"{where} is read-only: {said}; a replica cannot be used, name the primary"
+                f"{where} is read-only: {said}; a replica cannot be used, name the primary; if it "
+                "is the primary, default_transaction_read_only is on for the role or the database"
             )
         case errors.InsufficientPrivilege():
             return ReadOnlyDatabase(f"this role may not use {where}: {said}; see docs/postgres.md")
@@ -57,6 +60,40 @@ def translate(error: psycopg.Error, operation: str, where: str) -> TowlineError:
                 f"{operation} was cancelled in {where}: {said}; nothing was stored. "
                 "Repeat it, or raise the role's statement_timeout"
             )
+        case psycopg.DataError():
+            return InvalidValue(f"{operation} has a value that {where} cannot hold: {said}")
+        case errors.ConfigurationLimitExceeded():
+            return StoreError(
+                f"{operation} went over a limit of the server: {said}; raise that setting for "
+                "this role"
+            )
+        case errors.UniqueViolation() if prefix := _id_of(error):
+            return StoreError(
+                f"the database refused: {said}; its ids are behind its rows, as after a copy that "
+                f"left the sequence out: SELECT setval('{prefix}job_ids', "
+                f"(SELECT max(id) FROM {prefix}job))"
+            )
+        case _ if "statement pooling" in said:
+            return InvalidSetting(
+                f"the pooler before {where} is in statement mode ({said}), and an operation is a "
+                "transaction: set its pool_mode to transaction or session"
+            )
+        case _ if "prepared statement" in said and error.sqlstate in ("26000", "42P05", "08P01"):
+            return StoreError(
+                f"the database refused: {said}; a pooler seems to stand before {where}: pooler=True"
+            )
+        case psycopg.OperationalError() if error.sqlstate is not None and not is_lost(error):
+            return StoreUnavailable(f"{where} refused {operation}: {said}; nothing was stored")
         case psycopg.OperationalError() | psycopg.InterfaceError():
             return StoreUnavailable(f"{where} cannot be reached: {said}; nothing was stored")
     return StoreError(f"the database refused: {said}")
+
+
+def _id_of(error: psycopg.Error) -> str | None:
+    """How the names of the tables begin in which a new job's number was there already."""
+    said = error.diag
+    for table in ("job", "live", "chain"):
+        if said.table_name and said.constraint_name == f"{said.table_name}_pkey":
+            if said.table_name.endswith(table):
+                return f"{said.schema_name}.{said.table_name.removesuffix(table)}"
+    return None

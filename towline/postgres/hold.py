@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from ..errors import WrongIsolation
 from ..operation import Steps
 from ..sql import Queries, Row
 from ..store import Store
 from ..store.base import Clock, as_json, host_clock, int_of
+
+READ_COMMITTED = "read committed"
 
 
 def ended_channel(channel: str) -> str:
@@ -40,10 +43,12 @@ class Holding(Store):
     def hold_chains(self, chains: Iterable[int]) -> Steps[None]:
         yield self.sql.hold_chains(chains=as_json(set(chains)))
 
-    def hold_jobs(self, jobs: Iterable[int]) -> Steps[bool]:
+    def hold_jobs(self, jobs: Iterable[int], *, behind: bool = False) -> Steps[bool]:
         listed = as_json(jobs)
         rows = yield self.sql.chains_of_jobs(jobs=listed)
-        yield from self.hold_chains(int_of(id) for (id,) in rows)
+        if behind:
+            self.refuse_old_snapshot(rows)
+        yield from self.hold_chains(int_of(id) for id, _ in rows)
         yield self.sql.hold_jobs(jobs=listed)
         return True
 
@@ -79,7 +84,7 @@ class Holding(Store):
 
     def hold_to_delete(self, chains: Sequence[int], jobs: Collection[int]) -> Steps[bool]:
         listed = as_json(chains)
-        yield self.sql.hold_doomed(chains=listed)
+        self.refuse_old_snapshot((yield self.sql.hold_doomed(chains=listed)))
         yield self.sql.hold_jobs(jobs=as_json(jobs))
         yield self.sql.hold_keys(chains=listed)
         rows = yield self.sql.chain_job_ids(chains=listed)
@@ -88,9 +93,10 @@ class Holding(Store):
     def hold_old(self, rows: Sequence[Row]) -> Steps[Sequence[Row]]:
         """A chain that somebody looks at, or whose key somebody takes, is pruned another time."""
         held = yield self.sql.hold_doomed_now(chains=as_json(id for id, *_ in rows))
+        self.refuse_old_snapshot(held)
         keys = yield self.sql.hold_keys_now(chains=as_json(id for id, *_ in held))
         busy = {chain for chain, ours in keys if not ours}
-        return [row for row in held if row[0] not in busy]
+        return [row[:-1] for row in held if row[0] not in busy]
 
     def prune_position(self) -> Steps[int | None]:
         marks = yield self.sql.read_mark(name="prune")
@@ -106,3 +112,14 @@ class Holding(Store):
         yield from super().tell_ended()
         if self._channel:
             yield self.sql.notify_ended(channel=ended_channel(self._channel))
+
+    def refuse_old_snapshot(self, rows: Sequence[Row]) -> None:
+        """Refuse to end, open again or delete what was taken, when the transaction goes on seeing
+        the database as it was at its first statement. Each row ends with the level."""
+        level = rows[0][-1] if rows else READ_COMMITTED
+        if level not in (READ_COMMITTED, "read uncommitted"):  # which the server takes for the same
+            raise WrongIsolation(
+                f"a {str(level).upper()} transaction does not see who has just begun to wait for a "
+                "chain, so it must not end, retry or delete jobs: use READ COMMITTED for this "
+                "transaction, or call this without on= after your commit"
+            )

@@ -17,15 +17,14 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Identifier
 
 from ..connections.psycopg import PlainCursor, execute
-from ..errors import InvalidSetting
 from ..store.base import as_json
 from ..wakes.thread import BackOff, WakeThread
-from .engine import ALIVE
+from .address import Address
 from .hold import ended_channel
+from .wire import Wire
 
 if TYPE_CHECKING:
     from ..wakes import Ring
@@ -37,6 +36,8 @@ log = logging.getLogger("towline.wakes")
 IDLE_FOR_EVER = """
 SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'
 """
+SILENCE = 5.0  # seconds without an answer, after which the connection is given up
+LONGEST = 1.0  # seconds between two tries to connect: workers wait for it after an outage
 ENDED_EVERY = 0.02  # seconds from one word of ended chains to the next, at least
 
 
@@ -52,7 +53,8 @@ class PostgresListen:
     ) -> None:
         self._engine = engine
         self._hears = ended_channel(engine.channel) if ends else engine.channel
-        self._conninfo = engine._conninfo if listen_url is None else _conninfo(listen_url)
+        address = engine.address if listen_url is None else Address(listen_url)
+        self._conninfo = address.conninfo
         self._ended = ended_channel(engine.channel)
         self._thread = WakeThread("listen")
         self._notices: list[psycopg.Notify] = []
@@ -81,11 +83,12 @@ class PostgresListen:
     # ---- in the thread
 
     def _run(self, ring: Ring) -> None:
-        back_off = BackOff()
+        back_off = BackOff(longest=LONGEST)
         told = False
         while not self._thread.stopping:
             try:
-                with closing(psycopg.connect(self._conninfo, autocommit=True)) as raw:
+                with closing(Wire.connect(self._conninfo, autocommit=True)) as raw:
+                    raw.bound = SILENCE
                     self._subscribe(raw)
                     back_off.reset()
                     told = False
@@ -133,11 +136,3 @@ class PostgresListen:
             execute(cursor, sql.notify_alone(channel=self._ended, queues=as_json([""])), False)
         self._sent = time.monotonic()
         return 0.0  # the answer may have brought other notifications along
-
-
-def _conninfo(url: str) -> str:
-    try:
-        given: dict[str, Any] = conninfo_to_dict(url)
-    except psycopg.Error as error:
-        raise InvalidSetting(f"{error}; a URL is postgresql://user@host/database") from None
-    return make_conninfo(**{"application_name": "towline", **ALIVE, **given})

@@ -7,6 +7,9 @@
 -- Many transactions write at once (READ COMMITTED). What keeps them apart:
 --   * A row is locked before anything is read that the operation acts on, and read by a later statement:
 --     a statement sees the database as it was when it began, not as it is once it got its locks.
+--   * So whoever ends, opens or deletes a chain needs READ COMMITTED: with one snapshot for all statements he
+--     would miss the edge of somebody who committed before he got the lock, and nothing would tell him, since
+--     a shared lock leaves no new version of the row. The statements that take such chains say the level.
 --   * Whoever waits takes rows in the order of their ids, a chain's row before its jobs' rows in {live}.
 --   * A worker never waits: what it would need and somebody holds is left for its next turn. {wait} makes
 --     two statements of one: it waits, or, named _now, passes over (SKIP LOCKED).
@@ -128,12 +131,12 @@ UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blocke
 -- this worker (a database that lost its last commits gives a number out again), nor a second one for an
 -- attempt that one turn was told of twice. Who ends a job from outside holds it and names no worker.
 WITH r AS MATERIALIZED (
-    SELECT DISTINCT ON (job_id, attempt) *
+    SELECT DISTINCT ON (job_id, attempt, held_by) *
       FROM json_to_recordset(:rows::text::json)
         AS r(n integer, outcome smallint, final smallint, worker text, started_at bigint, now bigint,
              output text, error text, continued_by bigint, ended_by text, job_id bigint, attempt integer,
              held_by bigint)
-     ORDER BY job_id, attempt, n
+     ORDER BY job_id, attempt, held_by, n
 ), held AS MATERIALIZED (
     SELECT r.*, coalesce(r.started_at, l.started_at, l.claimed_at) AS began, l.progress, l.progress_text
       FROM r
@@ -496,6 +499,19 @@ SELECT DISTINCT b.chain_id
    AND c.state <> 1
    AND j.chain_id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)));
 
+-- name: count_later_jobs
+-- How many jobs these chains have beside their first, where they have any. Rides job_chain.
+SELECT j.chain_id, count(*)
+  FROM {job} AS j
+ WHERE j.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
+   AND j.position > 0
+ GROUP BY j.chain_id;
+
+-- name: inner_jobs
+-- The oldest jobs of a chain behind its first. Rides job_chain.
+SELECT j.id FROM {job} AS j
+ WHERE j.chain_id = :chain_id AND j.position > 0 ORDER BY j.position LIMIT :limit;
+
 -- name: count_ended_of
 -- The ended jobs of chains about to go, for the roll-up.
 SELECT j.queue, j.task, a.outcome, count(*)
@@ -757,6 +773,16 @@ SELECT id, created_at FROM {job} WHERE id >= :id ORDER BY id LIMIT 1;
 -- Open jobs of a state and queue, counted up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM {live} WHERE state = {state} AND queue = :queue LIMIT :limit) AS l;
 
+-- name: count_lanes
+-- Open jobs of a state by queue, where there are very many queues; counted up to a limit in all.
+SELECT l.queue, count(*)
+  FROM (SELECT queue FROM {live} WHERE state = {state} LIMIT :limit) AS l GROUP BY l.queue;
+
+-- name: count_ahead
+-- Jobs of a queue that were claimed ahead and have not begun. Walks the running rows only.
+SELECT count(*)
+  FROM (SELECT 1 FROM {live} WHERE state = 3 AND queue = :queue AND started_at IS NULL LIMIT :limit) AS l;
+
 -- name: sum_rollups
 SELECT queue, outcome, sum(ended - removed)::bigint FROM {rollup} GROUP BY queue, outcome;
 
@@ -764,7 +790,12 @@ SELECT queue, outcome, sum(ended - removed)::bigint FROM {rollup} GROUP BY queue
 
 -- name: clear_final
 -- Retry: the old last attempt no longer ends the job.
-UPDATE {attempt} SET final = NULL WHERE job_id = :job_id AND number = :number;
+WITH r AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:rows::text::json) AS r(job_id bigint, number integer)
+)
+UPDATE {attempt} AS a SET final = NULL
+  FROM r
+ WHERE a.job_id = ANY (ARRAY(SELECT r.job_id FROM r)) AND a.job_id = r.job_id AND a.number = r.number;
 
 -- name: insert_attempt
 -- An ending from outside, beside the attempt it cut short.
@@ -772,15 +803,29 @@ INSERT INTO {attempt} (job_id, number, outcome, final, ended_at, output, error, 
 VALUES (:job_id, :number, :outcome, 1, :now, :output, :error, :continued_by, :ended_by);
 
 -- name: reopen_chain
-UPDATE {chain} SET state = 0, bad = false, ended_at = NULL WHERE id = :id;
-
--- name: chain_task
--- What a key is stored under, and since when its window counts.
-SELECT task, created_at FROM {chain} WHERE id = :id;
+UPDATE {chain} SET state = 0, bad = false, ended_at = NULL
+ WHERE id = ANY (ARRAY(SELECT r.id FROM json_to_recordset(:rows::text::json) AS r(id bigint)));
 
 -- name: find_blocked_by
--- Dependents of a chain that waited and were failed by a blocker, or still wait.
-SELECT b.job_id FROM {blocker} AS b WHERE b.chain_id = :chain_id ORDER BY b.job_id;
+-- Dependents of chains that waited and were failed by a blocker, or still wait.
+SELECT DISTINCT b.job_id FROM {blocker} AS b
+ WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)));
+
+-- name: blocker_states
+-- What these jobs wait or waited for, and how it stands.
+SELECT b.job_id, b.chain_id, c.state
+  FROM {blocker} AS b
+ CROSS JOIN LATERAL (SELECT c.state FROM {chain} AS c WHERE c.id = b.chain_id OFFSET 0) AS c
+ WHERE b.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)));
+
+-- name: block_again
+-- A blocker that had ended is open again: whoever has not begun waits for it again. They are held.
+WITH r AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(:rows::text::json) AS r(open_blockers integer, state smallint, job_id bigint)
+)
+UPDATE {live} AS l SET state = 2, open_blockers = r.open_blockers, parked_task = NULL
+  FROM r
+ WHERE l.job_id = ANY (ARRAY(SELECT r.job_id FROM r)) AND l.job_id = r.job_id AND l.state = r.state;
 
 -- name: blockers_of_jobs
 -- Every chain these jobs wait for: what a cascade follows, also from continuations.
@@ -1004,7 +1049,9 @@ WITH r AS MATERIALIZED (
      ORDER BY c.id
        FOR NO KEY UPDATE OF c SKIP LOCKED
 )
-SELECT 0, job_id FROM held UNION ALL SELECT 1, id FROM chained;
+SELECT 0, job_id, current_setting('transaction_isolation') FROM held
+UNION ALL
+SELECT 1, id, current_setting('transaction_isolation') FROM chained;
 
 -- name: still_running
 -- Which of these attempts are running all the same, though somebody else holds what they need.
@@ -1024,7 +1071,7 @@ SELECT DISTINCT b.chain_id FROM {blocker} AS b
 
 -- name: hold_chains
 -- Chains that are about to end, to open again, or to wait: nobody begins to wait for them meanwhile.
-SELECT c.id FROM {chain} AS c
+SELECT c.id, current_setting('transaction_isolation') FROM {chain} AS c
  WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
  ORDER BY c.id
    FOR NO KEY UPDATE OF c {wait};
@@ -1038,13 +1085,14 @@ SELECT c.id FROM {chain} AS c
 
 -- name: hold_doomed
 -- Chains that are about to be deleted, as they stand.
-SELECT c.id, c.state, c.created_at, c.ended_at FROM {chain} AS c
+SELECT c.id, c.state, c.created_at, c.ended_at, current_setting('transaction_isolation') FROM {chain} AS c
  WHERE c.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
  ORDER BY c.id
    FOR UPDATE OF c {wait};
 
 -- name: hold_keys
--- Keys of chains that end or go. Says of each chain that has its key whether the key's row is ours now.
+-- Keys of chains that end or go. Says of each chain that has its key whether the key's row is ours now: by
+-- IN, which becomes a hash; a join would compare each with each, since of a CTE the planner expects one row.
 WITH r AS MATERIALIZED (
     SELECT c.id, c.task, j.key
       FROM {chain} AS c
@@ -1060,17 +1108,16 @@ WITH r AS MATERIALIZED (
             WHERE k.task = r.task AND k.key = r.key AND k.chain_id = r.id
               FOR UPDATE {wait}) AS k
 )
-SELECT k.chain_id, (h.chain_id IS NOT NULL)::integer
+SELECT k.chain_id, (k.chain_id IN (SELECT h.chain_id FROM held AS h))::integer
   FROM r
  CROSS JOIN LATERAL (
        SELECT k.chain_id
          FROM {key} AS k
         WHERE k.task = r.task AND k.key = r.key AND k.chain_id = r.id
-       OFFSET 0) AS k
-  LEFT JOIN held AS h ON h.chain_id = k.chain_id;
+       OFFSET 0) AS k;
 
 -- name: hold_blocked
--- Blocked jobs whose blockers end. Says of each whether its row is ours now.
+-- Blocked jobs whose blockers end. Says of each whether its row is ours now, by a hash as well.
 WITH held AS MATERIALIZED (
     SELECT l.job_id FROM {live} AS l
      WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)))
@@ -1078,8 +1125,8 @@ WITH held AS MATERIALIZED (
      ORDER BY l.job_id
        FOR UPDATE OF l SKIP LOCKED
 )
-SELECT l.job_id, (h.job_id IS NOT NULL)::integer
-  FROM {live} AS l LEFT JOIN held AS h ON h.job_id = l.job_id
+SELECT l.job_id, (l.job_id IN (SELECT h.job_id FROM held AS h))::integer
+  FROM {live} AS l
  WHERE l.job_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)))
    AND l.state::integer = 2;
 
@@ -1091,7 +1138,7 @@ SELECT l.job_id FROM {live} AS l
    FOR UPDATE OF l;
 
 -- name: chains_of_jobs
-SELECT DISTINCT j.chain_id FROM {job} AS j
+SELECT DISTINCT j.chain_id, current_setting('transaction_isolation') FROM {job} AS j
  WHERE j.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)));
 
 -- name: hold_workers

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..model import CHAIN_END, CHAIN_STATES, END_STATE, ChainState, Outcome, Policy
 from ..operation import Steps
-from ..store.base import as_json, int_of
+from ..store.base import as_json, chunks, int_of
 from ..store.finish import Reserved, Verdict
 from .hold import Holding
 
@@ -45,8 +45,9 @@ class Reserve(Holding):
                 for v, end in zip(verdicts, ends, strict=True)
             ],
         )
-        jobs = {id for kind, id in rows if kind == 0}
-        chains = {id for kind, id in rows if kind == 1}
+        self.refuse_old_snapshot(rows)
+        jobs = {id for kind, id, _ in rows if kind == 0}
+        chains = {id for kind, id, _ in rows if kind == 1}
         ours = {
             number
             for number, v in enumerate(verdicts)
@@ -84,8 +85,10 @@ class Reserve(Holding):
             if not behind:
                 break
             alone = False
-            blocked = yield self.sql.hold_blocked(jobs=as_json({d.job_id for d in behind}))
-            free = {int_of(job): bool(mine) for job, mine in blocked}
+            free: dict[int, bool] = {}
+            for chunk in chunks(sorted({d.job_id for d in behind})):
+                blocked = yield self.sql.hold_blocked(jobs=as_json(chunk))
+                free.update((int_of(job), bool(mine)) for job, mine in blocked)
             failing: dict[int, set[int]] = {}
             keyed = set()
             for dependent in behind:
@@ -162,18 +165,19 @@ class Reserve(Holding):
 
     def _busy_chains(self, causes: Mapping[int, set[int]]) -> Steps[set[int]]:
         """Endings that end, or block, a chain which somebody else holds."""
-        if not causes:
-            return set()
-        rows = yield self.sql.hold_chains_now(chains=as_json(causes))
-        return _of(causes.keys() - {int_of(id) for (id,) in rows}, causes)
+        held: set[int] = set()
+        for chunk in chunks(sorted(causes)):
+            rows = yield self.sql.hold_chains_now(chains=as_json(chunk))
+            held.update(int_of(id) for id, _ in rows)
+        return _of(causes.keys() - held, causes)
 
     def _busy_keys(self, chains: Iterable[int], causes: Mapping[int, set[int]]) -> Steps[set[int]]:
         """Endings of chains whose key somebody else holds."""
-        listed = set(chains)
-        if not listed:
-            return set()
-        rows = yield self.sql.hold_keys_now(chains=as_json(listed))
-        return _of({int_of(chain) for chain, ours in rows if not ours}, causes)
+        busy: set[int] = set()
+        for chunk in chunks(sorted(set(chains))):
+            rows = yield self.sql.hold_keys_now(chains=as_json(chunk))
+            busy.update(int_of(chain) for chain, ours in rows if not ours)
+        return _of(busy, causes)
 
 
 def _awaited(verdict: Verdict) -> set[int]:

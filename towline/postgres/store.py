@@ -27,7 +27,7 @@ from ..model import (
 )
 from ..operation import Op, Steps, compose
 from ..sql import Row
-from ..store.base import as_json, chunks, int_of
+from ..store.base import as_json, int_of, portions
 from ..store.enqueue import PENDING, SCHEDULED, due_at
 from ..store.finish import Verdict
 from .reserve import Reserve
@@ -40,7 +40,6 @@ SHAPE = (
     "task", "label", "queue", "priority", "max_attempts", "timeout", "policy", "trace", "at",
     "delay",
 )  # fmt: skip
-PART = 4 * 1024 * 1024  # characters of arguments in one statement, which may take six bytes each
 
 shape_of = attrgetter(*SHAPE)
 
@@ -67,7 +66,7 @@ class PostgresStore(Reserve):
     def enqueue(self, jobs: Sequence[NewJob]) -> Op[Sequence[Enqueued]]:
         if not jobs or any(j.key is not None or j.blockers for j in jobs):
             return super().enqueue(jobs)
-        parts = list(_parts(jobs))
+        parts = list(portions(jobs, _size))
         return compose("enqueue", lambda: self._enqueue_plain(parts), single=len(parts) == 1)
 
     def _enqueue_plain(self, parts: Sequence[Sequence[NewJob]]) -> Steps[Sequence[Enqueued]]:
@@ -112,7 +111,8 @@ class PostgresStore(Reserve):
         if not plain:
             return []
         rows = yield self.sql.hold_chains_now(chains=as_json(plain))
-        held = {int_of(id) for (id,) in rows}
+        self.refuse_old_snapshot(rows)
+        held = {int_of(id) for id, _ in rows}
         if held:
             rows = yield self.sql.find_awaited(chains=as_json(held))
             held -= {int_of(id) for (id,) in rows}
@@ -127,13 +127,8 @@ class PostgresStore(Reserve):
         return [plain[chain] for chain in held if plain[chain].ending.held.job_id in gone]
 
 
-def _parts(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
-    """As many jobs at a time as one statement may have, fewer when their arguments are large."""
-    for part in chunks(jobs):
-        size = sum(len(job.arguments) for job in part)
-        step = max(1, len(part) * PART // max(size, PART))
-        for start in range(0, len(part), step):
-            yield part[start : start + step]
+def _size(job: NewJob) -> int:
+    return len(job.arguments)
 
 
 def _stored(record: JobRecord) -> Enqueued:

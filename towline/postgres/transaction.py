@@ -1,59 +1,73 @@
 """One transaction of our own: how it begins, and what its commit means.
 
-It begins in one round trip with its settings and the database's time. They are set for the
-transaction only: a pooler may give the connection to somebody else afterwards.
+It begins in one round trip with the database's time, and behind a pooler with its settings: they
+are set for the transaction only there, since the connection may be somebody else's afterwards.
 """
 
 from __future__ import annotations
 
 import json
-import select
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import errors
 from psycopg.pq import TransactionStatus
 
 from ..connections.psycopg import PlainCursor, execute
 from ..errors import CommitUnknown, StoreError
 from ..operation import Op, drive
 from ..sql import Queries, Row, Statement
+from .wire import SESSION, Wire
 
 T = TypeVar("T")
 
-# Plans must not rest on how full the tables were when a statement was prepared, or on guesses
-# before the first ANALYZE: a bitmap of the whole backlog, sorted, for the few rows that an index
-# would give in order. And a statement of a few rows gains nothing from being compiled.
-SETTINGS = (
-    "SET LOCAL statement_timeout = 0; SET LOCAL enable_seqscan = off; "
-    "SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
-)
+
+def local(settings: Iterable[tuple[str, str]]) -> str:
+    """The SQL that sets them for one transaction."""
+    return "; ".join(f"SET LOCAL {name} = {value}" for name, value in settings)
+
+
+SETTINGS = local(SESSION.items())  # what decides about plans
 
 
 class Transaction:
     """A cursor of ours between BEGIN and COMMIT."""
 
-    def __init__(self, sql: Queries, cursor: PlainCursor) -> None:
+    def __init__(self, sql: Queries, raw: Wire, cursor: PlainCursor) -> None:
         self._sql = sql
+        self._raw = raw
         self._cursor = cursor
         self._now = 0
         self._prepare: bool | None = None
         self.woken: set[str] = set()
 
-    def begin(self, op: Op[Any], lock_timeout: float, *, losable: bool) -> None:
-        kind = "REPEATABLE READ, READ ONLY" if op.reads else "READ COMMITTED"
+    def begin(self, op: Op[Any], lock_timeout: str, *, losable: bool) -> None:
         # What people ask is planned anew, for the tables as they are; what workers do is prepared.
         self._prepare = False if op.reads else None
-        commit = "; SET LOCAL synchronous_commit = off" if losable else ""
-        self._cursor.execute(
-            f"BEGIN ISOLATION LEVEL {kind}; {SETTINGS}{commit}; "
-            f"SET LOCAL lock_timeout = {max(1, round(lock_timeout * 1000))}; "
-            f"{self._sql.clock.text}".encode()
-        )
+        raw = self._raw
+        settings: list[tuple[str, str]] = []
+        if raw.pooled:
+            settings += raw.settings.items()
+        if raw.pooled or lock_timeout != raw.settings["lock_timeout"]:
+            settings.append(("lock_timeout", lock_timeout))
+        if losable:
+            settings.append(("synchronous_commit", "off"))
+        kind = "REPEATABLE READ, READ ONLY" if op.reads else "READ COMMITTED"
+        self._cursor.execute(_beginning(kind, tuple(settings), self._sql.clock.text))
         while self._cursor.nextset():
             pass
         ((now,),) = self._cursor.fetchall()
         assert isinstance(now, int)
         self._now = now
+
+    def begin_for_application(self) -> None:
+        """Begin for statements that are not ours: with the role's settings, but at our level,
+        because the job is ended in it."""
+        raw = self._raw
+        settings = () if raw.pooled else tuple((name, "DEFAULT") for name in raw.settings)
+        self._cursor.execute(_beginning("READ COMMITTED", settings, ""))
 
     def execute(self, statement: Statement) -> list[Row]:
         """Run a statement. The time is known; whom to wake is remembered until the commit."""
@@ -68,7 +82,7 @@ class Transaction:
         return execute(self._cursor, statement, self._prepare)
 
     def undo(self) -> None:
-        raw = self._cursor.connection
+        raw = self._raw
         if not raw.closed and raw.info.transaction_status is not TransactionStatus.IDLE:
             try:
                 self._cursor.execute(b"ROLLBACK")
@@ -78,12 +92,14 @@ class Transaction:
     def commit(self, name: str, *, reads: bool = False) -> None:
         """Commit, and be sure of it: an aborted transaction "commits" quietly, and a connection
         that dies meanwhile leaves open whether it was."""
-        raw = self._cursor.connection
+        raw = self._raw
         if raw.info.transaction_status is not TransactionStatus.INTRANS:
             self.undo()
             raise StoreError(f"{name} was rolled back: a statement of it had failed")
         try:
             self._cursor.execute(b"COMMIT")
+        except errors.IdleInTransactionSessionTimeout:  # it was over before it was asked
+            raise
         except psycopg.OperationalError as error:
             if reads or not raw.closed:
                 raise
@@ -94,19 +110,15 @@ class Transaction:
         try:
             return drive(op, self.execute)
         except psycopg.OperationalError as error:
-            if not self._cursor.connection.closed:
+            if not self._raw.closed:
                 raise
             raise _unknown(op.name) from error
 
 
-def is_stale(raw: psycopg.Connection[Any]) -> bool:
-    """Whether an idle connection has something to say: its server said good-bye."""
-    try:
-        poll = select.poll()
-        poll.register(raw.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
-    except (OSError, ValueError, psycopg.Error):
-        return True
+@lru_cache(64)
+def _beginning(kind: str, settings: tuple[tuple[str, str], ...], clock: str) -> bytes:
+    parts = (f"BEGIN ISOLATION LEVEL {kind}", local(settings), clock)
+    return "; ".join(filter(None, parts)).encode()
 
 
 def _unknown(name: str) -> CommitUnknown:

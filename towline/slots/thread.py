@@ -40,20 +40,21 @@ class ThreadSlots:
         self._context = contextvars.copy_context()
 
     def start(self, attempt: Attempt) -> None:
-        back: list[Attempt] = []
         with self._mutex:
             self._waiting += 1
-            try:
-                self._begin_threads()
-            except RuntimeError:
+            if self._threads < self._limit:
+                try:
+                    self._begin_threads()
+                except RuntimeError:
+                    self._waiting -= 1
+                    raise
+            served = self._threads > 0
+            if not served:
                 self._waiting -= 1
-                raise
-            if self._threads:
-                self._line.put(attempt)
-            else:
-                self._waiting -= 1
-                back.append(attempt)
-        self._hand_back(back)
+        if served:  # outside the mutex, which whoever takes it needs at once
+            self._line.put(attempt)
+        else:
+            self._hand_back([attempt])
 
     def interrupt(self, attempt: Attempt) -> None:
         pass  # it has been told; nothing else can be done to a thread

@@ -19,6 +19,10 @@ PAGES = 10_000
 # appending new ones. What a pinned log grew beyond it is cut off when the log starts anew.
 KEPT = PAGES * FRAME * 5 // 4
 PATIENCE = 1.0  # seconds between tries while a reader pins the log
+# On a small volume the log is copied sooner: its pages must fit into the database behind it.
+SHARE = 4  # the log may take so small a part of the room there is
+LEAST = 100 * FRAME
+STEP = 250 * FRAME  # after so much growth the room is looked at again
 _HEADER, _FRAME_HEADER = 32, 24
 
 
@@ -27,17 +31,28 @@ class Checkpoint:
 
     def __init__(self, file: File, pages: int = PAGES) -> None:
         self._log = os.fspath(file.log)
-        self._limit = pages * FRAME
+        self._most = self._limit = pages * FRAME
+        self._looked = 0  # the size of the file when we last looked at the room
         self._not_before = 0.0
         self.done = 0
 
     def due(self) -> bool:
-        """Whether the log, not just its file, has become long."""
+        """Whether the log, not just its file, has become long. Raises OSError."""
         try:
-            long = os.stat(self._log).st_size > self._limit
+            size = os.stat(self._log).st_size
         except FileNotFoundError:
             return False
-        return long and time.monotonic() >= self._not_before and self._is_written()
+        if not 0 <= size - self._looked < STEP and size > LEAST:
+            self._looked = size
+            self._limit = min(self._most, max((self._room() + size) // SHARE, LEAST))
+        return size > self._limit and time.monotonic() >= self._not_before and self._is_written()
+
+    def _room(self) -> int:
+        """Bytes that are free where the log lies."""
+        if not hasattr(os, "statvfs"):
+            return SHARE * self._most
+        volume = os.statvfs(os.path.dirname(self._log))
+        return volume.f_bavail * volume.f_frsize
 
     def _is_written(self) -> bool:
         """Whether the frame at the limit belongs to the present log.
@@ -55,11 +70,11 @@ class Checkpoint:
         finally:
             os.close(descriptor)
 
-    def run(self, guard: sqlite3.Connection, worker: sqlite3.Connection) -> None:
+    def run(self, guard: sqlite3.Connection, worker: sqlite3.Connection) -> bool:
         """Copy the log while `guard` holds the writer, so that nobody can start it anew.
 
-        The next commit starts the log from its beginning. A reader that pins it only puts this
-        off.
+        True when all of it is copied: the next commit starts the log from its beginning. A reader
+        that pins it only puts this off.
         """
         self._not_before = time.monotonic() + PATIENCE
         guard.execute("BEGIN IMMEDIATE")
@@ -67,6 +82,8 @@ class Checkpoint:
             _, pages, copied = worker.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         finally:
             guard.execute("ROLLBACK")
-        if pages == copied:
-            self._not_before = 0.0
-            self.done += 1
+        if pages != copied:
+            return False
+        self._not_before = 0.0
+        self.done += 1
+        return True

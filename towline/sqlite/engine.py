@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
-import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
 
 from ..connections import Connection, recognise_sqlite
-from ..connections.sqlite3 import execute
-from ..errors import StoreUnavailable, WriterBusy
-from ..migrate import Migrations
-from ..operation import Op, drive
-from ..sql import Queries, Row, Statement
+from ..errors import SchemaMissing, StoreUnavailable, WriterBusy
+from ..executor import Executor
+from ..migrate import COMMAND, Migrations
+from ..operation import Op
+from ..sql import Queries
 from ..store import Store
 from . import fork
 from .checkpoint import KEPT
@@ -25,6 +23,7 @@ from .fault import translate
 from .file import File, path_of
 from .holder import WriterBusy as Waited
 from .lock import WriterLock
+from .readers import Readers
 from .writer import FULL, NORMAL, Writer
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ T = TypeVar("T")
 PACKAGE = "towline.sqlite"
 SHRINK_PAGES = 1000  # given back at a time
 PATIENCE = 5  # seconds to wait for what takes others only a moment
+CLOSING = 1.0  # seconds `close` waits for operations to end
 
 
 class SqliteEngine:
@@ -60,13 +60,12 @@ class SqliteEngine:
         self.migrations = Migrations(PACKAGE, prefix)
         self.lock = WriterLock(self.file.path)
         self._durable = durable
-        self._pid = os.getpid()
-        self._local = threading.local()
-        self._readers: list[tuple[weakref.ref[threading.Thread], sqlite3.Connection]] = []
-        self._mutex = threading.Lock()
-        self._prepared = False
-        self._writer = self._new_writer()
-        fork.watch(self)
+        self._readers = Readers(self.path, self.file.path, self._connect_reader)
+        self._writer = Writer(
+            self.file, self.lock, self._connect_writer, self.connect,
+            durable=durable, lock_timeout=lock_timeout,
+        )  # fmt: skip
+        self._executor = Executor("call")
 
     # ---- running operations
 
@@ -76,25 +75,11 @@ class SqliteEngine:
         if not op.reads:
             return self._writer.run(op, patience)
         self.file.check_same()  # before opening, which would make a new file of a deleted one
-        try:
-            connection = self._begin_reading()
-            cursor = connection.cursor()
-
-            def run(statement: Statement) -> list[Row]:
-                return execute(cursor, statement)
-
-            try:
-                return drive(op, run)
-            finally:
-                if connection.in_transaction:
-                    cursor.execute("COMMIT")
-                cursor.close()
-        except sqlite3.Error as error:
-            raise translate(error, self.file.path) from error
+        return self._readers.run(op)
 
     async def arun(self, op: Op[T]) -> T:
         """The same without blocking the event loop: one hop to a thread for the whole operation."""
-        return await asyncio.to_thread(self.run, op)
+        return await self._executor.run(self.run, op)
 
     def recognise(self, raw: object) -> Connection:
         """Wrap a caller's connection."""
@@ -102,11 +87,13 @@ class SqliteEngine:
 
     # ---- connections
 
-    def connect(self) -> sqlite3.Connection:
-        """Open a connection of ours: WAL, no checkpoint by itself, no waiting inside SQLite."""
+    def connect(self, *, create: bool = False) -> sqlite3.Connection:
+        """Open a connection of ours: no checkpoint by itself, no waiting inside SQLite."""
+        fork.check_inherited(self.path)
+        place = f"file:{quote(os.fsencode(self.file.path))}?mode={'rwc' if create else 'rw'}"
         try:
             connection = sqlite3.connect(
-                self.file.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+                place, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=True
             )
             try:
                 connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -115,35 +102,52 @@ class SqliteEngine:
                 # moment. After a first read it is ours too, and nobody can shut us out by closing.
                 connection.execute("PRAGMA schema_version").fetchall()
                 connection.execute("PRAGMA busy_timeout = 0")
+                self.file.remember()
             except BaseException:
                 connection.close()
                 raise
         except sqlite3.Error as error:
+            if not create and not self.file.path.exists():
+                raise SchemaMissing(
+                    f"there is no database at {self.file.path}: {COMMAND}"
+                ) from None
             raise translate(error, self.file.path) from error
         return connection
 
+    def _connect_reader(self) -> sqlite3.Connection:
+        connection = self.connect()
+        try:
+            connection.execute("PRAGMA query_only = ON")
+            # No writer blocks a reader; the recovery of a killed one's log does, for a moment.
+            connection.execute(f"PRAGMA busy_timeout = {PATIENCE * 1000}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect_writer(self) -> sqlite3.Connection:
+        """Before the first write: make the file a database in WAL mode; safe for many at once."""
+        new = self.file.is_new
+        connection = self.connect(create=not self.file.is_known)
+        try:
+            if new:
+                # Before the first table, or it stays as it is for ever.
+                self._patiently(connection, "PRAGMA auto_vacuum = INCREMENTAL")
+            mode = self._patiently(connection, "PRAGMA journal_mode")
+            if mode != "wal":
+                mode = self._patiently(connection, "PRAGMA journal_mode = WAL")
+            if mode != "wal":
+                raise StoreUnavailable(f"{self.file.path} cannot be put into WAL mode: {mode}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
     def prepare(self) -> None:
-        """Make the file a database in WAL mode, once per process; safe for many at once."""
-        with self._mutex:
-            if self._prepared:
-                return
-            fork.check_inherited(self.path)
-            self.file.check_place()
-            new = self.file.is_new
-            connection = self.connect()
-            try:
-                if new:
-                    # Before the first table, or it stays as it is for ever.
-                    self._patiently(connection, "PRAGMA auto_vacuum = INCREMENTAL")
-                mode = self._patiently(connection, "PRAGMA journal_mode")
-                if mode != "wal":
-                    mode = self._patiently(connection, "PRAGMA journal_mode = WAL")
-                if mode != "wal":
-                    raise StoreUnavailable(f"{self.file.path} cannot be put into WAL mode: {mode}")
-            finally:
-                connection.close()
-            self.file.remember()
-            self._prepared = True
+        """See that the file can be worked with. Neither makes nor changes it: that is for the first
+        write."""
+        fork.check_inherited(self.path)
+        self.file.check_place()
 
     def migrate(self) -> list[str]:
         """Create the tables or bring them up to date."""
@@ -151,61 +155,68 @@ class SqliteEngine:
         return applied
 
     def check_schema(self) -> None:
+        if self.file.is_new and not self.file.is_known:
+            self.migrations.judge(None)
         self.run(self.migrations.check(self.sql))
 
     def close(self) -> None:
-        """Close every connection of this process. The engine opens them again when used."""
-        if os.getpid() != self._pid:
-            return
-        self._writer.close()
-        with self._mutex:
-            for _, connection in self._readers:
-                connection.close()
-            self._readers.clear()
-        self._local = threading.local()
-        self._prepared = False
-        self._writer = self._new_writer()
-
-    def let_go(self) -> bool:
-        """Before a fork: close what is idle; True if nothing is open any more."""
-        if os.getpid() != self._pid:
-            return True
-        with self._mutex:
-            reading = [reader for reader in self._readers if reader[1].in_transaction]
-            for reader in self._readers:
-                if reader not in reading:
-                    reader[1].close()
-            self._readers = reading
-        return self._writer.let_go() and not reading
+        """Close every connection of this process, once idle. The engine opens them again when
+        used."""
+        deadline = time.monotonic() + CLOSING
+        self._executor.close()
+        self._writer.close(deadline)
+        self._readers.close(deadline)
+        self.lock.close()
+        self.file.forget()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A write transaction on a connection of its own, for the application to write in."""
         self.file.check_same()
-        connection = self.connect()
-        try:
+        with fork.guest(self.path), self._using(self.connect()) as connection:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA synchronous = {FULL if self._durable else NORMAL}")
-            try:
-                self.lock.acquire(
-                    connection, time.monotonic() + self.lock_timeout, "a handler's transaction"
-                )
-            except Waited as busy:
-                raise WriterBusy(
-                    f"the transaction waited {self.lock_timeout:g} s for the writer of "
-                    f"{self.file.path}: {busy}"
-                ) from None
-            try:
+            with self._turn(connection, "a handler's transaction"):
                 yield connection
                 connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-            finally:
-                self.lock.release()
+
+    @contextmanager
+    def _using(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        """Close it at the end, unless this is a forked child and it is the parent's."""
+        pid = os.getpid()
+        try:
+            yield connection
         finally:
-            connection.close()
+            if os.getpid() == pid:
+                connection.close()
+            else:
+                fork.abandon(connection)
+
+    @contextmanager
+    def _turn(self, connection: sqlite3.Connection, what: str) -> Iterator[None]:
+        """A write transaction, as the only writer of all processes; rolled back unless ended."""
+        pid, turn = os.getpid(), self.lock.turn()
+
+        def settle() -> None:
+            if connection.in_transaction and os.getpid() == pid:
+                connection.rollback()
+            turn.release()
+
+        try:
+            try:
+                try:
+                    turn.acquire(connection, time.monotonic() + self.lock_timeout, what)
+                except Waited as busy:
+                    raise WriterBusy(
+                        f"{what} waited {self.lock_timeout:g} s for the writer of "
+                        f"{self.file.path}: {busy}"
+                    ) from None
+                yield
+            finally:
+                settle()
+        except BaseException:
+            settle()
+            raise
 
     def tell_ended(self) -> None:
         """Nothing: whoever waits watches the file."""
@@ -220,72 +231,27 @@ class SqliteEngine:
 
     def vacuum(self, pages: int) -> int:
         """Give free pages back to the file system, where the file allows it; return how many."""
-        freed = 0
         self.prepare()
         self.file.check_same()
-        connection = self.connect()
         try:
-            (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
-            if mode != 2:
-                return 0
-            (before,) = connection.execute("PRAGMA freelist_count").fetchone()
-            self.lock.acquire(connection, time.monotonic() + self.lock_timeout, "vacuum")
-            try:
-                connection.execute("COMMIT")
-                # `execute` would stop after the first page; this steps through all of them.
-                connection.executescript(
-                    f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({int(pages)}); COMMIT"
-                )
-                (after,) = connection.execute("PRAGMA freelist_count").fetchone()
-                freed = int(before) - int(after)
-            finally:
-                self.lock.release()
+            with fork.guest(self.path), self._using(self.connect()) as connection:
+                (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+                if mode != 2:
+                    return 0
+                (before,) = connection.execute("PRAGMA freelist_count").fetchone()
+                with self._turn(connection, "vacuum"):
+                    connection.execute("COMMIT")
+                    # `execute` would stop after the first page; this steps through all of them.
+                    connection.executescript(
+                        f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({int(pages)}); COMMIT"
+                    )
+                    (after,) = connection.execute("PRAGMA freelist_count").fetchone()
         except sqlite3.Error as error:
             raise translate(error, self.file.path) from error
-        finally:
-            connection.close()
-        return max(freed, 0)
+        return max(int(before) - int(after), 0)
 
     def shrink(self) -> None:
         self.vacuum(SHRINK_PAGES)
-
-    def _new_writer(self) -> Writer:
-        return Writer(
-            self.file, self.lock, self.connect,
-            durable=self._durable, lock_timeout=self.lock_timeout,
-        )  # fmt: skip
-
-    def _begin_reading(self) -> sqlite3.Connection:
-        """This thread's connection, in a transaction that sees one state of the database."""
-        connection = self._reader()
-        try:
-            connection.execute("BEGIN")
-        except sqlite3.ProgrammingError:  # a fork in another thread has closed it
-            self._local.reader = None
-            connection = self._reader()
-            connection.execute("BEGIN")
-        return connection
-
-    def _reader(self) -> sqlite3.Connection:
-        """This thread's reading connection."""
-        fork.check_owner(self._pid)
-        connection: sqlite3.Connection | None = getattr(self._local, "reader", None)
-        if connection is None:
-            connection = self.connect()
-            connection.execute("PRAGMA query_only = ON")
-            # No writer blocks a reader; the recovery of a killed one's log does, for a moment.
-            connection.execute(f"PRAGMA busy_timeout = {PATIENCE * 1000}")
-            self._local.reader = connection
-            with self._mutex:
-                alive = []
-                for reference, old in self._readers:
-                    thread = reference()
-                    if thread is not None and thread.is_alive():
-                        alive.append((reference, old))
-                    else:
-                        old.close()
-                self._readers = [*alive, (weakref.ref(threading.current_thread()), connection)]
-        return connection
 
     def _patiently(self, connection: sqlite3.Connection, text: str) -> object:
         """Some pragmas need the file for themselves; wait for the others."""

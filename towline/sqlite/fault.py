@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from pathlib import Path
@@ -13,6 +14,11 @@ def translate(error: sqlite3.Error, path: Path) -> TowlineError:
     """Give the Towline error for a driver error; nothing of the transaction was stored."""
     code = getattr(error, "sqlite_errorcode", None) or 0
     user = os.geteuid() if hasattr(os, "geteuid") else "this user"
+    if code & 0xFF in (10, 14) and _no_descriptor_left():
+        return StoreUnavailable(
+            f"{path} cannot be opened: no file descriptor is left in this process or system; close "
+            "what is not needed or raise the limit (ulimit -n), and repeat the call"
+        )
     match code & 0xFF:
         case 5 | 6:
             return StoreUnavailable(f"{path} is locked by another writer: {error}; repeat the call")
@@ -30,3 +36,16 @@ def translate(error: sqlite3.Error, path: Path) -> TowlineError:
         case 11 | 26:
             return StoreError(f"{path} is damaged or not a database: {error}; run towline doctor")
     return StoreError(f"the database refused: {error}")
+
+
+def is_full(error: sqlite3.Error) -> bool:
+    """Whether there was no room on the disk."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF == sqlite3.SQLITE_FULL
+
+
+def _no_descriptor_left() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return False

@@ -68,15 +68,26 @@ class File:
                 "a network; put the file on a local disk, or use PostgreSQL"
             )
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it was opened, and since then not forgotten."""
+        return self._identity is not None
+
     def remember(self) -> None:
-        status = os.stat(self._text)
-        self._identity = status.st_dev, status.st_ino
+        if self._identity is None:
+            status = os.stat(self._text)
+            self._identity = status.st_dev, status.st_ino
+
+    def forget(self) -> None:
+        self._identity = None
 
     def check_same(self) -> None:
         """Raise when the file at the path is no longer the one that was opened."""
         try:
             status = os.stat(self._text)
         except FileNotFoundError:
+            if self._identity is None:
+                return
             raise DatabaseReplaced(
                 f"{self.path} was deleted while it was open; what is written now would be lost. "
                 "Stop all processes, put the file back, start again"

@@ -2,47 +2,81 @@
 
 SQLite remembers its locks per process and file; a forked child inherits the memory without the
 locks. If the child opens the same file, the parent's last close may take the log away beneath it,
-and what the child commits then is gone without an error. So before a fork our idle connections are
-closed, and opened again when used; a child of a fork that came while one was busy may not open the
-file.
+and what the child commits then is gone without an error. So before a fork we wait a moment until
+our connections are idle, close them, and let nobody open any until it is over; both processes open
+them again when used. What stayed busy (a long transaction, or the one in which the fork happens)
+makes the file forbidden in the child.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import sqlite3
+import threading
+import time
 import weakref
-from typing import Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ForkedConnection
 
+if TYPE_CHECKING:
+    from .kept import Kept
 
-class Engine(Protocol):
-    """Whatever has connections to a file."""
+PATIENCE = 1.0  # seconds a fork waits for operations to end
+AT_EXIT = 0.5  # and the end of the program
+_LOOK = 0.001
 
-    path: str
-
-    def let_go(self) -> bool:
-        """Close what is idle; True if nothing is open any more."""
-        ...
-
-    def close(self) -> None: ...
-
-
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_kept: weakref.WeakSet[Kept] = weakref.WeakSet()
+_guests: dict[object, tuple[str, int]] = {}  # connections of one use each: path and thread
+_door: Any = threading.RLock()  # nothing is added to either without it
+_paused: list[Kept] = []
 _busy: set[str] = set()
 _inherited: set[str] = set()
 
 
-def watch(engine: Engine) -> None:
-    """Let an engine's connections go before each fork, and at the end of the process."""
-    _engines.add(engine)
+def watch(kept: Kept) -> None:
+    """Close its connections before each fork and at the end of the program."""
+    _enter(kept=kept)
 
 
-def check_owner(pid: int) -> None:
-    """Raise in a process that did not open the app itself."""
+@contextmanager
+def guest(path: str) -> Iterator[None]:
+    """While a connection is open that only its user may close: a fork waits for the end of it."""
+    token, pid = object(), os.getpid()
+    try:
+        try:
+            _enter(token, path)
+            yield
+        finally:
+            _guests.pop(token, None)
+    except BaseException:
+        _guests.pop(token, None)
+        raise
     if os.getpid() != pid:
-        raise ForkedConnection("this app was opened before fork(); open one in the child")
+        raise ForkedConnection("this transaction was begun before fork(): it is the parent's")
+
+
+def _enter(token: object = None, path: str = "", *, kept: Kept | None = None) -> None:
+    try:
+        try:
+            _door.acquire()
+            if kept is not None:
+                _kept.add(kept)
+            else:
+                _guests[token] = path, threading.get_ident()
+        finally:
+            _close_door()
+    except BaseException:
+        _close_door()
+        raise
+
+
+def _close_door() -> None:
+    if _door._is_owned():
+        _door.release()
 
 
 def check_inherited(path: str) -> None:
@@ -54,20 +88,55 @@ def check_inherited(path: str) -> None:
         )
 
 
+def abandon(connection: sqlite3.Connection) -> None:
+    """Keep a parent's connection for ever: closing it here could remove the parent's log."""
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
 def _before() -> None:
+    deadline = time.monotonic() + PATIENCE
+    _door.acquire()  # another thread that forks has it for a moment
     _busy.clear()
-    _busy.update(engine.path for engine in list(_engines) if not engine.let_go())
+    for kept in list(_kept):
+        _paused.append(kept)
+        if not kept.pause(deadline):
+            _busy.add(kept.path)
+    me = threading.get_ident()
+    while any(thread != me for _, thread in list(_guests.values())) and time.monotonic() < deadline:
+        time.sleep(_LOOK)
+    _busy.update(path for path, _ in list(_guests.values()))
+
+
+def _after_in_parent() -> None:
+    while _paused:
+        _paused.pop().resume()
+    _close_door()
 
 
 def _after_in_child() -> None:
+    global _door
+    _door = threading.RLock()
     _inherited.update(_busy)
+    _paused.clear()
+    _guests.clear()
+    for kept in list(_kept):
+        kept.forget()
 
 
 @atexit.register
 def _at_exit() -> None:
-    for engine in list(_engines):
-        engine.close()
+    """Other threads still run: what they are using is left to the system."""
+    deadline = time.monotonic() + AT_EXIT
+    if _door.acquire(True, AT_EXIT):
+        everything = list(_kept)
+        _close_door()
+        for kept in everything:
+            kept.close(deadline)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_child=_after_in_child)
+    os.register_at_fork(
+        before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+    )

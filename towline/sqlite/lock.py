@@ -40,10 +40,11 @@ import sqlite3
 import sys
 import threading
 import time
-from typing import Final, NamedTuple
+from typing import Final
 
 from .baton import EXPRESS, FREE, HOLD, MAGIC, WAITING, WRITING, Baton, Record, open_baton
 from .holder import Holder, Kind, Phase, WriterBusy, database_writer, look_at, outsider
+from .instant import Held, give_back, take
 
 # Tuning; the figures are in design/005-writer-lock.md.
 RETRY: Final = 0.0005  # between two looks at the database, ± half of it
@@ -60,10 +61,10 @@ RECHECK: Final = 1.0  # how often we look whether the lock file is still the one
 class WriterLock:
     """Take turns with every other Towline process at writing one database file.
 
-    One thread of a process acquires at a time (further ones wait); `holder` may be called from any
-    thread. The lock file is opened on first use and again after a fork. Where there is no baton
-    (Windows, a lock file that cannot be opened) turns are taken by retrying alone; `degraded` says
-    why.
+    `turn` gives what one user after another acquires and releases; one of a process has the turn
+    at a time, further ones wait. `holder` may be called from any thread. The lock file is opened on
+    first use and again after a fork. Where there is no baton (Windows, a lock file that cannot be
+    opened) turns are taken by retrying alone; `degraded` says why.
     """
 
     def __init__(self, database: str | os.PathLike[str]) -> None:
@@ -73,72 +74,16 @@ class WriterLock:
         self.degraded: str | None = None
         self._baton: Baton | None = None
         self._checked = float("-inf")
-        self._turn: _Turn | None = None
-        self._standstill: bytes | None = None  # the record at which somebody was stuck
+        self.standstill: bytes | None = None  # the record at which somebody was stuck
 
-    def acquire(
-        self, connection: sqlite3.Connection, deadline: float, operation: str = "write"
-    ) -> None:
-        """Wait for our turn and open a write transaction on `connection`.
-
-        The deadline is a `time.monotonic()` value; the database is tried at least once even if it
-        has passed. Raises WriterBusy with the holder, any other error of `BEGIN IMMEDIATE` as it
-        is; after either nothing is locked and no transaction is open. The connection must have
-        `isolation_level=None` and `timeout=0`, and no open transaction.
-        """
-        if connection.in_transaction:
-            raise RuntimeError("the connection already has an open transaction")
-        baton = self._open()
-        if baton is None:
-            if not self._begin_patiently(connection, deadline):
-                raise WriterBusy(self.holder())
-            return
-        patience = min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
-        if not baton.gate.acquire(timeout=patience):
-            raise WriterBusy(self.holder())
-        try:
-            turn = self._turn = self._wait(baton, connection, deadline, operation)
-        except BaseException:
-            self._turn = None
-            if connection.in_transaction:
-                connection.rollback()
-            baton.let_go_all()
-            baton.gate.release()
-            raise
-        if turn is None:
-            baton.let_go_all()
-            baton.gate.release()
-            raise WriterBusy(self.holder())
-
-    def release(self) -> None:
-        """Pass the baton on, after COMMIT or ROLLBACK. Does nothing if it is not held."""
-        turn, self._turn = self._turn, None
-        if turn is None or turn.baton.pid != os.getpid():
-            return
-        baton, record = turn.baton, turn.record
-        try:
-            now = time.time()
-            crowded = abs(now - record.foreign_at) < MEMORY
-            if crowded or abs(now - record.released) > SAMPLE:
-                owed = record.owed + SHARE * (now - record.since) if crowded else 0.0
-                modified, size = _log_state(self.database)
-                note = record._replace(
-                    phase=FREE,
-                    released=now,
-                    owed=min(max(owed, 0.0), MOST_REST),
-                    log_modified=modified,
-                    log_size=size,
-                )
-                baton.write(turn.byte, note)
-        finally:
-            baton.let_go(turn.byte)
-            baton.gate.release()
+    def turn(self) -> Turn:
+        return Turn(self)
 
     def holder(self) -> Holder:
         """Say who holds the database's writer now; opens neither the database nor its -shm."""
         me = os.getpid()
         writer = database_writer(self.database)
-        baton = self._open()
+        baton = self.open()
         if baton is None:
             return outsider(writer) if writer else Holder("unknown")
         for byte in (HOLD, EXPRESS):
@@ -167,98 +112,11 @@ class WriterLock:
         return Holder("unknown")
 
     def close(self) -> None:
-        """Close the lock file. The lock may be used again; it then opens it anew."""
-        self.release()
+        """Close the lock file, once nobody has a turn. The lock may be used again; it then opens it
+        anew."""
         self._baton = None
 
-    # The turn ------------------------------------------------------------------------------
-
-    def _wait(
-        self, baton: Baton, connection: sqlite3.Connection, deadline: float, operation: str
-    ) -> _Turn | None:
-        """Queue, rest, begin. None at the deadline."""
-        byte = self._queue(baton, connection, deadline)
-        if byte is None:
-            return None
-        last = baton.read(HOLD)
-        foreign_at = last.foreign_at
-        text = operation.encode()
-        now = time.time()
-        owed = 0.0
-        if byte == HOLD:
-            if last.owed:
-                owed = last.owed - max(0.0, now - last.released)
-                if owed >= LEAST_REST:
-                    time.sleep(max(0.0, min(owed, deadline - time.monotonic())))
-                now = time.time()
-                owed = max(0.0, last.owed - max(0.0, now - last.released))
-            # Nobody of ours writes while we hold the baton: if the log moved since the last turn
-            # or the database is taken, there is a writer outside Towline.
-            if last.log_modified and _log_state(self.database) != (
-                last.log_modified,
-                last.log_size,
-            ):
-                foreign_at = now
-            if not _begin(connection):
-                if baton.owner(EXPRESS) is None:
-                    foreign_at = now
-                mine = (WAITING, baton.pid, now, last.released, 0.0, foreign_at)
-                baton.write(HOLD, Record(MAGIC, *mine, operation=text))
-                if not self._begin_patiently(connection, deadline):
-                    baton.write(HOLD, last._replace(phase=FREE, foreign_at=foreign_at))
-                    return None
-                now = time.time()
-        mine = (WRITING, baton.pid, now, last.released, owed, foreign_at)
-        record = Record(MAGIC, *mine, operation=text)
-        baton.write(byte, record)
-        return _Turn(baton, byte, record)
-
-    def _queue(self, baton: Baton, connection: sqlite3.Connection, deadline: float) -> int | None:
-        """Wait for HOLD; or, at a standstill, for EXPRESS and the database. None: too late."""
-        if not baton.queue_before(None) and baton.take(HOLD):
-            return HOLD
-        ticket = time.monotonic_ns()
-        while not baton.take(ticket):
-            ticket += 1
-        looked = changed = moved = time.monotonic()
-        seen = baton.read_bytes(HOLD)
-        line = -1
-        while True:
-            now = time.monotonic()
-            if line != (ahead := baton.queue_before(ticket)):
-                line, moved = ahead, now
-            if not ahead and baton.take(HOLD):
-                baton.let_go(ticket)
-                return HOLD
-            stuck = seen == self._standstill
-            if stuck or now - looked > PATIENCE / 10:
-                looked = now
-                record = baton.read_bytes(HOLD)
-                if record != seen:
-                    seen, changed = record, now
-                elif (stuck or now - changed > PATIENCE) and baton.take(EXPRESS):
-                    if _begin(connection):
-                        self._standstill = seen
-                        baton.let_go(ticket)
-                        return EXPRESS
-                    baton.let_go(EXPRESS)
-            if now >= deadline:
-                return None
-            # The first in line looks often, the others less so the further back they are; all of
-            # them less often while nothing moves.
-            pause = min(HEAD_RETRY + ahead * RETRY / 2 + (now - moved) / 8, RETRY * (ahead + 1))
-            time.sleep(min(pause, deadline - now))
-
-    def _begin_patiently(self, connection: sqlite3.Connection, deadline: float) -> bool:
-        """Retry BEGIN IMMEDIATE until it succeeds or the deadline has passed."""
-        while not _begin(connection):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(left, RETRY * (0.5 + random.random())))
-        return True
-
-    def _open(self) -> Baton | None:
+    def open(self) -> Baton | None:
         """Return this process's baton, opening or reopening the lock file if need be."""
         if sys.platform == "win32":
             self.degraded = "there is no baton on Windows"
@@ -283,12 +141,166 @@ class WriterLock:
         return self._baton
 
 
-class _Turn(NamedTuple):
-    """What is remembered from acquire to release."""
+class Turn:
+    """The turns of one user, such as the writer of a process: one after another.
 
-    baton: Baton
-    byte: int
-    record: Record
+    What it holds is known at every instant, whatever exception arrives: `release` may be called at
+    any time, twice, and by another thread than the one that acquired.
+    """
+
+    def __init__(self, lock: WriterLock) -> None:
+        self._lock = lock
+        self._baton: Baton | None = None
+        self._held: Held = []  # the baton's gate
+        self._record: Record | None = None  # what we have written of the present turn
+        self._byte = HOLD
+
+    def acquire(
+        self, connection: sqlite3.Connection, deadline: float, operation: str = "write"
+    ) -> None:
+        """Wait for our turn and open a write transaction on `connection`.
+
+        The deadline is a `time.monotonic()` value; the database is tried at least once even if it
+        has passed. Raises WriterBusy with the holder, any other error of `BEGIN IMMEDIATE` as it
+        is; after either nothing is locked and no transaction is open. The connection must have
+        `isolation_level=None` and `timeout=0`, and no open transaction. Whoever may be interrupted
+        calls this inside the `try` whose end calls `release`.
+        """
+        if connection.in_transaction:
+            raise RuntimeError("the connection already has an open transaction")
+        try:
+            if self._acquire(connection, deadline, operation):
+                return
+        except BaseException:
+            if connection.in_transaction:
+                connection.rollback()
+            self.release()
+            raise
+        self.release()
+        raise WriterBusy(self._lock.holder())
+
+    def _acquire(self, connection: sqlite3.Connection, deadline: float, operation: str) -> bool:
+        self._record = None
+        baton = self._baton = self._lock.open()
+        if baton is None:
+            return self._begin_patiently(connection, deadline)
+        patience = min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
+        return take(self._held, baton.gate, patience) and self._wait(
+            baton, connection, deadline, operation
+        )
+
+    def release(self) -> None:
+        """Pass the baton on, after COMMIT or ROLLBACK. Does nothing if it is not held."""
+        baton = self._baton
+        if not self._held or baton is None:
+            return
+        if baton.pid != os.getpid():  # the parent's; in this process nobody holds it
+            self._held.clear()
+            return
+        record, self._record = self._record, None
+        if record is not None:
+            now = time.time()
+            crowded = abs(now - record.foreign_at) < MEMORY
+            if crowded or abs(now - record.released) > SAMPLE:
+                owed = record.owed + SHARE * (now - record.since) if crowded else 0.0
+                modified, size = _log_state(self._lock.database)
+                note = record._replace(
+                    phase=FREE,
+                    released=now,
+                    owed=min(max(owed, 0.0), MOST_REST),
+                    log_modified=modified,
+                    log_size=size,
+                )
+                baton.write(self._byte, note)
+        baton.let_go_all()
+        give_back(self._held)
+        self._baton = None
+
+    def _wait(
+        self, baton: Baton, connection: sqlite3.Connection, deadline: float, operation: str
+    ) -> bool:
+        """Queue, rest, begin. False at the deadline."""
+        byte = self._queue(baton, connection, deadline)
+        if byte is None:
+            return False
+        last = baton.read(HOLD)
+        foreign_at = last.foreign_at
+        text = operation.encode()
+        now = time.time()
+        owed = 0.0
+        if byte == HOLD:
+            if last.owed:
+                owed = last.owed - max(0.0, now - last.released)
+                if owed >= LEAST_REST:
+                    time.sleep(max(0.0, min(owed, deadline - time.monotonic())))
+                now = time.time()
+                owed = max(0.0, last.owed - max(0.0, now - last.released))
+            # Nobody of ours writes while we hold the baton: if the log moved since the last turn
+            # or the database is taken, there is a writer outside Towline.
+            if last.log_modified and _log_state(self._lock.database) != (
+                last.log_modified,
+                last.log_size,
+            ):
+                foreign_at = now
+            if not _begin(connection):
+                if baton.owner(EXPRESS) is None:
+                    foreign_at = now
+                mine = (WAITING, baton.pid, now, last.released, 0.0, foreign_at)
+                baton.write(HOLD, Record(MAGIC, *mine, operation=text))
+                if not self._begin_patiently(connection, deadline):
+                    baton.write(HOLD, last._replace(phase=FREE, foreign_at=foreign_at))
+                    return False
+                now = time.time()
+        mine = (WRITING, baton.pid, now, last.released, owed, foreign_at)
+        self._byte = byte
+        self._record = Record(MAGIC, *mine, operation=text)
+        baton.write(byte, self._record)
+        return True
+
+    def _queue(self, baton: Baton, connection: sqlite3.Connection, deadline: float) -> int | None:
+        """Wait for HOLD; or, at a standstill, for EXPRESS and the database. None: too late."""
+        if not baton.queue_before(None) and baton.take(HOLD):
+            return HOLD
+        ticket = time.monotonic_ns()
+        while not baton.take(ticket):
+            ticket += 1
+        looked = changed = moved = time.monotonic()
+        seen = baton.read_bytes(HOLD)
+        line = -1
+        while True:
+            now = time.monotonic()
+            if line != (ahead := baton.queue_before(ticket)):
+                line, moved = ahead, now
+            if not ahead and baton.take(HOLD):
+                baton.let_go(ticket)
+                return HOLD
+            stuck = seen == self._lock.standstill
+            if stuck or now - looked > PATIENCE / 10:
+                looked = now
+                record = baton.read_bytes(HOLD)
+                if record != seen:
+                    seen, changed = record, now
+                elif (stuck or now - changed > PATIENCE) and baton.take(EXPRESS):
+                    if _begin(connection):
+                        self._lock.standstill = seen
+                        baton.let_go(ticket)
+                        return EXPRESS
+                    baton.let_go(EXPRESS)
+            if now >= deadline:
+                return None
+            # The first in line looks often, the others less so the further back they are; all of
+            # them less often while nothing moves.
+            pause = min(HEAD_RETRY + ahead * RETRY / 2 + (now - moved) / 8, RETRY * (ahead + 1))
+            time.sleep(min(pause, deadline - now))
+
+    def _begin_patiently(self, connection: sqlite3.Connection, deadline: float) -> bool:
+        """Retry BEGIN IMMEDIATE until it succeeds or the deadline has passed."""
+        while not _begin(connection):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(left, RETRY * (0.5 + random.random())))
+        return True
 
 
 def _begin(connection: sqlite3.Connection) -> bool:

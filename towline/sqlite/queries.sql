@@ -34,7 +34,9 @@ ON CONFLICT (task, key) DO UPDATE
 
 -- name: read_key
 -- Who has the key.
-SELECT chain_id, ended_at FROM {key} WHERE task = :task AND key = :key;
+SELECT k.chain_id, k.ended_at
+  FROM {key} AS k CROSS JOIN {chain} AS c ON c.id = k.chain_id
+ WHERE k.task = :task AND k.key = :key;
 
 -- name: insert_chains
 INSERT INTO {chain} (id, task, created_at, trace)
@@ -292,6 +294,18 @@ SELECT DISTINCT b.chain_id
  CROSS JOIN {chain} AS c ON c.id = j.chain_id
  WHERE c.state <> 1 AND j.chain_id NOT IN (SELECT value FROM json_each(:chains));
 
+-- name: count_later_jobs
+-- How many jobs these chains have beside their first, where they have any. Rides job_chain.
+SELECT j.chain_id, count(*)
+  FROM json_each(:chains) AS x
+ CROSS JOIN {job} AS j INDEXED BY {prefix}job_chain ON j.chain_id = x.value AND j.position > 0
+ GROUP BY j.chain_id;
+
+-- name: inner_jobs
+-- The oldest jobs of a chain behind its first. Rides job_chain.
+SELECT j.id FROM {job} AS j INDEXED BY {prefix}job_chain
+ WHERE j.chain_id = :chain_id AND j.position > 0 ORDER BY j.position LIMIT :limit;
+
 -- name: count_ended_of
 -- The ended jobs of chains about to go, for the roll-up.
 SELECT j.queue, j.task, a.outcome, count(*)
@@ -525,6 +539,16 @@ SELECT id, created_at FROM {job} NOT INDEXED WHERE id >= :id ORDER BY id LIMIT 1
 -- Open jobs of a state and queue, counted up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM {live} WHERE state = +:state AND queue = :queue LIMIT :limit);
 
+-- name: count_lanes
+-- Open jobs of a state by queue, where there are very many queues; counted up to a limit in all.
+SELECT queue, count(*)
+  FROM (SELECT queue FROM {live} WHERE state = +:state LIMIT :limit) GROUP BY queue;
+
+-- name: count_ahead
+-- Jobs of a queue that were claimed ahead and have not begun. Walks the running rows only.
+SELECT count(*)
+  FROM (SELECT 1 FROM {live} WHERE state = 3 AND queue = :queue AND started_at IS NULL LIMIT :limit);
+
 -- name: sum_rollups
 SELECT queue, outcome, sum(ended - removed) FROM {rollup} GROUP BY queue, outcome;
 
@@ -542,13 +566,21 @@ VALUES (:job_id, :number, :outcome, 1, :now, :output, :error, :continued_by, :en
 -- name: reopen_chain
 UPDATE {chain} SET state = 0, ended_at = NULL WHERE id = :id;
 
--- name: chain_task
--- What a key is stored under, and since when its window counts.
-SELECT task, created_at FROM {chain} WHERE id = :id;
-
 -- name: find_blocked_by
--- Dependents of a chain that waited and were failed by a blocker, or still wait.
-SELECT b.job_id FROM {blocker} AS b WHERE b.chain_id = :chain_id ORDER BY b.job_id;
+-- Dependents of chains that waited and were failed by a blocker, or still wait.
+SELECT DISTINCT b.job_id FROM json_each(:chains) AS x CROSS JOIN {blocker} AS b ON b.chain_id = x.value;
+
+-- name: blocker_states
+-- What these jobs wait or waited for, and how it stands.
+SELECT b.job_id, b.chain_id, c.state
+  FROM json_each(:jobs) AS x
+ CROSS JOIN {blocker} AS b INDEXED BY {prefix}blocker_job ON b.job_id = x.value
+ CROSS JOIN {chain} AS c ON c.id = b.chain_id;
+
+-- name: block_again
+-- A blocker that had ended is open again: whoever has not begun waits for it again.
+UPDATE {live} SET state = 2, open_blockers = :open_blockers, parked_task = NULL
+ WHERE state = +:state AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: blockers_of_jobs
 -- Every chain these jobs wait for: what a cascade follows, also from continuations.

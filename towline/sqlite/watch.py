@@ -12,17 +12,15 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-import threading
 import time
-import weakref
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ..errors import StoreUnavailable, TowlineError
-from ..wakes.thread import WakeThread
+from ..wakes.thread import BackOff, WakeThread
 from . import fork
 from .fault import translate
 from .inotify import Inotify
+from .kept import Kept
 
 if TYPE_CHECKING:
     from ..wakes import Ring
@@ -36,33 +34,27 @@ POLLED = (0.02, 1.1, 0.05)
 # Seconds from one ring to the next look; longer while commits come all the time, so that a busy
 # application costs its idle workers little.
 GAP, LONGEST_GAP = 0.001, 0.01
-PATIENCE = 1.0  # seconds a fork waits for a look to end
 
 
-class SqliteWatch:
+class SqliteWatch(Kept):
     """Rings after every commit to an engine's file, also those of this process.
 
-    Ends by itself, with a last ring, when the file is deleted or replaced: whoever looks then gets
-    the error. Rings of commits that follow each other closely may be one.
+    When the file cannot be looked at (deleted, replaced, no descriptor left) it rings once, so that
+    whoever looks gets the error, and tries again at growing distances until stopped. Rings of
+    commits that follow each other closely may be one.
     """
 
     def __init__(self, engine: SqliteEngine) -> None:
         self._engine = engine
-        self.path = engine.path
         self._thread = WakeThread("watch")
-        self._mutex = threading.Lock()  # around the connection
-        self._forking = False
-        self._pid = os.getpid()
         self._connection: sqlite3.Connection | None = None
         self._version = 0
         self._inotify: Inotify | None = None
+        super().__init__(engine.path)
 
     def start(self, ring: Ring) -> None:
         """Begin to watch; the first ring comes at once, for what was committed before."""
-        fork.check_owner(self._pid)
         self._thread.start(lambda: self._run(ring))
-        fork.watch(self)
-        _watches.add(self)
 
     def stop(self) -> None:
         """End the thread and close the connection; a second call does nothing."""
@@ -81,22 +73,27 @@ class SqliteWatch:
         try:
             self._watch(ring)
         finally:
-            with self._mutex:
-                self._disconnect()
+            with self.lock:
+                self.shut()
             if self._inotify is not None:
                 self._inotify.close()
 
     def _watch(self, ring: Ring) -> None:
         first, factor, longest = GATED if self._inotify else POLLED
         step, gap = first, GAP
+        pause, well = BackOff(), True
         while not self._thread.stopping:
             try:
                 seen = self._look()
-            except StoreUnavailable:  # it may be better at the next look
-                seen = False
-            except TowlineError:  # for good; the error is for those who asked for something
-                ring(None)
-                return
+            except Exception as error:  # the file is away, or somebody has all descriptors
+                if well:  # the error is for those who asked for something
+                    log.info("cannot watch %s just now: %s", self.path, error)
+                    ring(None)
+                well = False
+                self._thread.pause(pause())
+                continue
+            if not well:
+                pause, well = BackOff(), True
             if seen:
                 ring(None)
                 time.sleep(gap)
@@ -115,25 +112,27 @@ class SqliteWatch:
 
     def _look(self) -> bool:
         """Whether anybody has committed since the last look."""
-        with self._mutex:
-            self._engine.file.check_same()
-            if self._connection is None:
-                self._open()
-                return True
-            before = self._version
+        with self.lock:
             try:
+                self._engine.file.check_same()
+                if self._connection is None:
+                    self._open()
+                    return True
+                before = self._version
                 self._version = _version(self._connection)
-            except sqlite3.Error as error:
-                self._disconnect()
-                raise translate(error, self._engine.file.path) from error
+            except BaseException as error:
+                self.shut()
+                if isinstance(error, sqlite3.Error):
+                    raise translate(error, self._engine.file.path) from error
+                raise
             return self._version != before
 
     def _open(self) -> None:
         """Have a connection, and with it a log to watch: while it is open nobody removes that."""
         self._engine.prepare()
-        connection = self._engine.connect()
+        self._connection = self._engine.connect()
+        self._version = _version(self._connection)
         try:
-            self._version = _version(connection)
             if self._inotify is not None:
                 self._inotify.add(os.fspath(self._engine.file.log))
         except OSError as error:
@@ -141,55 +140,35 @@ class SqliteWatch:
             self._inotify.close()
             self._inotify = None
             self._poll_only(error)
-        except sqlite3.Error as error:
-            connection.close()
-            raise translate(error, self._engine.file.path) from error
-        self._connection = connection
 
     def _poll_only(self, error: OSError) -> None:
         log.info("no inotify (%s): looking at %s every 20 to 50 ms", error, self.path)
 
     # ---- when the process forks or ends
 
-    def let_go(self) -> bool:
-        """Before a fork: close the connection, and open none until it is over."""
-        if os.getpid() != self._pid:
-            return True
-        if not self._mutex.acquire(timeout=PATIENCE):
-            return False
-        self._forking = True
-        self._disconnect()
-        return True
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None
 
-    def go_on(self) -> None:
-        """After a fork, in the parent: watch again; the first look rings."""
-        if self._forking:
-            self._forking = False
-            self._mutex.release()
-            self._thread.poke()
-
-    def close(self) -> None:
-        """At the end of the process: the same as `stop`."""
-        self.stop()
-
-    def _disconnect(self) -> None:
+    def shut(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def abandon(self) -> None:
+        if self._connection is not None:
+            fork.abandon(self._connection)
+        self._connection = None
+
+    def freed(self) -> None:
+        """After a fork: watch again; the first look rings."""
+        self._thread.poke()
+
+    def close(self, deadline: float) -> None:
+        """At the end of the process: the same as `stop`."""
+        self.stop()
 
 
 def _version(connection: sqlite3.Connection) -> int:
     ((version,),) = connection.execute("PRAGMA data_version").fetchall()
     return int(version)
-
-
-_watches: weakref.WeakSet[SqliteWatch] = weakref.WeakSet()
-
-
-def _after_in_parent() -> None:
-    for watch in list(_watches):
-        watch.go_on()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_parent=_after_in_parent)

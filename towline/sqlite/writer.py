@@ -1,14 +1,17 @@
 """One writer per process: one connection, passed from thread to thread, with group commit.
 
 A thread that finds the writer free uses it at once. Threads that find it busy leave their operation
-and wait; whoever gets the writer next takes all that was left, runs each in a savepoint of one
-transaction, and commits once. Waiting has a deadline and names the holder. Between processes the
-turn is passed by `lock`.
+in a line and wait; whoever gets the writer next takes all that was left, runs each in a savepoint
+of one transaction, and commits once. Waiting has a deadline and names the holder. Between processes
+the turn is passed by `lock`.
+
+The lock of the writer is its gate; who has it leads. Who ends, gives up or is interrupted wakes the
+first in line, who tries the gate. An exception may arrive anywhere (Ctrl-C, a handler of SIGALRM):
+every end of a call settles what is really so, twice if the first time was interrupted.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
@@ -17,45 +20,67 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from ..connections.sqlite3 import execute
-from ..errors import TowlineError, WriterBusy
+from ..errors import CommitUnknown, TowlineError, WriterBusy
 from ..operation import Op, drive
 from ..sql import Row, Statement
+from . import fork
 from .checkpoint import Checkpoint
-from .fault import translate
+from .fault import is_full, translate
 from .file import File
-from .fork import check_owner
 from .holder import WriterBusy as Waited
 from .holder import describe
+from .instant import is_running, move, move_back, perform
+from .kept import Kept
 from .lock import WriterLock
 
 T = TypeVar("T")
 
 GROUP = 64  # operations one transaction takes along
 FULL, NORMAL = 2, 1
+TRIES = 10  # of an operation that raises while others run it; then that is believed
+LOOK = 1.0  # seconds between looks of one whose operation a leader has taken
 
 
 class Ticket:
     """An operation somebody waits for, and its answer."""
 
-    __slots__ = ("done", "error", "leads", "op", "patience", "result", "taken")
+    __slots__ = (
+        "answered", "error", "failed", "left", "op", "others", "patience", "repeat", "result",
+        "signal", "stored", "tries",
+    )  # fmt: skip
 
-    def __init__(self, op: Op[Any], patience: float) -> None:
+    def __init__(self, op: Op[Any], patience: float, tries: int) -> None:
         self.op = op
         self.patience = patience
-        self.done = threading.Event()
-        self.taken = False  # a leader runs it; giving up is no longer possible
-        self.leads = False  # woken up to take the writer
+        self.tries = tries  # how often others have run it, and it raised
+        self.signal: threading.Lock | None = None  # released to wake who waits in the line
+        self.left = False  # nobody waits for it any more
+        self.answered = False
+        self.repeat = False  # answered by: run it again
         self.result: Any = None
         self.error: BaseException | None = None
+        # While it leads:
+        self.others: list[Ticket] = []  # taken along
+        self.stored: list[object] = []  # not empty once the group is committed
+        self.failed = False  # each of the group has its error
+
+    def ring(self) -> None:
+        """Let who waits for it look again."""
+        if self.signal is not None:
+            try:
+                self.signal.release()
+            except RuntimeError:  # it has been woken already
+                pass
 
 
-class Writer:
+class Writer(Kept):
     """Runs writing operations, each in a transaction of ours."""
 
     def __init__(
         self,
         file: File,
         lock: WriterLock,
+        open: Callable[[], sqlite3.Connection],
         connect: Callable[[], sqlite3.Connection],
         *,
         durable: bool,
@@ -63,154 +88,224 @@ class Writer:
     ) -> None:
         self._file = file
         self._lock = lock
+        self._turn = lock.turn()
+        self._open_first = open
         self._connect = connect
         self._durable = durable
         self._lock_timeout = lock_timeout
         self._checkpoint = Checkpoint(file)
-        self._pid = os.getpid()
-        self._mutex = threading.Lock()
-        self._busy = False
         self._waiting: deque[Ticket] = deque()
+        self._leader: Ticket | None = None
         self._connection: sqlite3.Connection | None = None
         self._second: sqlite3.Connection | None = None
         self._cursor: sqlite3.Cursor | None = None
         self._level = FULL
-        self._stored = False  # the group at hand is committed: never run it again
+        super().__init__(lock.database)
 
     def run(self, op: Op[T], patience: float | None = None) -> T:
         """Run one operation to its commit; raise WriterBusy when the writer is not free in time."""
-        check_owner(self._pid)
         patience = min(self._lock_timeout, patience or self._lock_timeout)
+        ticket = self._run(op, patience, 0)
+        while ticket.repeat:
+            ticket = self._run(op, patience, ticket.tries + 1)
+        if ticket.error is not None:
+            raise ticket.error
+        return cast(T, ticket.result)
+
+    def _run(self, op: Op[Any], patience: float, tries: int) -> Ticket:
+        if self.is_owned():
+            self._come_again(op)
         deadline = time.monotonic() + patience
-        ticket = Ticket(op, patience)
+        ticket = Ticket(op, patience, tries)
         try:
-            with self._mutex:
-                if self._busy:
-                    self._waiting.append(ticket)
-                else:
-                    self._busy = ticket.leads = True
-            if not ticket.leads:
-                self._wait(ticket, deadline)
-            if ticket.leads:
-                self._lead(ticket, deadline)
-        finally:
+            try:
+                free = not self._waiting and not self.wanted
+                if (free and self.lock.acquire(False)) or self._wait(ticket, deadline):
+                    self._lead(ticket, deadline)
+            finally:
+                self._leave(ticket)
+        except BaseException:
             self._leave(ticket)
-        return cast(T, self._answer(ticket))
+            raise
+        return ticket
 
-    def close(self) -> None:
+    def _come_again(self, op: Op[Any]) -> None:
+        """This thread has the gate: in a call further out, or two interrupts left it behind."""
+        if is_running(Writer._run.__code__, 1):
+            raise WriterBusy(
+                f"{op.name} was called inside an operation that this thread is writing "
+                "(a handler of a signal, __del__, an operation of your own): it would wait for "
+                "itself. If you have an open transaction, pass on=connection, or commit it first"
+            )
+        self._leave(self._leader or Ticket(op, 0.0, 0))
+
+    # ---- closing and forking
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None or self._second is not None
+
+    def shut(self) -> None:
         """Close the connections. The last one of a process to go checkpoints, under the lock."""
-        if os.getpid() != self._pid:
-            return
-        with self._mutex:
-            self._busy = True
-        self._close()
-        self._lock.close()
+        self._cursor = None
+        for name in ("_second", "_connection"):
+            connection: sqlite3.Connection | None = getattr(self, name)
+            if connection is not None:
+                setattr(self, name, None)
+                connection.close()
 
-    def let_go(self) -> bool:
-        """Close the connections if nobody writes; they are opened again when used."""
-        with self._mutex:
-            if self._busy:
-                return False
-            self._close()
-            return True
-
-    def _close(self) -> None:
+    def abandon(self) -> None:
         for connection in (self._second, self._connection):
             if connection is not None:
-                connection.close()
-        self._connection = self._second = None
+                fork.abandon(connection)
+        self._connection = self._second = self._cursor = None
+
+    def freed(self) -> None:
+        self._wake()
+
+    def forget(self) -> None:
+        super().forget()
+        self._turn = self._lock.turn()
+        self._waiting.clear()
+        self._leader = None
 
     # ---- waiting
 
-    def _wait(self, ticket: Ticket, deadline: float) -> None:
-        """Until the ticket is answered, or it is ours to lead; give up at the deadline."""
-        ticket.done.wait(max(deadline - time.monotonic(), 0))
-        if ticket.done.is_set():
-            return
-        with self._mutex:
-            if not ticket.taken and not ticket.leads:
-                self._waiting.remove(ticket)
-                ticket.error = WriterBusy(
-                    f"{ticket.op.name} waited {ticket.patience:g} s for the writer of "
-                    f"{self._file.path}: {describe(self._lock.holder())}"
-                )
+    def _wait(self, ticket: Ticket, deadline: float) -> bool:
+        """Until the ticket is ours to lead (True), or it is answered, or the deadline has passed.
+
+        What a leader has taken along cannot be given up: it may be stored.
+        """
+        signal = threading.Lock()
+        signal.acquire()
+        ticket.signal = signal
+        self._waiting.append(ticket)
+        taken = False
+        while not ticket.answered:
+            mine = not self.wanted and (taken or self._is_first(ticket))
+            if mine and self.lock.acquire(False):
+                if self._drop(ticket):
+                    return True
+                if not ticket.answered:  # its leader was interrupted twice
+                    ticket.error = CommitUnknown(
+                        f"{ticket.op.name} was taken along by another thread, which was "
+                        "interrupted: it may have been stored or not"
+                    )
+                return False
+            left = deadline - time.monotonic()
+            if left <= 0:
+                if self._drop(ticket):
+                    ticket.error = WriterBusy(
+                        f"{ticket.op.name} waited {ticket.patience:g} s for the writer of "
+                        f"{self._file.path}: {describe(self._lock.holder())}"
+                    )
+                    return False
+                taken = True
+            signal.acquire(True, LOOK if taken else left)
+        return False
+
+    def _is_first(self, ticket: Ticket) -> bool:
+        try:
+            return self._waiting[0] is ticket
+        except IndexError:
+            return False
+
+    def _drop(self, ticket: Ticket) -> bool:
+        """Take a ticket out of the line; False if it is not in it."""
+        try:
+            self._waiting.remove(ticket)
+        except ValueError:
+            return False
+        return True
+
+    def _wake(self) -> None:
+        """Let the first in line try the gate."""
+        while True:
+            try:
+                first = self._waiting[0]
+            except IndexError:
                 return
-        ticket.done.wait()
+            if not first.left:
+                first.ring()
+                return
+            self._drop(first)
 
     def _leave(self, ticket: Ticket) -> None:
-        """Wake the longest waiting to take the writer next, or leave it free.
+        """End a call, wherever it was interrupted; a second time does nothing."""
+        if self.is_owned():
+            self._settle(ticket)
+            self.let_go()
+        elif ticket.signal is not None:
+            ticket.left = True
+            self._drop(ticket)
+        if self._waiting and not ticket.answered:
+            self._wake()
 
-        Whoever was interrupted while waiting (Ctrl-C) takes its operation out of the line.
-        """
-        with self._mutex:
-            if not ticket.leads:
-                if not ticket.done.is_set() and ticket in self._waiting:
-                    self._waiting.remove(ticket)
-            elif self._waiting:
-                following = self._waiting.popleft()
-                following.leads = True
-                following.done.set()
-            else:
-                self._busy = False
+    def _settle(self, own: Ticket) -> None:
+        """As the leader: what is not committed is rolled back, the others learn of it, the turn
+        goes on."""
+        connection = self._connection
+        if connection is not None and connection.in_transaction:
+            try:
+                connection.rollback()
+            except sqlite3.Error:
+                self.shut()
+        if own.stored or own.failed:
+            self._answer(own)
+        elif own.others:
+            self._give_back(own)
+        self._turn.release()
+        self._leader = None
 
-    def _answer(self, ticket: Ticket) -> Any:
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket.result
+    def _answer(self, own: Ticket) -> None:
+        for ticket in own.others:
+            ticket.answered = True
+            ticket.ring()
+
+    def _give_back(self, own: Ticket) -> None:
+        """Interrupted: others' operations go back to the head of the line."""
+        returned = list(own.others)
+        for ticket in returned:
+            ticket.result = ticket.error = None
+            ticket.repeat = False
+        move_back(own.others, self._waiting)
+        for ticket in returned:
+            ticket.ring()
 
     # ---- writing
 
     def _lead(self, own: Ticket, deadline: float) -> None:
         """Take the turn between processes and run our operation with those that wait."""
+        self._leader = own
         try:
             self._file.check_same()  # before opening, which would make a new file of a deleted one
             connection = self._open()
             full = self._durable and own.op.durable
             self._set_level(connection, FULL if full else NORMAL)
-            self._lock.acquire(connection, deadline, own.op.name)
+            self._turn.acquire(connection, deadline, own.op.name)
         except Waited as busy:
-            own.error = WriterBusy(
+            raise WriterBusy(
                 f"{own.op.name} waited {own.patience:g} s for the writer of "
                 f"{self._file.path}: {busy}"
-            )
-            return
+            ) from None
         except sqlite3.Error as error:
-            own.error = translate(error, self._file.path)
-            own.error.__cause__ = error
+            raise translate(error, self._file.path) from error
+        if full and self._waiting:
+            # At NORMAL a commit costs nothing worth sharing, and one at NORMAL cannot carry an
+            # operation that must be durable.
+            move(self._waiting, own.others, GROUP - 1)
+        problem = self._transact(connection, own)
+        if problem is not None and is_full(problem) and self._make_room(connection):
+            problem = self._transact(connection, own)
+        if problem is not None:
+            self._fail(own, problem)
             return
-        group = [own]
-        self._stored = False
-        try:
-            self._gather(group)
-            try:
-                self._transact(connection, group)
-                if self._checkpoint.due():
-                    self._shorten_log(connection)
-            finally:
-                self._lock.release()
-        except BaseException:
-            if not self._stored:
-                self._give_back(group, own)
-            raise
-        finally:
-            for ticket in group:
-                ticket.done.set()
+        if own.others:
+            self._answer(own)
+        self._shorten_log(connection)
 
-    def _gather(self, group: list[Ticket]) -> None:
-        """Add what waits, as far as one transaction should go.
-
-        At NORMAL a commit costs nothing worth sharing, and one at NORMAL cannot carry an
-        operation that must be durable.
-        """
-        if self._level == FULL:
-            with self._mutex:
-                while self._waiting and len(group) < GROUP:
-                    ticket = self._waiting.popleft()
-                    ticket.taken = True
-                    group.append(ticket)
-
-    def _transact(self, connection: sqlite3.Connection, group: list[Ticket]) -> None:
-        """Run a group in the open transaction and commit; on failure nothing of it is stored."""
+    def _transact(self, connection: sqlite3.Connection, own: Ticket) -> sqlite3.Error | None:
+        """Run a group in the open transaction and commit; what the database refused, if it did."""
         cursor = self._cursor
         assert cursor is not None
 
@@ -218,26 +313,28 @@ class Writer:
             return execute(cursor, statement)
 
         try:
-            if len(group) == 1:
-                group[0].result = drive(group[0].op, run)
+            if not own.others:
+                own.result = drive(own.op, run)
             else:
-                for ticket in group:
-                    self._run_saved(cursor, ticket, run)
-            cursor.execute("COMMIT")
-            self._stored = True
-        except BaseException as error:
-            interrupted = not isinstance(error, Exception)
+                for ticket in (own, *own.others):
+                    self._run_saved(cursor, own, ticket, run)
+            perform(own.stored, cursor.execute, "COMMIT")
+        except sqlite3.Error as error:
             if connection.in_transaction:
                 cursor.execute("ROLLBACK")
-            elif interrupted:
-                self._stored = True  # it came right after the commit
-            if interrupted:
-                raise
-            self._fail(group, error)
+            return error
+        return None
 
     def _run_saved(
-        self, cursor: sqlite3.Cursor, ticket: Ticket, run: Callable[[Statement], list[Row]]
+        self,
+        cursor: sqlite3.Cursor,
+        own: Ticket,
+        ticket: Ticket,
+        run: Callable[[Statement], list[Row]],
     ) -> None:
+        if ticket.left:
+            return
+        ticket.error, ticket.repeat = None, False
         cursor.execute("SAVEPOINT one")
         try:
             ticket.result = drive(ticket.op, run)
@@ -245,33 +342,34 @@ class Writer:
             if not cursor.connection.in_transaction:
                 raise  # a full disk takes the whole transaction with it
             cursor.execute("ROLLBACK TO one")
-            self._fail([ticket], error)
+            known = isinstance(error, (TowlineError, sqlite3.Error))
+            if ticket is own or known or ticket.tries >= TRIES:
+                ticket.error = self._translate(error)
+            else:
+                # Perhaps not its own but meant for this thread, by the handler of a signal: it is
+                # run again, and what it raises in its own thread is its own.
+                ticket.repeat = True
         cursor.execute("RELEASE one")
 
-    def _fail(self, tickets: list[Ticket], error: BaseException) -> None:
-        cause = error
-        if isinstance(error, sqlite3.Error):
-            cause = translate(error, self._file.path)
-            cause.__cause__ = error
-        for ticket in tickets:
-            if ticket.error is None:
-                ticket.error = cause
+    def _fail(self, own: Ticket, problem: sqlite3.Error) -> None:
+        error = self._translate(problem)
+        for ticket in (own, *own.others):
+            ticket.error, ticket.repeat = error, False
+        own.failed = True
 
-    def _give_back(self, group: list[Ticket], own: Ticket) -> None:
-        """Interrupted (Ctrl-C): others' operations go back to the head of the line."""
-        with self._mutex:
-            for ticket in reversed(group):
-                if ticket is not own:
-                    ticket.taken = False
-                    ticket.result = ticket.error = None
-                    self._waiting.appendleft(ticket)
-            group[:] = [own]
+    def _translate(self, error: Exception) -> Exception:
+        if not isinstance(error, sqlite3.Error):
+            return error
+        cause = translate(error, self._file.path)
+        cause.__cause__ = error
+        return cause
 
     def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = self._connect()
-            self._cursor = self._connection.cursor()
+        if self._connection is None or self._cursor is None:
             self._level = -1
+            connection = self._open_first()
+            self._cursor = connection.cursor()
+            self._connection = connection
         return self._connection
 
     def _set_level(self, connection: sqlite3.Connection, level: int) -> None:
@@ -280,10 +378,30 @@ class Writer:
             connection.execute(f"PRAGMA synchronous = {level}")
             self._level = level
 
+    # ---- the log
+
     def _shorten_log(self, connection: sqlite3.Connection) -> None:
+        """After a commit: nothing that goes wrong here is an error of the operation."""
         try:
-            if self._second is None:
-                self._second = self._connect()
-            self._checkpoint.run(connection, self._second)
-        except (sqlite3.Error, TowlineError):
+            if self._checkpoint.due():
+                self._copy_log(connection)
+        except (sqlite3.Error, TowlineError, OSError):
             pass  # a foreign writer came first, or the disk is full: a later commit tries again
+
+    def _make_room(self, connection: sqlite3.Connection) -> bool:
+        """The disk is full, perhaps of the log: copy it, so that the next commit begins it anew.
+
+        True when there may be room now and a transaction is open again.
+        """
+        try:
+            if not self._copy_log(connection):
+                return False
+            connection.execute("BEGIN IMMEDIATE")
+        except (sqlite3.Error, TowlineError, OSError):
+            return False
+        return True
+
+    def _copy_log(self, connection: sqlite3.Connection) -> bool:
+        if self._second is None:
+            self._second = self._connect()
+        return self._checkpoint.run(connection, self._second)

@@ -14,6 +14,7 @@ T = TypeVar("T")
 Clock = Callable[[], int]
 FOREVER = 2**62  # later than any time in microseconds
 CHUNK = 1000  # rows per statement
+PORTION = 4 * 1024 * 1024  # characters of payload per statement, which may take six bytes each
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make one each time
 
@@ -51,6 +52,22 @@ def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
     if len(rows) <= CHUNK:
         return iter([rows] if rows else [])
     return (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
+
+
+def portions(rows: Sequence[T], size: Callable[[T], int]) -> Iterator[Sequence[T]]:
+    """As many rows at a time as one statement may have: in number, and in characters of what
+    `size` counts, since each goes through several copies on its way."""
+    for part in chunks(rows):
+        if sum(map(size, part)) <= PORTION:
+            yield part
+            continue
+        start = room = 0
+        for number, row in enumerate(part):
+            room += size(row)
+            if room > PORTION and number > start:
+                yield part[start:number]
+                start, room = number, size(row)
+        yield part[start:]
 
 
 def as_json(values: Iterable[object]) -> str:

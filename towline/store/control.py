@@ -1,21 +1,16 @@
 """Control from outside a worker: cancel, retry, run now, complete, fail, pause, resume.
 
 Each works on the job as it stands and is fenced by that state; a worker that runs the job loses
-its claim and learns it at its next renewal. Reviving mirrors the cascade of a failure: what a
-failed blocker had failed comes back when the blocker is retried.
+its claim and learns it at its next renewal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..errors import DuplicateKey, InvalidState, NotFound
+from ..errors import InvalidState, NotFound
 from ..model import (
     CHAIN_END,
     END_STATE,
     OUTCOME_CODE,
-    BlockerRecord,
-    ChainState,
     JobRecord,
     Live,
     NewJob,
@@ -25,16 +20,15 @@ from ..model import (
     storable,
 )
 from ..operation import Steps, operation
-from .base import FOREVER, int_of
 from .cascade import DELETE_LIVE, WAITING_END, EndedChain, EndedJob
-from .enqueue import LIVE, TAKE_KEY
 from .finish import RECORD, successor_of
-from .work import Work
+from .revive import BAD, Revive
 
-BAD = (ChainState.FAILED, ChainState.CANCELLED)
+REASON = 64 * 1024  # characters of a reason, as of a handler's error
+NAME = 200  # characters of who did it
 
 
-class Control(Work):
+class Control(Revive):
     """Operations of people and applications on jobs that exist."""
 
     @operation()
@@ -62,9 +56,11 @@ class Control(Work):
 
     @operation()
     def run_now(self, job_id: int) -> Steps[JobRecord]:
-        """Make a scheduled job pending at once."""
+        """Make a scheduled job pending at once; one that is pending stays as it is."""
         yield from self.hold_jobs([job_id])
         record = yield from self.one(job_id)
+        if record.state is State.PENDING:
+            return record
         if record.live_state != Live.SCHEDULED:
             raise InvalidState(
                 f"job {job_id} is {record.state}; only a scheduled job can be told to run now"
@@ -103,14 +99,14 @@ class Control(Work):
                 f"retry({bad[0]}) comes first"
             )
         now = yield from self.now()
-        yield from self._revive(record, blockers, now)
+        yield from self.revive(record, {b.chain_id: b.state for b in blockers}, now)
         return (yield from self.one(record.id))
 
     @operation()
     def pause(self, queue: str, by: str | None = None) -> Steps[None]:
         """Stop claims from a queue, for every worker and across restarts."""
         now = yield from self.now()
-        yield self.sql.pause_queue(name=queue, now=now, by=storable(by))
+        yield self.sql.pause_queue(name=queue, now=now, by=brief(by))
 
     @operation()
     def resume(self, queue: str) -> Steps[None]:
@@ -139,7 +135,7 @@ class Control(Work):
         """The job that control of this one acts on, as it will stand until the commit."""
         while True:
             record = yield from self.addressed(job_id)
-            if not (yield from self.hold_jobs([record.id])):
+            if not (yield from self.hold_jobs([record.id], behind=True)):
                 return record
             again = yield from self.addressed(job_id)
             if again.id == record.id:
@@ -165,7 +161,9 @@ class Control(Work):
     ) -> Steps[JobRecord]:
         """End a job as seen. A running attempt that did not end it itself is recorded as lost."""
         now = yield from self.now()
-        by, error = storable(by) or "outside", storable(error)
+        by, error = brief(by) or "outside", storable(error)
+        if error is not None and len(error) > REASON:
+            error = f"{error[:REASON]} … ({len(error):,} characters)"
         code = OUTCOME_CODE[outcome]
         successor = None
         if next is not None:
@@ -197,105 +195,8 @@ class Control(Work):
         yield from self.count_ended([EndedJob(queue, record.task, code, None)], now)
         return (yield from self.one(record.id))
 
-    # ---- reviving
 
-    def _revive(
-        self, record: JobRecord, blockers: Sequence[BlockerRecord], now: int
-    ) -> Steps[None]:
-        """Open an ended job and its chain again, then what its failure had failed, and so on.
-
-        A dependent that cannot come back stays as it ended: its key belongs to a newer chain,
-        another chain it waited for was deleted, or now waits for it.
-        """
-        asked = record
-        todo = [(record, blockers)]
-        while todo:
-            record, blockers = todo.pop()
-            try:
-                yield from self._reopen(record, blockers, now)
-            except (DuplicateKey, InvalidState):
-                if record is asked:
-                    raise
-                continue
-            rows = yield self.sql.find_blocked_by(chain_id=record.chain_id)
-            if not rows:
-                continue
-            ids = [int_of(id) for (id,) in rows]
-            yield from self.hold_jobs(ids)
-            yield from self.share_blockers(ids)
-            waiting = yield from self.blockers(ids)
-            for dependent in (yield from self.records(ids)):
-                others = waiting[dependent.id]
-                if dependent.live_state is not None:
-                    yield from self._block_again(dependent, others)
-                elif (
-                    dependent.last_blocker is not None
-                    and len(others) == dependent.blockers
-                    and not any(other.state in BAD for other in others)
-                ):
-                    todo.append((dependent, others))
-
-    def _reopen(
-        self, record: JobRecord, blockers: Sequence[BlockerRecord], now: int
-    ) -> Steps[None]:
-        waits = _unmet(record, blockers)
-        if waits:
-            chains = [blocker.chain_id for blocker in blockers]
-            if record.chain_id in (yield from self.upstream(chains, reopened=True)):
-                raise InvalidState(
-                    f"job {record.id} cannot run again: what it waits for now waits for its own "
-                    "chain; enqueue it anew"
-                )
-        if record.key is not None:
-            yield from self._take_key_back(record)
-        yield self.sql.clear_final(job_id=record.id, number=record.last_number)
-        # What waits again keeps its time; what does not is wanted now.
-        state, run_at = Live.PENDING, now
-        if waits:
-            state, run_at = Live.BLOCKED, record.last_run_at or now
-        yield self.sql.insert_live.many(LIVE, [(
-            int(state), record.queue, record.priority, record.id, record.last_number, waits, run_at,
-        )])  # fmt: skip
-        yield self.sql.reopen_chain(id=record.chain_id)
-        yield from self.wake([record.queue])
-        yield from self.count_ended(
-            [EndedJob(record.queue, record.task, record.last_outcome or 0, None, 0, 1)], now
-        )
-
-    def _take_key_back(self, record: JobRecord) -> Steps[None]:
-        """A revived chain needs its key: at most one open chain may have it."""
-        ((task, created_at),) = yield self.sql.chain_task(id=record.chain_id)
-        while True:
-            ((won,),) = yield self.sql.take_key.counted(
-                TAKE_KEY, [(task, record.key, record.chain_id, created_at, FOREVER)]
-            )
-            if won:
-                return
-            holder = yield self.sql.read_key(task=task, key=record.key)
-            if holder:
-                break  # else it was deleted this moment: ask again
-        chain = int_of(holder[0][0])
-        raise DuplicateKey(
-            f"chain {record.chain_id} cannot be retried: open chain {chain} "
-            f"has taken its key {record.key!r}",
-            chain,
-        )
-
-    def _block_again(self, dependent: JobRecord, blockers: Sequence[BlockerRecord]) -> Steps[None]:
-        """A blocker that had ended is open again: whoever does not run just now waits for it again,
-        and for any other that was opened again while it ran."""
-        if dependent.live_state == Live.RUNNING:
-            return
-        yield self.sql.move_waiting(
-            state=int(Live.BLOCKED), run_at=dependent.run_at,
-            open_blockers=_unmet(dependent, blockers), was=dependent.live_state,
-            queue=dependent.queue, priority=dependent.priority, job_id=dependent.id,
-        )  # fmt: skip
-
-
-def _unmet(record: JobRecord, blockers: Sequence[BlockerRecord]) -> int:
-    """How many blockers a job waits for; under policy "wait" also those that failed."""
-    return sum(
-        b.state is ChainState.OPEN or (b.state in BAD and record.policy == Policy.WAIT)
-        for b in blockers
-    )
+def brief(by: str | None) -> str | None:
+    """Who did it, as far as there is room for it."""
+    text = storable(by)
+    return text if text is None else text[:NAME]

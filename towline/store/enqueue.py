@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ..errors import BlockerError, DuplicateKey
+from ..errors import BlockerError, DuplicateKey, StoreError
 from ..model import (
     CHAIN_STATES,
     ChainState,
@@ -21,7 +21,7 @@ from ..model import (
 )
 from ..operation import Steps, operation
 from ..sql import Row
-from .base import FOREVER, as_json, chunks, int_of
+from .base import FOREVER, as_json, chunks, int_of, portions
 from .cascade import Cascade
 
 CHAIN = ("id", "task", "created_at", "trace")
@@ -31,6 +31,7 @@ JOB = (
 )  # fmt: skip
 LIVE = ("state", "queue", "priority", "job_id", "attempt", "open_blockers", "run_at")
 BLOCKER = ("chain_id", "job_id", "position", "name", "trace")
+KEY_MISSES = 1000  # of keys that nobody may have and nobody can take: far more than chains that go
 TAKE_KEY = ("task", "key", "chain_id", "now", "expired")
 
 
@@ -125,7 +126,8 @@ class Enqueue(Cascade):
         records: list[JobRecord] = []
         failed: dict[int, ChainState] = {}
         doomed: dict[int, DependentRecord] = {}
-        for part in chunks(placed):  # rows of one part at a time: a large batch stays small
+        # Rows of one part at a time: a large batch, or one of large arguments, stays small.
+        for part in portions(placed, _size):
             chains: list[Row] = []
             jobs: list[Row] = []
             lives: list[Row] = []
@@ -223,6 +225,7 @@ class Enqueue(Cascade):
             job = jobs[index]
             if job.key is not None:
                 asking.setdefault((job.task, job.key), []).append(index)
+        misses = 0
         while asking:
             rows: list[Row] = []
             for (task, key), indexes in sorted(asking.items()):
@@ -247,6 +250,9 @@ class Enqueue(Cascade):
                     continue
                 holder = yield self.sql.read_key(task=name[0], key=name[1])
                 if not holder:  # it was deleted this moment: ask again
+                    misses += 1
+                    if misses == KEY_MISSES:
+                        raise orphan(*name)
                     continue
                 index = indexes.pop(0)
                 taken[index] = int_of(holder[0][0])
@@ -258,7 +264,10 @@ class Enqueue(Cascade):
         return taken
 
     def _replace(self, job: NewJob, job_id: int, now: int) -> Steps[None]:
-        """Debounce: new arguments and time for a job that never started; else change nothing."""
+        """Debounce: new arguments and time for a job that never started; else change nothing.
+
+        Priority, label, queue and limits stay: they are the stored job's place and name.
+        """
         yield from self.hold_jobs([job_id])
         (record,) = yield from self.records([job_id])
         if record.live_state is None or record.attempt != 0:
@@ -312,6 +321,18 @@ def due_at(job: NewJob, now: int) -> int:
     if job.at is not None:
         return max(job.at, now)
     return now + job.delay if job.delay and job.delay > 0 else now
+
+
+def orphan(task: str, key: str) -> StoreError:
+    """A row that no operation leaves behind."""
+    return StoreError(
+        f"key {key!r} of task {task} belongs to a chain that does not exist: its row was left by a "
+        "change of the tables by hand; delete it from the table of keys"
+    )
+
+
+def _size(place: Placed) -> int:
+    return len(place.job.arguments)
 
 
 def _refuse_taken(job: NewJob, holder: int) -> None:

@@ -26,9 +26,10 @@ class Hold(Base):
         return
         yield
 
-    def hold_jobs(self, jobs: Iterable[int]) -> Steps[bool]:
+    def hold_jobs(self, jobs: Iterable[int], *, behind: bool = False) -> Steps[bool]:
         """Jobs that are about to be changed from outside, their chains first.
 
+        `behind`: what waits behind them is followed, too, and must be seen as it is by now.
         True: what was read of them before may have changed.
         """
         return False

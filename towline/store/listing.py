@@ -34,6 +34,7 @@ from .control import Control
 
 EXAMINED = 10_000
 COUNTED = 100_000
+LANES = 500  # groups that are walked side by side; with more of them rows are walked by id
 CLOCK_SLACK = 3_600_000_000  # clocks may step back: how far ids and times may disagree
 
 Walk = Callable[[int, int], Steps[list[int]]]
@@ -197,11 +198,26 @@ class Listing(Control):
 
         for live in Live:
             lanes = yield self.sql.live_lanes(state=int(live))
-            for queue in sorted({str(queue) for queue, _ in lanes}):
+            queues = sorted({str(queue) for queue, _ in lanes})
+            if len(queues) > LANES:
+                rows = yield self.sql.count_lanes(state=int(live), limit=COUNTED + 1)
+                numbers = {str(queue): int_of(number) for queue, number in rows}
+                more = sum(numbers.values()) > COUNTED
+                for queue in queues:
+                    add(queue, LIVE_STATE[live], numbers.get(queue, 0), more)
+                continue
+            for queue in queues:
                 ((number,),) = yield self.sql.count_lane(
                     state=int(live), queue=queue, limit=COUNTED + 1
                 )
                 exact = min(int_of(number), COUNTED)
+                if live is Live.RUNNING:  # of which some were claimed ahead and have not begun
+                    ((ahead,),) = yield self.sql.count_ahead(queue=queue, limit=COUNTED)
+                    if ahead:
+                        exact = max(exact - int_of(ahead), 0)
+                        add(queue, State.PENDING, int_of(ahead))
+                    if not exact:
+                        continue
                 add(queue, LIVE_STATE[live], exact, int_of(number) > COUNTED)
         for lane, outcome, number in (yield self.sql.sum_rollups()):
             add(str(lane), END_STATE[OUTCOMES[int_of(outcome)] or Outcome.FAILED], int_of(number))
@@ -279,20 +295,20 @@ class Listing(Control):
         query = self._named("walk_live", newest)
         walks: list[Walk] = []
         for live in Live:
-            ahead = live is Live.RUNNING and filter.state is State.PENDING  # claimed, not begun
+            ahead = live is Live.RUNNING and filter.state is State.PENDING
             if LIVE_STATE[live] is not filter.state and not ahead:
-                continue
+                continue  # a job that was claimed ahead is pending until it begins
             for queue, priority in (yield self.sql.live_lanes(state=int(live))):
                 if filter.queue in (None, queue):
                     walks.append(self._walk(query, state=int(live), queue=queue, priority=priority))
-        return _merge(walks, newest)
+        return self._side_by_side(walks, newest)
 
     def _lane_walk(self, queue: str | None, task: str | None, newest: bool) -> Steps[Walk]:
         query = self._named("walk_lane", newest)
         if queue is not None and task is not None:
             return self._walk(query, queue=queue, task=task)
         lanes = yield self.sql.job_lanes()
-        return _merge(
+        return self._side_by_side(
             [
                 self._walk(query, queue=lane_queue, task=lane_task)
                 for lane_queue, lane_task in lanes
@@ -300,6 +316,12 @@ class Listing(Control):
             ],
             newest,
         )
+
+    def _side_by_side(self, walks: Sequence[Walk], newest: bool) -> Walk:
+        """Groups merged, unless they are too many: then all jobs by id, and pages may be short."""
+        if len(walks) > LANES:
+            return self._walk(self._named("walk_jobs", newest))
+        return _merge(walks, newest)
 
     def _named(self, walk: str, newest: bool) -> Query:
         query: Query = getattr(self.sql, f"{walk}_{'newest' if newest else 'oldest'}")

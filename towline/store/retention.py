@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import NotFound, StillNeeded
+from ..errors import InvalidState, NotFound, StillNeeded
+from ..model import Live
 from ..operation import Steps, operation
 from ..sql import Row
 from .base import as_json, int_of
@@ -13,6 +14,8 @@ from .cascade import DELETE_LIVE, MINUTE, EndedJob
 from .listing import Listing
 
 PRUNE_BATCH = 500
+PRUNE_JOBS = 2000  # that one batch deletes: chains may be long
+PRUNE_WALK = 10  # times as many chains as a batch may delete are looked at by it
 HOUR = 60  # in minutes, as the roll-ups count
 KEEP_MINUTES = 2 * 24 * HOUR
 KEEP_HOURS = 90 * 24 * HOUR
@@ -51,11 +54,14 @@ class Retention(Listing):
     """Operations that delete."""
 
     @operation()
-    def delete(self, chain_ids: Sequence[int], cascade: bool = False) -> Steps[list[int]]:
+    def delete(
+        self, chain_ids: Sequence[int], cascade: bool = False, force: bool = True
+    ) -> Steps[list[int]]:
         """Delete chains with their jobs, attempts and edges; return the chains that went.
 
         With cascade also every chain they waited for, followed from continuations too. Refused,
-        naming the dependents, while an open job outside the set waits for one of them.
+        naming the dependents, while an open job outside the set waits for one of them; and, unless
+        forced, while a job of one of them runs.
         """
         known = yield from self.chain_records(chain_ids)
         missing = set(chain_ids) - {chain.id for chain in known}
@@ -75,6 +81,13 @@ class Retention(Listing):
                 "wait for it; delete or cancel them first",
                 dependents,
             )
+        if not force:
+            for state, _, _, job in (yield self.sql.open_keys(jobs=as_json(sorted(jobs)))):
+                if state == Live.RUNNING:
+                    raise InvalidState(
+                        f"job {int_of(job)} is running: cancel it first, or delete with "
+                        "force=True, which takes it from its worker"
+                    )
         yield from self._remove(sorted(chains))
         return sorted(chains)
 
@@ -93,14 +106,20 @@ class Retention(Listing):
             yield from self._fold(now)
             return Pruned(0, True)
         youngest = now - min(kept)
-        rows = yield self.sql.walk_old_chains(position=position, limit=limit)
-        done = len(rows) < limit
-        for id, _, created_at, _ in rows:
-            if int_of(created_at) > youngest:
-                done = True
+        ripe: list[Row] = []
+        done = False
+        for _ in range(PRUNE_WALK):  # past those that stay
+            rows = yield self.sql.walk_old_chains(position=position, limit=limit - len(ripe))
+            done = len(rows) < limit - len(ripe)
+            for row in rows:
+                if int_of(row[2]) > youngest:
+                    done = True
+                    break
+                position = int_of(row[0])
+                if ages.over(row, now):
+                    ripe.append(row)
+            if done or len(ripe) == limit:
                 break
-            position = int_of(id)
-        ripe = [row for row in rows if int_of(row[0]) <= position and ages.over(row, now)]
         if ripe:
             ripe = [row for row in (yield from self.hold_old(ripe)) if ages.over(row, now)]
         old = [int_of(id) for id, *_ in ripe]
@@ -108,13 +127,48 @@ class Retention(Listing):
             # What stays needs its blockers, so leaving one out may make another needed.
             needed = yield from self._needed(old)
             if not needed:
-                yield from self._remove(old)
                 break
             old = [id for id in old if id not in needed]
+        gone = yield from self._remove_some(old)
+        if len(gone) < len(old):  # the next batch goes on with the first that is still there
+            position, done = min(set(old) - set(gone)) - 1, False
         yield self.sql.set_mark(name="prune", value=0 if done else position)
         if done:
             yield from self._fold(now)
-        return Pruned(len(old), done)
+        return Pruned(len(gone), done)
+
+    def _remove_some(self, chains: Sequence[int]) -> Steps[Sequence[int]]:
+        """Delete as many of these chains as have few enough jobs together; return those.
+
+        The youngest first, since chains wait for older ones. Of a chain that is too long by itself
+        the jobs between its first and its last go, the oldest first, as many as one batch may
+        delete: what it ended with is there until all of it goes.
+        """
+        if not chains:
+            return []
+        rows = yield self.sql.count_later_jobs(chains=as_json(chains))
+        later = {int_of(chain): int_of(number) for chain, number in rows}
+        part: list[int] = []
+        room = PRUNE_JOBS
+        for chain in reversed(chains):
+            room -= 1 + later.get(chain, 0)
+            if room < 0:
+                break
+            part.append(chain)
+        while 0 < len(part) < len(chains):
+            needed = yield from self._needed(part)
+            if not needed:
+                break
+            part = [chain for chain in part if chain not in needed]
+        longest = max(chains, key=lambda chain: later.get(chain, 0))
+        if not part and later.get(longest, 0) > 1:
+            limit = min(PRUNE_JOBS, later[longest] - 1)
+            rows = yield self.sql.inner_jobs(chain_id=longest, limit=limit)
+            yield from self._remove_jobs([int_of(id) for (id,) in rows])
+            return []
+        gone = part or list(chains)
+        yield from self._remove(gone)
+        return gone
 
     def _belonging(
         self, chain_ids: Sequence[int], cascade: bool
@@ -141,13 +195,18 @@ class Retention(Listing):
     def _remove(self, chains: Sequence[int]) -> Steps[None]:
         if not chains:
             return
-        now = yield from self.now()
-        listed = as_json(chains)
-        rows = yield self.sql.chain_job_ids(chains=listed)
-        ids = [int_of(id) for id, *_ in rows]
-        keys = [
+        rows = yield self.sql.chain_job_ids(chains=as_json(chains))
+        keys: list[Row] = [
             (chain, key, chain) for id, chain, _, key in rows if key is not None and id == chain
         ]
+        if keys:
+            yield self.sql.delete_keys.many(("chain_id", "key", "chain_id"), keys)
+        yield from self._remove_jobs([int_of(id) for id, *_ in rows])
+        yield self.sql.delete_edges.many(("chain_id",), [(chain,) for chain in chains])
+        yield self.sql.delete_chains.many(("id",), [(chain,) for chain in chains])
+
+    def _remove_jobs(self, ids: Sequence[int]) -> Steps[None]:
+        now = yield from self.now()
         jobs = as_json(ids)
         yield from self.count_ended(
             [
@@ -157,14 +216,10 @@ class Retention(Listing):
             now,
         )
         yield from self._close_live(ids)
-        if keys:
-            yield self.sql.delete_keys.many(("chain_id", "key", "chain_id"), keys)
         yield self.sql.keep_job_id()
         yield self.sql.delete_attempts.many(("job_id",), [(id,) for id in ids])
-        yield self.sql.delete_edges.many(("chain_id",), [(chain,) for chain in chains])
         yield self.sql.delete_edges_of_jobs.many(("job_id",), [(id,) for id in ids])
         yield self.sql.delete_jobs.many(("id",), [(id,) for id in ids])
-        yield self.sql.delete_chains.many(("id",), [(chain,) for chain in chains])
 
     def _close_live(self, ids: Sequence[int]) -> Steps[None]:
         """Take open jobs of deleted chains out of `live`, by their whole key."""

@@ -126,13 +126,14 @@ class WakeThread:
 class BackOff:
     """How long to wait before the next try to reach a server: longer each time, never in step."""
 
-    def __init__(self, first: float = 0.1) -> None:
+    def __init__(self, first: float = 0.1, longest: float = LONGEST) -> None:
         self._first = first
         self._next = first
+        self._longest = longest
 
     def reset(self) -> None:
         self._next = self._first
 
     def __call__(self) -> float:
-        seconds, self._next = self._next, min(self._next * 2, LONGEST)
+        seconds, self._next = self._next, min(self._next * 2, self._longest)
         return seconds * random.uniform(0.5, 1.0)

@@ -1,0 +1,18 @@
+"""Findings A1 and A2: no crash when connections are closed while other threads use the app."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.storms import storm
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", ["forks", "closes", "ends"])
+def test_A2_a_storm_crashes_nothing_and_loses_nothing(name: str, tmp_path: Path) -> None:
+    """`python -m tests.faults.storms` does it for as long as one likes."""
+    verdict = storm(name, tmp_path, 1.0)
+    assert verdict.findings == []
+    assert verdict.figures["acknowledged"]

@@ -1,0 +1,216 @@
+"""The connections of this process: lent, given back, opened by whoever needs one.
+
+There is no thread and no lock in it. Each step is one that Python does whole, and what an interrupt
+(Ctrl-C, a time limit by signal) tears from its user is closed by being forgotten: its seat is free
+as soon as nobody has the connection any more. Who opens a connection learns at once why he cannot.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from weakref import ref
+
+from .wire import Wire
+
+IDLE = 300.0  # seconds after which a connection nobody needed is closed
+LOOK = 0.2  # seconds between looks of those who wait, should nobody call them
+OPENING = 60.0  # seconds that opening a connection may take
+
+_inherited: list[object] = []  # of a parent process, kept from being closed in the child
+
+
+class AllInUse(Exception):
+    """Nobody gave a connection back in time."""
+
+
+class Seat:
+    """The right to one connection."""
+
+    __slots__ = ("opening_until", "raw")
+
+    def __init__(self) -> None:
+        self.opening_until = time.monotonic() + OPENING
+        self.raw: ref[Wire] | None = None
+
+    def is_taken(self, now: float) -> bool:
+        if self.raw is None:
+            return now < self.opening_until
+        raw = self.raw()
+        return raw is not None and not raw.closed
+
+
+class Waiter:
+    """Somebody in the line, and what he is given."""
+
+    __slots__ = ("bell", "gift")
+
+    def __init__(self) -> None:
+        self.bell = threading.Lock()
+        self.bell.acquire()
+        self.gift: list[Wire] = []
+
+
+class Pool:
+    """At most so many connections, opened when needed; the last one given back is lent first."""
+
+    def __init__(self, connect: Callable[[], Wire], most: int) -> None:
+        self._connect = connect
+        self._most = most
+        self._pid = os.getpid()
+        self._idle: list[Wire] = []
+        self._line: deque[Waiter] = deque()
+        self._seats: list[Seat] = []  # in the order of asking; the first of them count
+        self._closed = False
+
+    def lend(self, held: list[Wire], seconds: float) -> Wire:
+        """Put a connection into `held`, and return it. Who waits in vain is told AllInUse."""
+        if not self._pick(held):
+            self._find(held, seconds)
+        return held[-1]
+
+    def take_back(self, held: list[Wire], *, sound: bool) -> None:
+        """Take what is in `held`, if anything: to lend it again if it is sound, else to close."""
+        while held:
+            raw = held.pop()
+            try:
+                if self._pid != os.getpid():
+                    _inherited.append(raw)
+                elif sound and not self._closed and raw.usable:
+                    self._give(raw)
+                else:
+                    raw.close()
+                    self._call(None)
+            except BaseException:
+                raw.close()
+                raise
+
+    def drop_stale(self) -> None:
+        """The server has gone, or was away: close what it has closed."""
+        for raw in list(self._idle):
+            if raw.stale:
+                self._drop(raw)
+
+    def trim(self) -> None:
+        """Close what has been idle for long."""
+        now = time.monotonic()
+        for raw in list(self._idle):
+            if now - raw.since > IDLE:
+                self._drop(raw)
+
+    def close(self) -> None:
+        """Close what is idle now, and the rest when it is given back."""
+        self._closed = True
+        if self._pid != os.getpid():
+            return
+        held: list[Wire] = []
+        while self._pick(held):
+            held.pop().close()
+
+    def leave(self) -> None:
+        """In a forked child: keep the parent's connections from being closed here."""
+        _inherited.append(self)
+
+    # ---- giving
+
+    def _give(self, raw: Wire) -> None:
+        raw.since = now = time.monotonic()
+        if self._line and self._call(raw):
+            return
+        self._idle.append(raw)
+        if self._closed:
+            self.close()
+        elif now - self._idle[0].since > IDLE:
+            self.trim()
+
+    def _call(self, raw: Wire | None) -> bool:
+        """Call the first of the line, with a connection for him, or to open one himself."""
+        try:
+            waiter = self._line.popleft()
+        except IndexError:
+            return False
+        if raw is not None:
+            waiter.gift.append(raw)
+        waiter.bell.release()
+        return True
+
+    def _drop(self, raw: Wire) -> None:
+        try:
+            self._idle.remove(raw)
+        except ValueError:  # lent meanwhile
+            return
+        raw.close()
+
+    # ---- finding
+
+    def _pick(self, held: list[Wire]) -> bool:
+        try:
+            held.append(self._idle.pop())
+        except IndexError:
+            return False
+        return True
+
+    def _find(self, held: list[Wire], seconds: float) -> None:
+        if self._open(held):
+            return
+        deadline = time.monotonic() + seconds
+        waiter: Waiter | None = None
+        try:
+            while True:
+                if waiter is None:
+                    waiter = Waiter()
+                    self._line.append(waiter)  # first: what is given back from now on is ours
+                if self._pick(held) or self._open(held):
+                    return
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise AllInUse
+                if waiter.bell.acquire(timeout=min(left, LOOK)):
+                    if waiter.gift:
+                        held.append(waiter.gift.pop())
+                        return
+                    waiter = None
+        finally:
+            if waiter is not None:
+                self._leave_line(waiter)
+
+    def _leave_line(self, waiter: Waiter) -> None:
+        try:
+            self._line.remove(waiter)
+        except ValueError:
+            pass
+        self.take_back(waiter.gift, sound=True)
+
+    def _open(self, held: list[Wire]) -> bool:
+        """Open a connection if there may be one more: if our seat is among the first."""
+        seat = Seat()
+        self._seats.append(seat)
+        try:
+            if seat not in self._taken()[: self._most]:
+                return False
+            raw = self._connect()
+            seat.raw = ref(raw)
+            held.append(raw)
+            return True
+        finally:
+            if seat.raw is None:
+                self._free(seat)
+
+    def _taken(self) -> list[Seat]:
+        now = time.monotonic()
+        taken: list[Seat] = []
+        for seat in list(self._seats):
+            if seat.is_taken(now):
+                taken.append(seat)
+            else:
+                self._free(seat)
+        return taken
+
+    def _free(self, seat: Seat) -> None:
+        try:
+            self._seats.remove(seat)
+        except ValueError:  # somebody else has seen it too
+            pass
