@@ -49,7 +49,6 @@ class Lookout:
         take a turn, as many as there are jobs; the others look again a moment later, in case one of
         those is gone."""
         now = time.monotonic()
-        self.woken = False
         self.look_at = now + LONGEST_PAUSE
         if found.parked:
             self.unpark = tasks

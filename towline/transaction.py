@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import InvalidState, LeaseLost, StoreUnavailable
-from .operation import Op
+from .operation import Op, Steps, compose
 
 if TYPE_CHECKING:
     from .app import Towline
@@ -196,9 +196,19 @@ class JobTransaction:
 
     def _finish(self) -> Op[Finished]:
         assert self._ending is not None
-        name, _ = self._attempt.worker
+        attempt, store = self._attempt, self._app.store
+        name, _ = attempt.worker
         # Not in the worker's own slot of the roll-ups: its turns would wait for our commit.
-        return self._app.store.finish([self._ending], name)
+        finish = store.finish([self._ending], name)
+        said = attempt.report
+        if said is None or said is attempt.reported:
+            return finish
+
+        def steps() -> Steps[Finished]:
+            yield from store.progress([(attempt.held, *said)])
+            return (yield from finish)
+
+        return compose(finish.name, steps)
 
     def _accept(self, finished: Finished) -> None:
         if not finished.accepted:

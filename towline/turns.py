@@ -96,7 +96,12 @@ class Turns:
         """Look for work without taking the writer, which others may need."""
         settings = self._settings
         tasks = sorted(self._app.registry)
-        found = self._run(self._app.store.peek(settings.queues, self._upkeep.peers, tasks))
+        self._lookout.woken = False  # before: who rings while we look may have come too late for it
+        try:
+            found = self._run(self._app.store.peek(settings.queues, self._upkeep.peers, tasks))
+        except BaseException:
+            self._lookout.woken = True
+            raise
         self._lookout.looked(found, tasks, shy=shy)
         if self._lookout.barren:
             if number := self._run(self._app.store.drop_orphans(settings.queues)):
