@@ -7,6 +7,7 @@ recorded as begun; for quick ones that would cost more than they do.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Collection
 
@@ -22,7 +23,7 @@ class Ahead:
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
-        self._line: deque[Attempt] = deque()
+        self._line: deque[tuple[Attempt, float]] = deque()  # and since when they are there
         self._begun: dict[Attempt, None] = {}  # began, and the database does not know
         self._ledger: Ledger | None = None
 
@@ -44,15 +45,15 @@ class Ahead:
     def add(self, attempt: Attempt) -> None:
         """It was claimed ahead, and goes to its slots now."""
         attempt.ledger = self._ledger
-        self._line.append(attempt)
+        self._line.append((attempt, time.monotonic()))
 
     def waiting_too_long(self, now: float) -> Collection[Attempt]:
         """All that wait, if the first of them has waited longer than quick jobs take."""
         self._advance()
-        if not self._line or now < self._line[0].claimed + self._pace.patience:
+        if not self._line or now < self._line[0][1] + self._pace.patience:
             return ()
         line, self._line = self._line, deque()
-        return line
+        return [attempt for attempt, _ in line]
 
     def lasting(self, now: float) -> list[Attempt]:
         """Those that began a while ago and are not recorded as begun."""
@@ -74,12 +75,15 @@ class Ahead:
         self._advance()
         times = [a.begun + LASTS for a in self._begun if a.begun is not None and not a.over]
         if self._line:
-            times.append(self._line[0].claimed + self._pace.patience)
+            times.append(self._line[0][1] + self._pace.patience)
         return min(times, default=None)
 
     def _advance(self) -> None:
         """Let those leave the head of the line that have begun or gone back."""
-        while self._line and (self._line[0].begun is not None or self._line[0].withdrawn):
-            attempt = self._line.popleft()
+        while self._line:
+            attempt, _ = self._line[0]
+            if attempt.begun is None and not attempt.withdrawn:
+                return
+            self._line.popleft()
             if not attempt.withdrawn and not attempt.over:
                 self._begun[attempt] = None

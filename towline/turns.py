@@ -187,12 +187,12 @@ class Turns:
             attempt.worker = self._settings.name, self.worker
             self.held[attempt.key] = attempt
             in_danger = held.lost >= last
-            if place >= free or in_danger:
-                self._ahead.add(attempt)
             if in_danger and kind_of(attempt) != "process" and attempt.set_back < MOST_SET_BACK:
                 self._alone.add(attempt)
-            else:
-                self._give(attempt)
+                continue
+            if place >= free or in_danger:
+                self._ahead.add(attempt)
+            self._give(attempt)
         if unknown:
             names = ", ".join(sorted({held.task for held in unknown}))
             log.warning("no task named %s here: set aside until a worker knows it", names)
@@ -211,7 +211,7 @@ class Turns:
     def _hand_back(self, now: float) -> None:
         """What was claimed ahead and waits behind a slow job is for others."""
         for attempt in self._ahead.waiting_too_long(now):
-            if attempt.key in self.held and not self._alone.has(attempt) and attempt.withdraw():
+            if attempt.key in self.held and attempt.withdraw():
                 del self.held[attempt.key]
                 self._end(attempt, attempt.released())
                 self._pace.stalled = True
@@ -222,6 +222,7 @@ class Turns:
             return
         others = any(kind_of(a) != "process" and not self._alone.has(a) for a in self.held.values())
         if (attempt := self._alone.ready(now, others)) is not None:
+            self._ahead.add(attempt)
             self._give(attempt)
         for attempt in self._alone.waiting_too_long(now):
             if attempt.key in self.held and attempt.withdraw():
