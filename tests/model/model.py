@@ -16,6 +16,7 @@ from tests.model.tables import Attempt, Chain, Job, Key, by_age, is_bad
 from tests.model.working import Working
 from towline.errors import DuplicateKey, InvalidState, NotFound, StillNeeded
 from towline.model import CHAIN_END, END_STATE, ChainState, Live, Outcome, Policy, State
+from towline.store.retention import PRUNE_WALK
 
 T = TypeVar("T", Job, Chain)
 
@@ -224,17 +225,22 @@ class Model(Working):
         kept = [age for state in ChainState if (age := keep.of(state)) is not None]
         if not kept:
             return 0, True
-        walk = [c for c in by_age(tables.chains.values()) if c.age > tables.pruned_to][:limit]
-        done = len(walk) < limit
         old: set[str] = set()
-        for chain in walk:
-            if chain.created_at > self.now - min(kept):
-                done = True
+        done = False
+        for _ in range(PRUNE_WALK):  # past those that stay
+            room = limit - len(old)
+            walk = [c for c in by_age(tables.chains.values()) if c.age > tables.pruned_to][:room]
+            done = len(walk) < room
+            for chain in walk:
+                if chain.created_at > self.now - min(kept):
+                    done = True
+                    break
+                tables.pruned_to = chain.age
+                age = keep.of(chain.state)
+                if age is not None and (chain.ended_at or 0) <= self.now - age:
+                    old.add(chain.name)
+            if done or len(old) == limit:
                 break
-            tables.pruned_to = chain.age
-            age = keep.of(chain.state)
-            if age is not None and (chain.ended_at or 0) <= self.now - age:
-                old.add(chain.name)
         while needed := {name for name in old if self._is_needed(name, old)}:
             self.seen["not pruned: still needed"] += 1
             old -= needed

@@ -46,7 +46,8 @@ class Working(Storing):
         for place, job in enumerate(ready):
             job.state, job.attempt = Live.RUNNING, job.attempt + 1
             job.claimed_at, job.worker = self.now, worker
-            job.started_at = self.now if place < room else None
+            begins = place < room and job.lost + 1 < CRASH_LIMIT  # else it waits to be alone
+            job.started_at = self.now if begins else None
             job.progress = job.progress_text = None
             tables.claims.append(Held(job.name, job.attempt, worker))
             self.seen["claimed ahead" if job.is_ahead else "claimed"] += 1
