@@ -54,9 +54,14 @@ def failed(held: Claimed, error: str = "boom", delay: int | None = None) -> Endi
     return Ending(held, Outcome.FAILED, error=error, delay=delay)
 
 
-def register(store: Store, name: str = "w1", *, lease: int = 30 * SECOND) -> Steps[int]:
-    """Enter a worker; `worker = yield from register(store)`. The first has number 1."""
-    number = 1 + max((worker.id for worker in (yield from store.workers())), default=0)
+def register(
+    store: Store, name: str = "w1", *, lease: int = 30 * SECOND, drawn: bool = False
+) -> Steps[int]:
+    """Enter a worker; `worker = yield from register(store)`. The first has number 1, unless it is
+    to be drawn by lot, as workers do it."""
+    number: int | None = None
+    if not drawn:
+        number = 1 + max((worker.id for worker in (yield from store.workers())), default=0)
     return (
         yield from store.register(
             name,

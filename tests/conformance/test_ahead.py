@@ -400,3 +400,39 @@ def test_P14a_a_claim_over_several_queues_holds_no_more_than_it_takes(
         first.rollback()
         second.commit()
     assert app.run(app.store.peek(queues, 100)).pending == 60
+
+
+# ---- debounce
+
+
+@pytest.mark.parametrize("back", ["handed back", "swept", "put back as a stray", "parked"])
+def test_D3_a_job_that_came_back_before_it_began_is_replaced_as_one_that_never_started(
+    run: Run, store: Store, clock: Clock, back: str
+) -> None:
+    """It was in a worker's hand for a moment, which nobody could see."""
+    later = new(key="k", arguments='{"n": 2}', on_conflict="replace")
+
+    def script() -> Steps[None]:
+        worker = yield from register(store, "w1")
+        yield from put(store, new(key="k", arguments='{"n": 1}'))
+        _, (held,) = yield from claim_ahead(store, worker, room=0)
+        ((record, _),) = yield from store.enqueue([later])
+        assert record.arguments == '{"n": 1}'  # its worker has it, and may begin any moment
+        if back == "handed back":
+            yield from store.finish([Ending(held, Outcome.RELEASED, started=False)], "w1", worker)
+        elif back == "swept":
+            yield from store.sweep(gone=[worker], begun={worker: ()})
+        elif back == "parked":
+            yield from store.park([held])
+        else:
+            yield from store.renew(worker, "w1", 30 * SECOND, ())
+        ((record, created),) = yield from store.enqueue([later])
+        assert (record.arguments, record.state, created) == ('{"n": 2}', PENDING, False)
+        (again,) = yield from claim(store, 9)
+        assert (again.arguments, again.attempt) == ('{"n": 2}', 2)
+        yield from store.finish([failed(again, delay=0)])
+        third = new(key="k", arguments='{"n": 3}', on_conflict="replace")
+        ((record, _),) = yield from store.enqueue([third])
+        assert record.arguments == '{"n": 2}'  # it has started once
+
+    run(script)

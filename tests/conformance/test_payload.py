@@ -195,7 +195,7 @@ def test_E5_E6_E7_what_is_refused_leaves_the_callers_transaction_as_it_was(
             enqueue_on(caller, task, value)
     for name in REFUSED_NAMES:
         for option in ({"label": name}, {"key": name}, {"queue": name}, {"after": {name: 1}}):
-            with pytest.raises(InvalidSetting, match="must be 1 to 200 printable characters"):
+            with pytest.raises(InvalidSetting, match="printable characters"):
                 enqueue_on(caller, plain, 1, **option)
     assert caller.in_transaction is place
 
@@ -232,7 +232,7 @@ def test_E5_E6_E7_E8_what_is_refused_is_refused_without_a_database(
             with pytest.raises(InvalidArguments, match="argument 'value'"):
                 enqueue(task, value, **nothing)
         for name in REFUSED_NAMES:
-            with pytest.raises(InvalidSetting, match="must be 1 to 200 printable characters"):
+            with pytest.raises(InvalidSetting, match="printable characters"):
                 enqueue(plain, 1, after={name: 1}, **nothing)
         with pytest.raises(PayloadTooLarge, match="1,048,577 bytes"):
             enqueue(plain, over(LIMIT)[1], **nothing)

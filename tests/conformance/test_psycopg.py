@@ -143,7 +143,7 @@ def test_E2_blocking_on_an_awaiting_connection_names_the_twin(
 
     async def main() -> None:
         async with await psycopg.AsyncConnection.connect(postgres.url) as connection:
-            with pytest.raises(UnsupportedConnection, match=r"must be awaited: .* aenqueue"):
+            with pytest.raises(UnsupportedConnection, match=r"must be awaited: .*aenqueue"):
                 ping.using(on=connection).enqueue()
             with pytest.raises(UnsupportedConnection, match=r"must be awaited: .* begins with a"):
                 app.job(1, on=connection)

@@ -119,18 +119,19 @@ def test_L3_a_renewal_says_what_was_lost_and_puts_back_what_nobody_knows_of(
 def test_L3_a_worker_that_is_no_longer_registered_is_told_that_it_lost_all(
     play: Play, store: Store, clock: Clock
 ) -> None:
-    """Its number is never given to another, in whose name it could go on claiming."""
+    """Its number is drawn by lot, so another does not have it, in whose name it could go on
+    claiming: not even after a database lost what it knew of the first."""
 
     def sleep_over() -> Steps[None]:
-        worker = yield from register(store)
+        worker = yield from register(store, drawn=True)
         yield from store.enqueue([new(), new()])
         (held,) = yield from claim(store, 1, worker)
         clock.advance(31)
         yield from store.sweep()
         mine = {(held.job_id, held.attempt)}
         assert (yield from store.renew(worker, "w1", LEASE, mine)) == Renewed(False, [(1, 1)], 0)
-        heir = yield from register(store, "w2")
-        assert heir == worker + 1
+        heir = yield from register(store, "w2", drawn=True)
+        assert heir != worker
         (theirs,) = yield from claim(store, 1, heir)
         assert (yield from store.renew(worker, "w1", LEASE, mine)) == Renewed(False, [(1, 1)], 0)
         assert (yield from store.one(theirs.job_id)).state is State.RUNNING

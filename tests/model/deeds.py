@@ -147,6 +147,7 @@ DEEDS: dict[str, tuple[Any, ...]] = {
         st.lists(CLAIM, max_size=2), st.lists(CLAIM, max_size=1),
     ),
     "begin": (3, st.lists(CLAIM, min_size=1, max_size=3)),
+    "fail_over": (1, st.integers(1, 2), END),
     "finish": (14, ENDS, st.sampled_from((0, 0, 1))),
     "renew": (2, WORKER, LEASE, st.lists(CLAIM, max_size=4)),
     "park": (2, st.lists(CLAIM, min_size=1, max_size=3)),

@@ -176,6 +176,24 @@ class Machine(RuleBasedStateMachine):
         job = self.world.model.running(held)
         return job is not None and job.is_ahead
 
+    def fail_over(self, room: int, end: Drawn) -> None:
+        """The database forgets its last claims and gives their numbers out again, to another."""
+        if self.depth:
+            return
+        self.register(30 * SECOND)
+        worker, known = self.ever_workers[-1], set(self.ever_held)
+        self.take("begin")
+        self.take("claim", worker, QUEUES, room, True, 0)
+        self.take("rollback")
+        self.register(30 * SECOND)
+        self.take("claim", self.ever_workers[-1], QUEUES, room, True, 0)
+        stale = [held for held in self.ever_held if held not in known and held.worker == worker]
+        for held in stale[:1]:
+            self.take("finish", (self.end(held, *end[1:]),), worker)
+            self.take("mark_begun", ((held, self.world.now),))
+            self.take("progress", ((held, 0.9, "stale"),))
+            self.take("park", (held,))
+
     def finish(self, ends: list[Drawn], twice: int) -> None:
         """Nobody to finish: somebody is claimed."""
         found = self.ends(ends, together=True)

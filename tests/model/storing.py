@@ -113,7 +113,7 @@ class Storing:
 
     def _replace(self, job: Job, new: New) -> None:
         """D3: new arguments and time for a job that has not started."""
-        if job.state is None or job.attempt:
+        if job.state in (None, Live.RUNNING) or job.attempts:
             self.seen["not replaced"] += 1
             return
         self.seen["replaced"] += 1

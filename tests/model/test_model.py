@@ -25,12 +25,13 @@ VERBS = {
     "sweep", "time moves back", "time moves on", "turn", "unregister",
 }  # fmt: skip
 BRANCHES = {
-    "an attempt number of two workers", "begun", "blocked again", "cancelled refused",
+    "begun", "blocked again", "cancelled refused",
     "claim of a worker that is gone", "claimed", "claimed ahead",
     "completed accepted", "completed refused", "continued accepted", "continued refused",
     "deleted a chain", "failed by its blocker", "failed from outside while blocked",
     "failed refused", "key held by a chain", "key taken", "lost accepted", "lost refused",
-    "over: completed", "over: continued", "promoted", "released refused", "reopened blocked",
+    "over: completed", "over: continued", "promoted", "refused: another worker has its number",
+    "released refused", "reopened blocked",
     "reopened pending", "stored blocked", "stored pending", "stored scheduled",
     "swept before it began", "timeout accepted", "timeout refused", "unblocked, pending",
     "unregistered",

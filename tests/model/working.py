@@ -56,12 +56,9 @@ class Working(Storing):
     def running(self, held: Held) -> Job | None:
         """L3: the job, if it still runs under this attempt number and for this worker."""
         job = self.tables.jobs.get(held.name)
-        if job is None or job.state is not Live.RUNNING or job.attempt != held.attempt:
+        if job is None or job.state is not Live.RUNNING:
             return None
-        if job.worker != held.worker:
-            self.seen["an attempt number of two workers"] += 1
-            return None
-        return job
+        return job if (job.attempt, job.worker) == (held.attempt, held.worker) else None
 
     def mark_begun(self, begins: Sequence[tuple[Held, int]]) -> None:
         """What was claimed ahead runs now, for all to see; fenced (L3)."""
@@ -102,6 +99,9 @@ class Working(Storing):
             self.seen[f"{end.outcome} {'refused' if job is None else 'accepted'}"] += 1
             if job is None:
                 refused.append(end.held.name)
+                other = self.tables.jobs.get(end.held.name)
+                if other and other.state is Live.RUNNING and other.attempt == end.held.attempt:
+                    self.seen["refused: another worker has its number"] += 1
                 continue
             accepted.append(job.name)
             if not self._ended(job, end, worker):

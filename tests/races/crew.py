@@ -152,9 +152,13 @@ class Crew:
                 endings[held.job_id] = self.some_ending(held)
         room = max(0, self.rng.randint(1, 8) - len(self.held) + len(endings))
         queues = self.rng.sample(QUEUES, self.rng.randint(1, 3))
+        ahead = self.rng.choice((0, 0, 3))
+        begins = [(held, self.clock()) for held in self.held if self.chance(0.3)]
         claimed = self.end(
             list(endings.values()),
-            lambda ends: self.store.turn(self.worker, self.worker_name, queues, room, ends),
+            lambda ends: self.store.turn(
+                self.worker, self.worker_name, queues, room, ends, ahead=ahead, begins=begins
+            ),
         )
         self.log("claim", by=self.worker_name, until=self.until(), jobs=[
             (job.job_id, job.attempt, job.claimed_at) for job in claimed.claimed
@@ -288,4 +292,6 @@ class Crew:
         else:
             workers = self.app.run(self.store.workers())
             gone = [w.id for w in workers if not os.path.exists(f"/proc/{w.pid}")]
-        self.app.run(self.store.sweep(suspects, gone, self.rng.choice((2, 500))))
+        limit = self.rng.choice((2, 500))
+        known = [worker for worker in (suspects or gone) if self.chance(0.5)]
+        self.app.run(self.store.sweep(suspects, gone, limit, dict.fromkeys(known, ())))

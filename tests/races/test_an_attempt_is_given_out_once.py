@@ -24,7 +24,7 @@ Given = list[tuple[int, int]]
 
 
 def enter(app: Towline, name: str, lease: int = LONG) -> int:
-    return app.run(compose("register", lambda: register(app.store, name, lease=lease)))
+    return app.run(compose("register", lambda: register(app.store, name, lease=lease, drawn=True)))
 
 
 def take(app: Towline, worker: int, room: int) -> list[Claimed]:

@@ -270,8 +270,8 @@ class Enqueue(Cascade):
         """
         yield from self.hold_jobs([job_id])
         (record,) = yield from self.records([job_id])
-        if record.live_state is None or record.attempt != 0:
-            return
+        if record.live_state in (None, Live.RUNNING) or record.last_number is not None:
+            return  # it has ended, a worker has it, or it has started before
         run_at = due_at(job, now)
         state = Live(record.live_state)
         if state is not Live.BLOCKED:
