@@ -105,7 +105,7 @@ def test_no_permission(drain: bool) -> None:
 
 
 def as_nobody(shop: Shop, *words: str) -> str:
-    """What a user says who may read and not write; the exit code is that of an unusable database."""
+    """What a user says who may read and not write; the exit code says so."""
     program = (
         "import importlib, os, pkgutil, sys, towline\n"
         "for found in pkgutil.walk_packages(towline.__path__, 'towline.'):\n"

@@ -57,9 +57,7 @@ def lines() -> Iterator[Lines]:
 
 
 @pytest.mark.parametrize("how", ["returns", "raises", "continues", "in a transaction"])
-def test_the_last_progress_is_kept(
-    app: Towline, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_progress_is_kept(app: Towline, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finding B7: with the end of the attempt, though it was said just before and nobody has
     written it meanwhile."""
     monkeypatch.setattr("towline.pump.Pump._report", lambda pump: None)
