@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 # Before the first of them is imported: an assertion in a module that tests share says what failed,
-# as one in a test does. By name, since `tests` itself has been imported to get here.
-pytest.register_assert_rewrite(*(f"tests.{path.stem}" for path in Path(__file__).parent.iterdir()))
+# as one in a test does. By name, since `tests` itself has been imported to get here. What a plugin
+# of ours has imported by now (tests.mutants.plant) stays as it is.
+SHARED = {f"tests.{path.stem}" for path in Path(__file__).parent.iterdir()}
+pytest.register_assert_rewrite(*SHARED - sys.modules.keys())
 
 from tests import brokers, servers  # noqa: E402
 from tests.kit import Clock  # noqa: E402

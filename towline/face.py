@@ -9,6 +9,7 @@ import asyncio
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .errors import StoreError
 from .graph import next_job
 from .job import Attempt, Chain, Job, Page, WorkerInfo
 from .model import BlockerRecord, DependentRecord, NewJob
@@ -382,7 +383,10 @@ class Face(Tasks):
         number, cursor = 0, None
         while True:
             op = self.store.bulk(action, filter, preview, cursor, BULK_PAGE, by)
-            touched = self.run(op, on)
+            try:
+                touched = self.run(op, on)
+            except StoreError as error:
+                raise _in_part(error, number) from error
             number, cursor = number + touched.number, touched.cursor
             if cursor is None:
                 return number
@@ -400,7 +404,17 @@ class Face(Tasks):
         number, cursor = 0, None
         while True:
             op = self.store.bulk(action, filter, preview, cursor, BULK_PAGE, by)
-            touched = await self.arun(op, on)
+            try:
+                touched = await self.arun(op, on)
+            except StoreError as error:
+                raise _in_part(error, number) from error
             number, cursor = number + touched.number, touched.cursor
             if cursor is None:
                 return number
+
+
+def _in_part(error: StoreError, number: int) -> StoreError:
+    """What goes page by page has done the pages before."""
+    if not number:
+        return error
+    return type(error)(f"{error}; {number} jobs were done before that: call it again for the rest")

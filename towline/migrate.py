@@ -20,6 +20,7 @@ from .operation import Op, Steps, compose
 from .sql import TABLES, Queries, Query, Row, Statement, fill, read_text, split_statements
 from .store import Store
 
+FIRST = "0001-initial"  # the schema itself
 BREAKING = "-breaking"
 CONCURRENT = "-- concurrently"  # first words of a step that PostgreSQL runs outside a transaction
 COMMAND = "run `towline migrate` or call app.migrate()"
@@ -46,8 +47,10 @@ class Migrations:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Every migration this release knows, oldest first."""
-        found = files(self._package).joinpath("migrations").iterdir()
-        return tuple(sorted(p.name.removesuffix(".sql") for p in found if p.name.endswith(".sql")))
+        folder = files(self._package).joinpath("migrations")
+        found = folder.iterdir() if folder.is_dir() else ()
+        later = sorted(p.name.removesuffix(".sql") for p in found if p.name.endswith(".sql"))
+        return (FIRST, *later)
 
     def text(self, sql: Queries, after: str | None = None) -> str:
         """The SQL that takes a database to this release's schema, for Alembic, Django or people.
@@ -162,6 +165,8 @@ class Migrations:
             )
 
     def _step(self, name: str) -> str:
+        if name == FIRST:  # until there is a release, which freezes it as a file of its own
+            return read_text(self._package, "schema.sql")
         return read_text(self._package, "migrations", f"{name}.sql")
 
     def _is_concurrent(self, name: str) -> bool:

@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -80,7 +80,7 @@ class Worker:
         max_tasks_per_child: int | None = None,
         memory_limit: int | None = None,
     ) -> None:
-        if isinstance(queues, str) or (queues is not None and not queues):
+        if isinstance(queues, str | Mapping) or (queues is not None and not queues):
             raise InvalidSetting(
                 f"queues= is a list of names, such as ['default', 'mail'], not {queues!r}"
             )

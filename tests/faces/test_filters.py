@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from towline import State, Towline
-from towline.errors import InvalidSetting
+from towline.errors import InvalidSetting, WriterBusy
+from towline.operation import Op
 
 from .test_bad_input import app as app  # both engines
 
@@ -109,3 +110,21 @@ def test_counts_are_plain_words_and_leave_out_what_there_is_none_of(
     for chain in app.chains():
         app.delete(chain.id)
     assert call("counts") == {}
+
+
+def test_a_bulk_call_that_fails_says_what_it_has_done_before(
+    app: Towline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K4, finding P20: pages are transactions of their own, and those before stay."""
+    monkeypatch.setattr("towline.face.BULK_PAGE", 2)
+    run, pages = app.engine.run, iter([True, False])
+
+    def runs_once(op: Op[Any], patience: float | None = None) -> Any:
+        if op.name == "bulk" and not next(pages):
+            raise WriterBusy("somebody writes")
+        return run(op, patience)
+
+    monkeypatch.setattr(app.engine, "run", runs_once)
+    with pytest.raises(WriterBusy, match="2 jobs were done before"):
+        app.cancel_many(everything=True)
+    assert app.counts() == {"default": {"pending": 1, "cancelled": 2}}

@@ -77,7 +77,8 @@ PUT_BACK = ("failed", "timeout", "lost", "snoozed")
 GO_ON = ("continued", "waiting")
 
 CLAIM = st.sampled_from((0, 1, 2, 3, 4, -1, -2))
-AHEAD = st.sampled_from((0, 0, 1, 3))
+AHEAD = st.sampled_from((0, 1, 0, 3))
+BEGUN = st.sampled_from((None, "none", "some", "all"))
 DELAY = st.sampled_from((0, 10 * SECOND, -SECOND, 2 * MINUTE))
 
 
@@ -161,9 +162,9 @@ DEEDS: dict[str, tuple[Any, ...]] = {
     "drop_orphans": (1, st.sampled_from(QUEUES), st.integers(0, 2)),
     "sweep": (
         3, st.none() | st.lists(WORKER, max_size=2), st.lists(WORKER, max_size=1), LIMIT,
-        st.sampled_from((None, "none", "some", "all")),
+        BEGUN,
     ),
-    "crash": (2, st.integers(1, 3)),
+    "crash": (2, st.integers(1, 3), AHEAD, BEGUN),
     "control": (6, st.sampled_from(("cancel", "fail", "complete")), JOB, BY),
     "go_on": (2, JOB, BY, DRAFTS),
     "topple": (4, BEHIND, st.sampled_from(("fail", "cancel")), DRAFTS, st.booleans()),

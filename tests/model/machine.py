@@ -162,14 +162,15 @@ class Machine(RuleBasedStateMachine):
         )  # fmt: skip
 
     def begin(self, claims: list[int]) -> None:
-        """What was claimed ahead, or anything, begins."""
         if begins := self.begins(claims):
             self.take("mark_begun", begins)
 
     def begins(self, claims: list[int]) -> tuple[tuple[Held, int], ...]:
-        """Those that have not begun before the others."""
-        held = sorted(self.all_held(claims), key=lambda one: not self.is_ahead(one))
-        return tuple((one, self.world.now - SECOND // 2) for one in held)
+        """Of what was claimed ahead, if there is any, of whatever is held otherwise."""
+        held = self.all_held(claims)
+        ahead = [one for one in self.ever_held if self.is_ahead(one)]
+        found = [(pick(ahead, held, number) or held[0]) for number in claims] if held else []
+        return tuple((one, self.world.now - SECOND // 2) for one in dict.fromkeys(found))
 
     def is_ahead(self, held: Held) -> bool:
         job = self.world.model.running(held)
@@ -284,13 +285,13 @@ class Machine(RuleBasedStateMachine):
             for name in self.ever_workers
         )
 
-    def crash(self, times: int) -> None:
-        """A job kills one worker after the other."""
+    def crash(self, times: int, ahead: int, begun: str | None) -> None:
+        """A job kills one worker after the other, and with it what was claimed ahead."""
         for _ in range(times):
             self.register(30 * SECOND)
             worker = self.ever_workers[-1]
-            self.take("turn", worker, QUEUES, 1, (), (), 0, (), ())
-            self.take("sweep", (), (worker,), 100, ())
+            self.take("turn", worker, QUEUES, 1, (), (), ahead, (), ())
+            self.take("sweep", (), (worker,), 100, self.known_begun(begun))
             self.move(11)
 
     # ---- from outside

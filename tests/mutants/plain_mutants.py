@@ -17,7 +17,7 @@ FENCED = (*FENCED_IN_SQLITE, "hold_running", "still_running", "settle_jobs")
 FENCE = "l.attempt = r.attempt AND l.state::integer = 3"
 ANY_WORKER = in_each(FENCED, "AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)", "")
 ANY_WORKER_IN_SQLITE = in_each(
-    FENCED_IN_SQLITE, "worker IS coalesce(:held_by, worker)", ":held_by IS :held_by"
+    FENCED_IN_SQLITE, "worker IS coalesce(:held_by, worker)", "coalesce(:held_by, 0) >= 0"
 )
 
 # An ending that passes writes the row of whatever attempt runs, not of the one it was told of.

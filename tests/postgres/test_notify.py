@@ -219,7 +219,7 @@ def unpark(app: Towline, clock: Clock) -> Op[Any]:
         yield from app.store.park(held)
 
     app.run(compose("park", park))
-    return app.store.unpark(["a"], ["default"])
+    return app.store.unpark(["a"], ["a"])
 
 
 def continuation(app: Towline, clock: Clock) -> Op[Any]:

@@ -35,8 +35,12 @@ MODES = ("force_custom_plan", "force_generic_plan")
 MOST = 2_000  # rows that a statement may look at; a few in a hundred of any kind
 
 # By design read from one end on: by probing, or up to a number (R2: 100,000). Parked jobs of a
-# queue are counted by going through all that are parked.
-WALKED = {"live_lanes", "job_lanes", "id_bounds", "count_live", "count_lane", "count_lanes"}
+# queue are counted by going through all that are parked; whether there is any at all is the first
+# entry of their index.
+WALKED = {
+    "live_lanes", "job_lanes", "id_bounds", "count_live", "count_lane", "count_lanes",
+    "peek_pending",
+}  # fmt: skip
 COUNTED = {"count_lane", "count_lanes", "count_live"}
 # With statistics of a time long gone, or in a plan for any parameters, the ids may be taken too.
 MISLED = {f"{order} jobs by queue: walk_lane_{order}" for order in ("newest", "oldest")}
@@ -173,6 +177,11 @@ def finish_what_others_wait_for(store: Store) -> Steps[None]:
         assert (yield from store.finish([ending(held)], "w1", 1)).accepted
 
 
+def begin_what_was_claimed_ahead(store: Store) -> Steps[None]:
+    held = yield from store.claim(1, QUEUES, 1, None, 9)
+    yield from store.mark_begun([(job, job.claimed_at) for job in held])
+
+
 def promote_ten(store: Store) -> Steps[None]:
     text = "UPDATE towline_live SET run_at = 1 WHERE job_id = "
     for job, _ in (yield from store.enqueue([new(delay=2**50) for _ in range(10)])):
@@ -235,6 +244,8 @@ CALLERS: dict[str, Callable[[Store, Numbers], Ops]] = {
 WORKERS: dict[str, Callable[[Store, Numbers], Ops]] = {
     "claim 10 of 5 queues": one(lambda store, n: store.claim(1, QUEUES, 10)),
     "claim 10 of one queue": one(lambda store, n: store.claim(1, QUEUES[:1], 10)),
+    "begin what was claimed ahead": script(begin_what_was_claimed_ahead),
+    "drop orphans": one(lambda store, n: store.drop_orphans(QUEUES[:1])),
     "turn": with_held(turn),
     "finish in every way": with_held(finish_all_ways),
     "park and unpark": with_held(park_and_unpark),

@@ -18,7 +18,7 @@ from tests.postgres.conftest import add
 from towline import Towline
 from towline.errors import InvalidSetting, ReadOnlyDatabase, SchemaMissing
 from towline.migrate import Migrations
-from towline.sql import SEQUENCES, TABLES, VIEWS, fill, read_text
+from towline.sql import SEQUENCES, TABLES, VIEWS, fill
 
 PACKAGE = "towline.postgres"
 KNOWN = Migrations(PACKAGE, "towline_", "public").names
@@ -39,7 +39,7 @@ def run(url: str, text: str) -> list[tuple[Any, ...]]:
 def test_M4_a_fresh_schema_equals_a_migrated_one(empty: str, database: Database) -> None:
     """Step by step from the first migration, compared from the catalogue."""
     for name in KNOWN:
-        run(empty, fill(read_text(PACKAGE, "migrations", f"{name}.sql"), "towline_", "public"))
+        run(empty, fill(Migrations(PACKAGE, "")._step(name), "towline_", "public"))
     run(database.url, "DROP TABLE mine")
     migrated, fresh = catalogue(empty), catalogue(database.url)
     for what in fresh:

@@ -16,7 +16,7 @@ from tests.sqlite.crew import crew
 from towline import Towline
 from towline.errors import InvalidSetting, SchemaMismatch, SchemaMissing
 from towline.migrate import Migrations
-from towline.sql import TABLES, VIEWS, fill, read_text
+from towline.sql import TABLES, VIEWS, fill
 from towline.sqlite.engine import PACKAGE
 
 FIRST = "0001-initial"
@@ -286,7 +286,7 @@ def test_M4_a_fresh_schema_equals_a_migrated_one(app: Towline, database: Path) -
     migrated = database.parent / "migrated.db"
     connection = sqlite3.connect(migrated)
     for name in KNOWN:
-        connection.executescript(fill(read_text(PACKAGE, "migrations", f"{name}.sql"), "towline_"))
+        connection.executescript(fill(Migrations(PACKAGE, "")._step(name), "towline_"))
     connection.close()
     assert catalogue(migrated) == catalogue(database)
     assert {f"towline_{name}" for name in TABLES + VIEWS} <= tables(migrated)

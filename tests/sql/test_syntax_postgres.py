@@ -65,7 +65,7 @@ COMMANDS = {"create_schema"}
 
 def sources() -> dict[str, str]:
     names: list[tuple[str, ...]] = [("schema.sql",), ("queries.sql",)]
-    names += [("migrations", f"{name}.sql") for name in Migrations(PACKAGE, PREFIX).names]
+    names += [("migrations", f"{name}.sql") for name in Migrations(PACKAGE, PREFIX).names[1:]]
     return {"/".join(name): strip_comments(read_text(PACKAGE, *name)) for name in names}
 
 

@@ -55,6 +55,7 @@ def test_a_worker_registers_and_signs_off(app: Towline) -> None:
         {"prefetch": -1},
         {"queues": []},
         {"queues": "default"},
+        {"queues": {"mail": 2}},
         {"prefetch": 1.5},
         {"queues": [""]},
         {"queues": [None]},

@@ -10,25 +10,15 @@ import json
 import logging
 import math
 import os
-import re
 import sys
 from datetime import UTC, datetime
+
+from .text import plain
 
 COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
 
 # What every record has; anything else came by `extra`.
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-
-# What a terminal obeys, or what turns the order of letters round.
-_CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
-def harmless(text: str) -> str:
-    """What others wrote, such as the text of an error, without power over a terminal."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 class Lines(logging.Formatter):
@@ -48,7 +38,7 @@ class Lines(logging.Formatter):
         text = record.getMessage()
         if error := _error_of(self, record):
             text = f"{text}\n{error}"
-        return f"{time} {level} {harmless(text)}".replace("\n", "\n    ")
+        return f"{time} {level} {plain(text)}".replace("\n", "\n    ")
 
 
 class JsonLines(logging.Formatter):

@@ -287,17 +287,26 @@ SELECT count(*),
  WHERE q.value NOT IN (SELECT p.name FROM {queue} AS p);
 
 -- name: find_orphans
--- Of the next jobs to claim, rows that have lost their job: somebody deleted it by hand.
-SELECT x.state, x.queue, x.priority, x.job_id
-  FROM json_array_elements_text(:queues::text::json) AS q
+-- Of the next jobs to claim, rows that have lost their job: somebody deleted it by hand. Only those are
+-- taken: the others may be claimed meanwhile.
+WITH x AS MATERIALIZED (
+    SELECT l.job_id
+      FROM json_array_elements_text(:queues::text::json) AS q
+     CROSS JOIN LATERAL (
+           SELECT l.job_id
+             FROM {live} AS l
+            WHERE l.state = 0 AND l.queue = q.value
+            ORDER BY l.priority DESC, l.job_id
+            LIMIT :limit::integer) AS l
+     WHERE NOT EXISTS (SELECT 1 FROM {job} AS j WHERE j.id = l.job_id OFFSET 0)
+)
+SELECT l.state, l.queue, l.priority, l.job_id
+  FROM x
  CROSS JOIN LATERAL (
        SELECT l.state, l.queue, l.priority, l.job_id
          FROM {live} AS l
-        WHERE l.state = 0 AND l.queue = q.value
-        ORDER BY l.priority DESC, l.job_id
-        LIMIT :limit::integer
-          FOR UPDATE SKIP LOCKED) AS x
- WHERE NOT EXISTS (SELECT 1 FROM {job} AS j WHERE j.id = x.job_id OFFSET 0);
+        WHERE l.job_id = x.job_id AND l.state::integer = 0
+          FOR UPDATE SKIP LOCKED) AS l;
 
 -- name: record_begins
 -- Jobs that were claimed ahead and have begun. Fenced; a row that somebody holds is left alone.
@@ -866,7 +875,7 @@ FROM pg_catalog.pg_class m JOIN pg_catalog.pg_namespace s ON s.oid = m.relnamesp
 WHERE m.relkind = 'r' AND right(m.relname, 9) = 'migration' AND EXISTS (
     SELECT 1 FROM pg_catalog.pg_class l
     WHERE l.relnamespace = m.relnamespace AND l.relkind = 'r'
-      AND l.relname = left(m.relname, -9) || 'live'
+      AND left(l.relname, -4) = left(m.relname, -9) AND right(l.relname, 4) = 'live'
 )
 ORDER BY 1, 2;
 

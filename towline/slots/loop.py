@@ -41,6 +41,7 @@ class LoopSlots:
         self._ring: Ring | None = self._given
         self._mutex = threading.Lock()
         self._line: deque[Attempt] = deque()
+        self._called = False  # the loop is about to take from the line
         self._placed: dict[Attempt, Ring] = {}  # those with a task, and on which loop
         self._told: set[Attempt] = set()  # those whose loop has not heard yet that they must stop
         self._wanted = threading.Condition(self._mutex)  # something is there to be watched
@@ -55,7 +56,7 @@ class LoopSlots:
             ring = self._serving()
             if ring is not None:
                 self._line.append(attempt)
-                if not ring.call(self._fill, ring):
+                if not self._called and not self._call(ring):
                     self._line.remove(attempt)
                     ring = None
             self._watch()
@@ -81,7 +82,7 @@ class LoopSlots:
             if ring is not self._ring:
                 ring.call(self._wind_up, ring)
             elif not ring.blocked:
-                ring.call(self._fill, ring)
+                self._call(ring)
             back = self._mend()
         self._hand_back(back)
 
@@ -94,6 +95,11 @@ class LoopSlots:
                 ring.call(ring.end)
 
     # ---- loops
+
+    def _call(self, ring: Ring) -> bool:
+        """Have the loop take from the line; False when it is closed. The caller has the mutex."""
+        self._called = ring.call(self._fill, ring)
+        return self._called
 
     def _serving(self) -> Ring | None:
         """The loop for new attempts; None when it is the application's and blocked or closed."""
@@ -114,7 +120,7 @@ class LoopSlots:
         self._line.extendleft(reversed(moved))
         self._ring = fresh
         ring.call(self._wind_up, ring)
-        fresh.call(self._fill, fresh)
+        self._call(fresh)
 
     def _mend(self) -> list[Attempt]:
         """See that what waits is not kept by a blocked loop; return what must go back. The caller
@@ -176,17 +182,23 @@ class LoopSlots:
     # ---- on the loop
 
     def _fill(self, ring: Ring) -> None:
-        fresh: list[Attempt] = []
         with self._mutex:
             if ring is not self._ring:
                 return
-            while self._line and len(self._placed) < self._limit:
-                attempt = self._line.popleft()
-                if not attempt.withdrawn:
-                    self._placed[attempt] = ring
-                    fresh.append(attempt)
+            self._called = False
+            fresh = self._take(ring)
         for attempt in fresh:  # some loops begin a task at once, and it needs the mutex
             ring.place(attempt, self._serve(attempt, ring))
+
+    def _take(self, ring: Ring) -> list[Attempt]:
+        """As many from the line as there is room for. The caller has the mutex."""
+        fresh: list[Attempt] = []
+        while self._line and len(self._placed) < self._limit:
+            attempt = self._line.popleft()
+            if not attempt.withdrawn:
+                self._placed[attempt] = ring
+                fresh.append(attempt)
+        return fresh
 
     async def _serve(self, attempt: Attempt, ring: Ring) -> None:
         with self._mutex:
@@ -194,7 +206,7 @@ class LoopSlots:
                 return  # the loop was blocked before it began, and it has moved on
             if not attempt.begin():
                 self._placed.pop(attempt, None)
-                ring.call(self._fill, ring)
+                self._call(ring)
                 return
         attempt.slot = asyncio.current_task()
         if attempt.stopped_for is not None and attempt.slot is not None:
@@ -205,10 +217,12 @@ class LoopSlots:
             if self._placed.get(attempt) is not ring:
                 return  # abandoned
             del self._placed[attempt]
+            replaced = ring is not self._ring
+            fresh = [] if replaced else self._take(ring)
         self._done(attempt, ending)
-        if ring is self._ring:
-            self._fill(ring)
-        else:
+        for following in fresh:
+            ring.place(following, self._serve(following, ring))
+        if replaced:
             self._wind_up(ring)
 
     def _cancel(self, attempt: Attempt, ring: Ring) -> None:

@@ -40,7 +40,8 @@ CREATE TABLE {live} (
     attempt INTEGER NOT NULL DEFAULT 0 CHECK (typeof(attempt) = 'integer'),
     used INTEGER NOT NULL DEFAULT 0 CHECK (typeof(used) = 'integer'),
     lost INTEGER NOT NULL DEFAULT 0 CHECK (typeof(lost) = 'integer'),
-    open_blockers INTEGER NOT NULL DEFAULT 0 CHECK (open_blockers >= 0),
+    open_blockers INTEGER NOT NULL DEFAULT 0
+        CHECK (open_blockers >= 0 AND typeof(open_blockers) = 'integer'),
     run_at INTEGER CHECK (run_at IS NULL OR typeof(run_at) = 'integer'),
     claimed_at INTEGER CHECK (claimed_at IS NULL OR typeof(claimed_at) = 'integer'),
     started_at INTEGER CHECK (started_at IS NULL OR typeof(started_at) = 'integer'),

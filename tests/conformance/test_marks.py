@@ -1,0 +1,242 @@
+"""Finding S4: whatever makes work ready, or ends a chain, marks it.
+
+Whoever runs an operation finds its marks in `Op.follows`, and tells workers and waiters once it is
+committed: in this process, by NOTIFY, through Redis or NATS. So each transition of the store stands
+in this table, on both engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.kit import HOUR, Clock, claim, completed, continued, failed, new, put, register
+from towline import Towline
+from towline.model import Ending, Outcome, Policy
+from towline.operation import Op, Steps, compose
+from towline.store import Store
+from towline.store.listing import JobFilter
+from towline.store.retention import Ages
+
+Prepare = Callable[[Store], Steps[Any]]
+Act = Callable[[Store, Any], Op[Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A transition: what is there before, what happens, and what it must mark."""
+
+    name: str
+    prepare: Prepare
+    act: Act
+    queues: tuple[str, ...] = ()
+    ended: bool = False
+
+
+def nothing(store: Store) -> Steps[None]:
+    return
+    yield
+
+
+def stored(*jobs: dict[str, Any]) -> Prepare:
+    """Jobs in queue "a" unless they say otherwise; the ids of what is there."""
+    return lambda store: put(store, *(new(**{"queue": "a", **job}) for job in jobs))
+
+
+def blocked(**fields: Any) -> Prepare:
+    """Job 1 in "a", and job 2 in "b" that waits for it."""
+    return stored({}, {"queue": "b", "after": [1], **fields})
+
+
+def running(prepare: Prepare, room: int = 1, ahead: int = 0) -> Prepare:
+    """All of queue "a" is claimed by worker 1."""
+
+    def steps(store: Store) -> Steps[Any]:
+        yield from prepare(store)
+        worker = yield from register(store)
+        return (yield from store.claim(worker, ["a"], room, None, ahead))
+
+    return steps
+
+
+def parked(store: Store) -> Steps[None]:
+    held = yield from running(stored({}))(store)
+    yield from store.park(held)
+
+
+def over(how: str, prepare: Prepare | None = None) -> Prepare:
+    """Job 1 has ended from outside."""
+
+    def steps(store: Store) -> Steps[None]:
+        yield from (prepare or stored({}))(store)
+        yield from store.fail(1, "broken") if how == "failed" else store.cancel(1)
+
+    return steps
+
+
+def expired(prepare: Prepare, clock: Clock) -> Prepare:
+    def steps(store: Store) -> Steps[Any]:
+        held = yield from prepare(store)
+        clock.advance(31)
+        return held
+
+    return steps
+
+
+def finish(make: Callable[[Any], Ending]) -> Act:
+    return lambda store, held: store.finish([make(one) for one in held], "w1", 1)
+
+
+def cases(clock: Clock) -> list[Case]:
+    one = stored({})
+    return [
+        # ---- new work
+        Case("enqueue", nothing, lambda s, _: s.enqueue([new(queue="a")]), ("a",)),
+        Case("enqueue with a key", nothing,
+             lambda s, _: s.enqueue([new(queue="a", key="k"), new(queue="b")]), ("a", "b")),
+        Case("enqueue for later", nothing,
+             lambda s, _: s.enqueue([new(queue="a", delay=HOUR)]), ("a",)),
+        Case("enqueue behind an open chain", one,
+             lambda s, _: s.enqueue([new(queue="b", after=[1])])),
+        Case("enqueue behind a failed chain", over("failed"),
+             lambda s, _: s.enqueue([new(queue="b", after=[1])]), ended=True),
+        Case("enqueue behind a failed chain, to run all the same", over("failed"),
+             lambda s, _: s.enqueue([new(queue="b", after=[1], policy=Policy.RUN)]), ("b",)),
+        Case("replace", stored({"key": "k", "delay": HOUR}),
+             lambda s, _: s.enqueue([new(queue="a", key="k", on_conflict="replace")]), ("a",)),
+        # ---- from outside
+        Case("retry", over("failed"), lambda s, _: s.retry(1), ("a",)),
+        Case("retry revives what had failed with it", over("failed", blocked()),
+             lambda s, _: s.retry(1), ("a", "b")),
+        Case("run now", stored({"delay": HOUR}), lambda s, _: s.run_now(1), ("a",)),
+        Case("resume", lambda s: s.pause("a").__iter__(), lambda s, _: s.resume("a"), ("a",)),
+        Case("complete", one, lambda s, _: s.complete(1, "null"), ended=True),
+        Case("complete, and it frees", blocked(), lambda s, _: s.complete(1, "null"), ("b",), True),
+        Case("complete, and it goes on", one,
+             lambda s, _: s.complete(1, None, new(queue="c")), ("c",)),
+        Case("fail", one, lambda s, _: s.fail(1, "broken"), ended=True),
+        Case("fail, and it frees", blocked(policy=Policy.RUN), lambda s, _: s.fail(1, "broken"),
+             ("b",), True),
+        Case("cancel", one, lambda s, _: s.cancel(1), ended=True),
+        Case("cancel, and it fails what waits", blocked(), lambda s, _: s.cancel(1), ended=True),
+        Case("cancel what was claimed ahead", running(one, 0, 1), lambda s, _: s.cancel(1),
+             ended=True),
+        Case("cancel in bulk", stored({}, {}),
+             lambda s, _: s.bulk("cancel", JobFilter(), False, None, 9), ended=True),
+        Case("retry in bulk", over("cancelled"),
+             lambda s, _: s.bulk("retry", JobFilter(), False, None, 9), ("a",)),
+        # ---- by a worker
+        Case("completed", running(one), finish(completed), ended=True),
+        Case("completed, with a key", running(stored({"key": "k"})), finish(completed),
+             ended=True),
+        Case("completed, and it frees", running(blocked()), finish(completed), ("b",), True),
+        Case("completed, and it frees for later", running(blocked(delay=HOUR)), finish(completed),
+             ("b",), True),
+        Case("continued", running(one), finish(lambda held: continued(held, new(queue="c"))),
+             ("c",)),
+        Case("failed for good", running(blocked(policy=Policy.RUN)), finish(failed), ("b",), True),
+        Case("released", running(one), finish(lambda held: Ending(held, Outcome.RELEASED)), ("a",)),
+        Case("never begun", running(one, 0, 1),
+             finish(lambda held: Ending(held, Outcome.RELEASED, started=False)), ("a",)),
+        Case("a turn that frees", running(blocked()),
+             lambda s, held: s.turn(1, "w1", ["none"], 1, [completed(held[0])]), ("b",), True),
+        Case("a stray is put back", running(one),
+             lambda s, _: s.renew(1, "w1", HOUR, ()), ("a",)),
+        Case("park", running(one), lambda s, held: s.park(held), ("a",)),
+        Case("unpark", parked, lambda s, _: s.unpark(["a"], ["a"]), ("a",)),
+        Case("a sweep of what never began", expired(running(one, 0, 1), clock),
+             lambda s, _: s.sweep(begun={1: ()}), ("a",)),
+        # ---- nothing to tell
+        Case("a retry after a delay", running(one),
+             finish(lambda held: failed(held, delay=HOUR))),
+        Case("a stale ending", over("cancelled", running(one)),
+             lambda s, _: s.progress([])),
+        Case("a claim", one, lambda s, _: s.claim(1, ["a"], 1)),
+        Case("pause", one, lambda s, _: s.pause("a")),
+        Case("a look", one, lambda s, _: s.peek(["a"])),
+        Case("prune", over("failed"), lambda s, _: s.prune(Ages(0, 0, 0), 100)),
+    ]  # fmt: skip
+
+
+NAMES = [case.name for case in cases(Clock())]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_S4_what_makes_work_ready_or_ends_a_chain_marks_it(
+    name: str, app: Towline, store: Store, clock: Clock
+) -> None:
+    case = next(case for case in cases(clock) if case.name == name)
+    told = app.run(compose("prepare", lambda: case.prepare(store)))
+    op = case.act(store, told)
+    app.run(op)
+    marked = (set(), False) if op.follows is None else (op.follows.queues, op.follows.ended)
+    assert marked == (set(case.queues), case.ended)
+
+
+def test_S4_an_operation_that_is_composed_of_others_has_the_marks_of_all(
+    app: Towline, store: Store
+) -> None:
+    def steps() -> Steps[None]:
+        yield from store.enqueue([new(queue="a")])
+        yield from store.complete(1, None, new(queue="b"))
+        yield from store.cancel(2)
+
+    op = compose("several", steps)
+    app.run(op)
+    assert op.follows is not None
+    assert (op.follows.queues, op.follows.ended) == ({"a", "b"}, True)
+
+
+def test_S4_what_was_rolled_back_and_begun_anew_marks_only_what_it_did_then(
+    app: Towline, store: Store
+) -> None:
+    rounds = iter(["a", "b"])
+
+    def steps() -> Steps[None]:
+        queue = next(rounds)
+        yield from store.enqueue([new(queue=queue)])
+        if queue == "a":
+            raise LookupError
+
+    op = compose("again", steps)
+    with pytest.raises(LookupError):
+        app.run(op)
+    app.run(op)
+    assert op.follows is not None
+    assert op.follows.queues == {"b"}
+
+
+def test_S4_workers_in_this_process_hear_of_every_commit_and_of_no_rollback(
+    app: Towline, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[tuple[set[str], bool]] = []
+    monkeypatch.setattr(app, "follow", lambda mark: heard.append((mark.queues, mark.ended)))
+    app.run(store.enqueue([new(queue="a")]))
+    app.run(store.complete(1, "null"))
+
+    def steps() -> Steps[None]:
+        yield from store.enqueue([new(queue="b")])
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        app.run(compose("fails", steps))
+    app.run(store.peek(["a"]))
+    assert heard == [({"a"}, False), (set(), True)]
+
+
+def test_a_worker_finds_by_claim_what_was_marked(app: Towline, store: Store) -> None:
+    """The marks name queues as claims do."""
+    app.run(compose("prepare", lambda: blocked()(store)))
+    op = store.complete(1, "null")
+    app.run(op)
+    assert op.follows is not None
+
+    def steps() -> Steps[list[int]]:
+        assert op.follows is not None
+        held = yield from claim(store, 9, queues=sorted(op.follows.queues))
+        return [one.job_id for one in held]
+
+    assert app.run(compose("claim", steps)) == [2]
