@@ -91,8 +91,9 @@ class PostgresStore(Reserve):
         self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int
     ) -> Steps[list[Claimed]]:
         rows = yield self.sql.claim_pending(
-            now=now, worker=worker, name=name, queues=as_json(queues), room=room, free=free
-        )
+            now=now, worker=worker, name=name, queues=as_json(queues), room=room, free=free,
+            safe=self.crash_limit - 1,
+        )  # fmt: skip
         return [Claimed._make(row) for row in rows]
 
     def settle(
