@@ -47,6 +47,11 @@ class Ahead:
         attempt.ledger = self._ledger
         self._line.append((attempt, time.monotonic()))
 
+    def begins(self, attempt: Attempt) -> None:
+        """It was not recorded as begun by its claim, and goes to a free slot now."""
+        attempt.ledger = self._ledger
+        self._begun[attempt] = None
+
     def waiting_too_long(self, now: float) -> Collection[Attempt]:
         """All that wait, if the first of them has waited longer than quick jobs take."""
         self._advance()

@@ -190,8 +190,10 @@ class Turns:
             if in_danger and kind_of(attempt) != "process" and attempt.set_back < MOST_SET_BACK:
                 self._alone.add(attempt)
                 continue
-            if place >= free or in_danger:
+            if place >= free:
                 self._ahead.add(attempt)
+            elif in_danger:
+                self._ahead.begins(attempt)
             self._give(attempt)
         if unknown:
             names = ", ".join(sorted({held.task for held in unknown}))
@@ -220,9 +222,12 @@ class Turns:
         """One that would fail if it lost its worker once more runs when nothing else does here."""
         if not self._alone.wants_it_all:
             return
-        others = any(kind_of(a) != "process" and not self._alone.has(a) for a in self.held.values())
+        # What has ended and is not written yet would be lost with this worker as well.
+        others = len(self._endings) > 0 or any(
+            kind_of(a) != "process" and not self._alone.has(a) for a in self.held.values()
+        )
         if (attempt := self._alone.ready(now, others)) is not None:
-            self._ahead.add(attempt)
+            self._ahead.begins(attempt)
             self._give(attempt)
         for attempt in self._alone.waiting_too_long(now):
             if attempt.key in self.held and attempt.withdraw():

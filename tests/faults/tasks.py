@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -256,3 +257,28 @@ def never_matches() -> str:
 @app.task(max_attempts=2)
 def segfaults_in_a_thread() -> str:
     return str(ctypes.string_at(0))
+
+
+@app.task(max_attempts=2)
+def kills_its_worker() -> str:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "it lives"
+
+
+# ---- quick and slow ones
+
+
+@app.task
+def silent() -> None:
+    """As quick as a job can be."""
+
+
+@app.task
+def nap(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@app.task
+def parent() -> None:
+    """Wait for a job of one's own."""
+    silent.enqueue().result(timeout=100)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.faults import tasks
 from tests.faults.fresh import Place
-from tests.faults.poison import POISON, poison_a_thread, poison_processes
+from tests.faults.poison import POISON, poison_processes, poison_threads
 
 
 @pytest.mark.timeout(300)
@@ -18,6 +19,14 @@ def test_O6_O7_poison_in_process_slots_costs_its_own_attempts_only(place: Place)
 
 @pytest.mark.timeout(300)
 def test_O11_one_segfault_in_a_thread_fails_one_job_of_200(place: Place) -> None:
-    verdict = poison_a_thread(place, 200)
+    verdict = poison_threads(place, 200)
     assert verdict.findings == []
     assert verdict.figures["failed"] == 1
+
+
+@pytest.mark.timeout(300)
+def test_O11_kills_among_quick_jobs_fail_alone(place: Place) -> None:
+    """Finding A11: `python -m tests.faults.poison` has 4 and 20 of them among 2,000."""
+    verdict = poison_threads(place, 300, 2, pause=0.0, task=tasks.kills_its_worker)
+    assert verdict.findings == []
+    assert verdict.figures["failed"] == 2

@@ -73,7 +73,7 @@ def test_a_folder_of_somebody_else_is_not_trusted(folder: Path) -> None:
 def test_a_folder_that_is_a_link_is_not_trusted(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(0o700)
     folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError):
+    with pytest.raises(PermissionError):
         Ledger(77)
     assert begun_by(77) is None
 

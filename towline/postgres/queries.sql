@@ -903,8 +903,8 @@ SELECT current_setting('server_version_num')::integer, current_setting('autovacu
 -- backlog. Rows that somebody else is about to claim are passed over. Of several queues only so many rows are
 -- taken from each as come first among all: what one worker holds and does not want is hidden from the
 -- others. A paused queue is left out. A worker that gives its name must still be registered, and stays so
--- until the commit: what a swept one claims would count as lost. The first :free of them begin at once, but for those that have lost all workers but one
--- (:last), which wait to be alone.
+-- until the commit: what a swept one claims would count as lost. The first :free of them begin at once, but
+-- for those that have lost :safe workers.
 WITH me AS MATERIALIZED (
     SELECT w.id FROM {worker} AS w WHERE w.id = :worker AND w.name = :name FOR KEY SHARE SKIP LOCKED
 ), q AS MATERIALIZED (
@@ -942,7 +942,7 @@ WITH me AS MATERIALIZED (
 UPDATE {live} AS l
    SET state = 3, attempt = l.attempt + 1, claimed_at = :now, worker = :worker, progress = NULL,
        progress_text = NULL,
-       started_at = CASE WHEN l.lost < :last::integer
+       started_at = CASE WHEN l.lost < :safe::bigint
                           AND l.job_id = ANY (ARRAY(SELECT r.job_id FROM r WHERE r.place <= :free::bigint))
                          THEN :now::bigint END
   FROM {job} AS j

@@ -92,7 +92,7 @@ class PostgresStore(Reserve):
     ) -> Steps[list[Claimed]]:
         rows = yield self.sql.claim_pending(
             now=now, worker=worker, name=name, queues=as_json(queues), room=room, free=free,
-            last=self.crash_limit - 1,
+            safe=self.crash_limit - 1,
         )  # fmt: skip
         return [Claimed._make(row) for row in rows]
 

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from urllib.parse import unquote
 
-from ..errors import DatabaseReplaced, InvalidSetting, UnsafeFileSystem
+from ..errors import DatabaseReplaced, InvalidSetting, StoreError, UnsafeFileSystem
 
 NETWORK = frozenset(
     {"nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "virtiofs", "vboxsf",
@@ -40,6 +40,10 @@ def path_of(url: str) -> Path:
     return Path(path)
 
 
+class MissingFolder(InvalidSetting, StoreError):
+    """A URL that makes no sense on this machine, or a place that is not there (yet)."""
+
+
 class File:
     """One database file, by device and inode, so that a replaced one is noticed."""
 
@@ -60,7 +64,7 @@ class File:
         """Refuse folders that do not exist and network file systems."""
         folder = self.path.parent
         if not folder.is_dir():
-            raise InvalidSetting(f"the folder of the database does not exist: {folder}")
+            raise MissingFolder(f"the folder of the database does not exist: {folder}")
         kind = file_system(Path(os.path.realpath(self.path)))
         if kind in NETWORK:
             raise UnsafeFileSystem(

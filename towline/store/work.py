@@ -170,15 +170,15 @@ class Work(Finish):
         self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int
     ) -> Steps[list[Claimed]]:
         """pending → running, in any order; the first `free` in order of claiming begin at once, but
-        for those that would fail with the next loss, which wait to be alone."""
+        not those that one more loss would fail: they wait until nothing else runs beside them."""
         rows = yield self.sql.find_pending(
             now=now, worker=worker, name=name, queues=as_json(queues), room=room
         )
         claimed = sorted((Claimed._make(row) for row in rows), key=_claim_order)
-        last = self.crash_limit - 1
+        safe = self.crash_limit - 1
         updates: list[Row] = [
             (
-                job.attempt, now, now if place < free and job.lost < last else None, worker,
+                job.attempt, now, now if place < free and job.lost < safe else None, worker,
                 job.queue, job.priority, job.job_id,
             )
             for place, job in enumerate(claimed)
