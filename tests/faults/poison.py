@@ -164,6 +164,7 @@ def poison_a_thread(place: Place, innocent: int) -> Verdict:
         poisonous = jobs[innocent // 2].refresh().state
         deaths = supervisor.said.read_text().count("another starts in")
         code = supervisor.stop()
+        dying = "kept dying" in supervisor.said.read_text()
     with closing(open_reader(place.url)) as reader:
         verdict = judge(reader, place.folder, innocent, at_limit=1)
     failed = number(
@@ -172,7 +173,7 @@ def poison_a_thread(place: Place, innocent: int) -> Verdict:
     )
     if failed != 1 or poisonous != "failed":
         verdict.findings.append(Finding("innocent", f"{failed} jobs ended failed"))
-    if code:
+    if code != int(dying):  # its stop came soon after a death, and it says so
         verdict.findings.append(Finding("exit", f"exit code {code}"))
     verdict.figures["failed"] = failed
     verdict.figures["worker processes that died"] = deaths
