@@ -142,7 +142,7 @@ def test_E5_names_and_texts_are_kept(caller: Caller, app: Towline, store: Store)
     ids = caller.run(compose("fail with texts", fail_with_texts))
     every = "".join(texts)
     gone = caller.call("cancel", jobs[0].id, reason=every, by=every)
-    assert (gone.error, gone.ended_by) == ("".join(kept), "".join(kept))
+    assert (gone.error, gone.ended_by) == ("".join(kept), "".join(kept)[:200])  # a name is short
     caller.commit()
     ended = [job.record for job in app.jobs(queue="texts", limit=len(ids), newest=False)]
     assert [record.id for record in ended] == ids

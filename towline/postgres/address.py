@@ -12,7 +12,6 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from ..errors import InvalidSetting
-from ..secret import masked
 
 ALIVE = {
     "connect_timeout": "10", "keepalives_idle": "15", "keepalives_interval": "5",
@@ -37,8 +36,8 @@ def _read(url: str) -> dict[str, Any]:
     try:
         given: dict[str, Any] = conninfo_to_dict(url)
     except psycopg.Error as error:
-        said = "libpq cannot read it" if _has_secret(url) else str(error).strip()
-        raise InvalidSetting(f"{masked(url)!r}: {said}; {LIKE}; {ENCODE}") from None
+        said = "libpq cannot read this URL" if _has_secret(url) else str(error).strip()
+        raise InvalidSetting(f"{said}; {LIKE}; {ENCODE}") from None
     # A password that was not encoded ends at its first special character; the rest of it would be
     # shown as a name.
     if any("@" in str(given.get(part) or "") for part in ("host", "dbname", "port")):
