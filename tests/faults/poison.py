@@ -45,7 +45,7 @@ POISON = {
 }
 CONCURRENCY = 8
 PAUSE = 0.02  # seconds an innocent job takes
-LIMIT = 600.0
+LIMIT = 1800.0  # a supervisor whose children keep dying waits longer and longer
 HURRY = 0.1  # seconds between looks for lost jobs, which are not made to wait here
 
 
@@ -161,6 +161,7 @@ def poison_threads(
     *,
     pause: float = PAUSE,
     task: Task[[], str] = tasks.segfaults_in_a_thread,
+    processes: int = 2,
 ) -> Verdict:
     """Some jobs take their worker process with them, again and again, until they fail: they, and
     no other (O11). What their worker had claimed and never called is not even marked as lost."""
@@ -171,7 +172,7 @@ def poison_threads(
             calls.insert((2 * number + 1) * innocent // (2 * poison), task.call())
         jobs = tasks.app.enqueue_many(calls)
         diary.write_new(job.id for job in jobs)
-        supervisor = start("supervised", "--processes=2", "--lease=5")
+        supervisor = start("supervised", f"--processes={processes}", "--lease=5")
         wait("nothing is left to do", lambda: not open_jobs(place), LIMIT)
         took = time.monotonic() - began
         poisonous = {job.id for job in jobs if job.task == task.name}
@@ -211,6 +212,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--engine", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--jobs", type=int, default=10_000, help="innocent ones beside the poison")
+    parser.add_argument("--poison", type=int, nargs="*", default=(4, 20), help="in thread slots")
+    parser.add_argument("--processes", type=int, default=2, help="of the supervisor")
     parser.add_argument("--threads", action="store_true", help="poison in thread slots only")
     chosen = parser.parse_args(arguments)
     findings = 0
@@ -218,10 +221,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "process slots": lambda place: poison_processes(place, chosen.jobs, list(POISON)),
         "1 in a thread among 200": lambda place: poison_threads(place, 200),
     }
-    for number in (4, 20):
+    for number in chosen.poison:
         scenes[f"{number} in threads among 2,000 quick ones"] = partial(
-            poison_threads, innocent=2000, poison=number, pause=0.0, task=tasks.kills_its_worker
-        )
+            poison_threads, innocent=2000, poison=number, pause=0.0,
+            task=tasks.kills_its_worker, processes=chosen.processes,
+        )  # fmt: skip
     if chosen.threads:
         del scenes["process slots"]
     for name, scene in scenes.items():

@@ -46,10 +46,11 @@ def stop_in_trouble(scene: str, server: DurableServer, place: Place) -> tuple[fl
         worker = start("leaving", f"--grace={GRACE}", "--lease=30")
         wait("it is there", lambda: registered(place) == 1)
         with psycopg.connect(place.url) as caller:
+            job = None
             if scene != "away":
                 job = tasks.nap.enqueue(3.0)
                 wait("it runs", lambda: number(place, RUNNING) == 1)
-            if scene == "held":
+            if scene == "held" and job is not None:
                 tasks.silent.using(after=[job], on=caller).enqueue()  # not committed
             elif scene == "silent":
                 stopped = backends(server)

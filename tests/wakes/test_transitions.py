@@ -22,6 +22,7 @@ from tests.database import Database
 from tests.sqlite.crew import ROOT
 from tests.worker.gate import LIMIT, until
 from towline import INJECTED, ChainCancelled, Context, Job, Next, State, Towline
+from towline.worker import Worker
 
 FAR = 3600.0
 
@@ -65,7 +66,7 @@ class Two:
         self.caller = make()
         furnish(self.caller)
 
-    def worker(self, *queues: str) -> Any:
+    def worker(self, *queues: str) -> Worker:
         app = self._make()
         furnish(app)
         return app.worker(queues=queues, lease=FAR)
