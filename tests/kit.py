@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +18,7 @@ from towline.store.work import Turn
 if TYPE_CHECKING:
     from tests.database import Database
 
+ROOT = Path(__file__).resolve().parents[1]
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
@@ -127,3 +131,15 @@ def rows(database: Path | Database, text: str, *params: Any) -> list[tuple[Any, 
         return connection.execute(text, params).fetchall()
     finally:
         connection.close()
+
+
+@contextmanager
+def package_for_all() -> Iterator[Path]:
+    """A folder with a copy of the package that every user can read: a checkout may be its owner's
+    alone, file by file."""
+    with tempfile.TemporaryDirectory(prefix="towline-") as name:
+        copy = Path(name).resolve()
+        shutil.copytree(ROOT / "towline", copy / "towline")
+        for path in (copy, *copy.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        yield copy

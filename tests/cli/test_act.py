@@ -85,10 +85,12 @@ def test_ids_or_filters(shop: Shop) -> None:
 
 
 def test_run_now(any_shop: Shop) -> None:
-    """S2: a scheduled job; another state is named."""
+    """S2: a scheduled job, and one that is pending already; another state is named."""
     job = any_shop.store_later()
-    assert any_shop.data("run", APP, str(job))["jobs"][0]["state"] == "pending"
-    assert "is pending" in any_shop.refused("run", APP, str(job), code=1)
+    for _ in range(2):
+        assert any_shop.data("run", APP, str(job))["jobs"][0]["state"] == "pending"
+    any_shop.run("cancel", APP, str(job))
+    assert "is cancelled" in any_shop.refused("run", APP, str(job), code=1)
     assert "pending" in any_shop.text("run", APP, str(any_shop.store_later()))
 
 

@@ -136,7 +136,6 @@ def test_the_script_is_the_module() -> None:
     assert "from .cli import main" in (ROOT / "towline" / "__main__.py").read_text()
 
 
-@pytest.mark.xfail(strict=False, reason="the engine turns a file to WAL before it looks")
 def test_A26_looking_leaves_another_applications_file_as_it_is(shop: Shop) -> None:
     """Finding A26: a mistyped --url turns no file of somebody else to WAL."""
     path = shop.folder / "theirs.db"

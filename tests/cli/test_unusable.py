@@ -18,6 +18,7 @@ import pytest
 from tests import database as databases
 from tests.cli.shop import APP, LIMIT, Shop
 from tests.cluster import free_port
+from tests.kit import package_for_all
 from towline import Towline, TowlineError
 
 FUTURE = "INSERT INTO towline_migration (name, applied_at) VALUES ('0099-future-breaking', 0)"
@@ -115,11 +116,13 @@ def as_nobody(shop: Shop, *words: str) -> str:
         "from towline.cli import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words], cwd=shop.folder,
-        env=shop.environment(PYTHONDONTWRITEBYTECODE="1"), capture_output=True, text=True,
-        timeout=LIMIT, check=False,
-    )  # fmt: skip
+    with package_for_all() as copy:
+        found = shop.environment(PYTHONDONTWRITEBYTECODE="1")
+        found["PYTHONPATH"] = os.pathsep.join([str(copy), found.get("PYTHONPATH", "")])
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words], cwd=shop.folder, env=found,
+            capture_output=True, text=True, timeout=LIMIT, check=False,
+        )  # fmt: skip
     assert done.returncode == NO_DATABASE, done.stderr
     return done.stderr
 

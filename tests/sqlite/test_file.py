@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import rows
+from tests.kit import package_for_all, rows
 from tests.sqlite.conftest import add
-from tests.sqlite.crew import ROOT, Held, engine_of, run
+from tests.sqlite.crew import Held, engine_of, run
 from towline import Towline
 from towline.errors import (
     DatabaseReplaced,
@@ -208,11 +208,7 @@ def stored(folder: Path) -> Path:
 
 
 def as_nobody(database: Path, tmp_path: Path, *arguments: object) -> list[str]:
-    with tempfile.TemporaryDirectory(prefix="towline-") as name:
-        copy = Path(name).resolve()
-        shutil.copytree(ROOT / "towline", copy / "towline")
-        for path in (copy, *copy.rglob("*")):  # a checkout may be its owner's alone, file by file
-            path.chmod(0o755 if path.is_dir() else 0o644)
+    with package_for_all() as copy:
         said = run(NOBODY, database, tmp_path / "warm.db", *arguments, root=copy)
     return said.splitlines()
 
