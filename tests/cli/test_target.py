@@ -8,8 +8,6 @@ import tomllib
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from tests.cli.shop import APP, ROOT, Shop
 from towline.cli.commands import SECTIONS, group
 from towline.cli.exits import MEANING
