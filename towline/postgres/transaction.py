@@ -96,6 +96,8 @@ class Transaction:
         if raw.info.transaction_status is not TransactionStatus.INTRANS:
             self.undo()
             raise StoreError(f"{name} was rolled back: a statement of it had failed")
+        if raw.stale:  # it ended the transaction: that is heard only if it is read before we send
+            raw.pgconn.consume_input()
         try:
             self._cursor.execute(b"COMMIT")
         except errors.IdleInTransactionSessionTimeout:  # it was over before it was asked
