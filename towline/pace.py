@@ -57,7 +57,7 @@ class Pace:
     @property
     def patience(self) -> float:
         """Seconds in which a job that was claimed ahead begins, unless it is behind a slow one."""
-        return min(max(3 * self._turn, 0.05), 1.0)
+        return min(max(8 * self._turn, 0.05), 1.0)
 
     def claimed(self, jobs: Sequence[Claimed]) -> None:
         """These were claimed: see how large they are."""

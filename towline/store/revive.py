@@ -17,7 +17,7 @@ from ..operation import Steps
 from ..sql import Row
 from .base import FOREVER, as_json, chunks, int_of
 from .cascade import EndedJob
-from .enqueue import LIVE, TAKE_KEY, orphan
+from .enqueue import KEY_MISSES, LIVE, TAKE_KEY, orphan
 from .work import Work
 
 BAD = (ChainState.FAILED, ChainState.CANCELLED)
@@ -173,14 +173,23 @@ class Revive(Work):
         for task, key in missed:
             record = asking[task, key]
             lost.add(record.id)
-            if asked is not None:
-                holder = yield self.sql.read_key(task=task, key=key)
-                if not holder:
-                    raise orphan(task, key)
+            if asked is not None and (yield from self._insist(wanted[names.index((task, key))])):
+                lost.discard(record.id)
+        return lost
+
+    def _insist(self, wanted: Row) -> Steps[bool]:
+        """Ask for a key once more, since who had it may have been deleted this moment; say who has
+        it otherwise."""
+        task, key, own = str(wanted[0]), str(wanted[1]), int_of(wanted[2])
+        for _ in range(KEY_MISSES):
+            holder = yield self.sql.read_key(task=task, key=key)
+            if holder:
                 chain = int_of(holder[0][0])
                 raise DuplicateKey(
-                    f"chain {record.chain_id} cannot be retried: open chain {chain} "
-                    f"has taken its key {record.key!r}",
+                    f"chain {own} cannot be retried: open chain {chain} has taken its key {key!r}",
                     chain,
                 )
-        return lost
+            ((won,),) = yield self.sql.take_key.counted(TAKE_KEY, [wanted])
+            if won:
+                return True
+        raise orphan(task, key)
