@@ -16,7 +16,7 @@ from .alone import Alone
 from .attempt import MOST_SET_BACK, Attempt
 from .bell import Bell
 from .endings import Endings
-from .errors import CommitUnknown, StoreUnavailable
+from .errors import StoreError
 from .lookout import Lookout
 from .model import Claimed, Ending
 from .oversight import Oversight
@@ -130,7 +130,7 @@ class Turns:
                     reports=reports,
                 )
             )  # fmt: skip
-        except (StoreUnavailable, CommitUnknown):
+        except StoreError:  # trouble of the database, and of no job: it is kept and tried again
             raise
         except Exception as error:
             if not sent:
@@ -159,7 +159,7 @@ class Turns:
         for ending in sent:
             try:
                 done = self._run(self._app.store.finish([ending], settings.name, self.worker))
-            except (StoreUnavailable, CommitUnknown):
+            except StoreError:  # trouble of the database, and of no job: it is kept and tried again
                 raise
             except Exception as error:
                 self._refuse(ending, error)
