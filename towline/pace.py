@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from .model import Claimed
 
+TURNS_AHEAD = 4  # as many are claimed ahead as end during so many turns
 BYTES_AHEAD = 8 * 1024 * 1024  # of arguments that wait for a slot, about
 
 
@@ -25,8 +26,8 @@ class Settings:
 
 
 class Pace:
-    """While handlers are shorter than a turn, as many are claimed ahead as end during two turns:
-    else the slots would stand idle meanwhile. Moving averages tell; nothing is claimed ahead any
+    """While handlers are shorter than a turn, as many are claimed ahead as end during a few turns:
+    else the slots would stand idle meanwhile, and turns would be small. Moving averages tell; nothing is claimed ahead any
     more as soon as attempts stop to end."""
 
     def __init__(self) -> None:
@@ -69,4 +70,4 @@ class Pace:
         during = self._rate * self._turn
         if during <= concurrency / 2 or time.monotonic() > self._ended_at + self.patience:
             return 0
-        return min(round(2 * during), int(BYTES_AHEAD / max(self._size, 1.0)))
+        return min(round(TURNS_AHEAD * during), int(BYTES_AHEAD / max(self._size, 1.0)))

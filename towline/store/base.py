@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from ..operation import Steps
 from ..sql import Queries
 
@@ -16,7 +18,8 @@ FOREVER = 2**62  # later than any time in microseconds
 CHUNK = 1000  # rows per statement
 PORTION = 4 * 1024 * 1024  # characters of payload per statement, which may take six bytes each
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make one each time
+_quick = msgspec.json.Encoder().encode
+_escaped = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make one each time
 
 
 def host_clock() -> int:
@@ -71,8 +74,13 @@ def portions(rows: Sequence[T], size: Callable[[T], int]) -> Iterator[Sequence[T
 
 
 def as_json(values: Iterable[object]) -> str:
-    """One parameter for many values."""
-    return _encode(list(values))
+    """One parameter for many values, in ASCII: a caller's connection may speak another encoding."""
+    listed = list(values)
+    try:
+        quick = _quick(listed)
+    except UnicodeEncodeError:
+        return _escaped(listed)
+    return quick.decode() if quick.isascii() else _escaped(listed)
 
 
 def int_of(value: object) -> int:
