@@ -10,7 +10,7 @@ workers and waiters once the commit is done.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence, Set
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -26,10 +26,12 @@ class Mark:
 
     __slots__ = ("ended", "queues")
 
-    def __init__(self, queues: Iterable[str] = (), *, ended: bool = False) -> None:
-        self.queues = set(queues)
+    def __init__(self, queues: Set[str] = frozenset(), ended: bool = False) -> None:
+        self.queues = queues
         self.ended = ended
 
+
+ENDED = Mark(ended=True)
 
 Steps = Generator[Statement | Mark, list[Row], T]
 Execute = Callable[[Statement], list[Row]]
@@ -73,10 +75,10 @@ class Op(Generic[T]):
         if self._inner is not None:
             self._inner.note(mark)
         if self.follows is None:
-            self.follows = Mark(mark.queues, ended=mark.ended)
+            self.follows = mark
         else:
-            self.follows.queues |= mark.queues
-            self.follows.ended |= mark.ended
+            so_far = self.follows
+            self.follows = Mark(so_far.queues | mark.queues, so_far.ended or mark.ended)
 
     def accept(self) -> None:
         """A runner has it; failing before the first statement is an error of its own."""

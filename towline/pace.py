@@ -27,8 +27,8 @@ class Settings:
 
 class Pace:
     """While handlers are shorter than a turn, as many are claimed ahead as end during a few turns:
-    else the slots would stand idle meanwhile, and turns would be small. Moving averages tell; nothing is claimed ahead any
-    more as soon as attempts stop to end."""
+    else the slots would stand idle meanwhile, and turns would be small. Moving averages tell;
+    nothing is claimed ahead any more as soon as attempts stop to end."""
 
     def __init__(self) -> None:
         self._turn = 0.002  # seconds a turn takes

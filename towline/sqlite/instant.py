@@ -32,8 +32,8 @@ def take(held: Held, lock: Lock, seconds: float) -> bool:
 def give_back(held: Held) -> None:
     """Release what was taken; a second call does nothing."""
     try:
-        deque(map(operator.call, iter(held.pop, None)), 0)
-    except IndexError:  # that was all
+        deque(map(operator.call, islice(_until_empty(held.pop), len(held))), 0)
+    except IndexError:  # somebody else has done it
         pass
 
 

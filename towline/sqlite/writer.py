@@ -250,10 +250,11 @@ class Writer(Kept):
                 connection.rollback()
             except sqlite3.Error:
                 self.shut()
-        if own.stored or own.failed:
-            self._answer(own)
-        elif own.others:
-            self._give_back(own)
+        if own.others:
+            if own.stored or own.failed:
+                self._answer(own)
+            else:
+                self._give_back(own)
         self._turn.release()
         self._leader = None
 

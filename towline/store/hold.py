@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ..operation import Mark, Steps
+from ..operation import ENDED, Mark, Steps
 from ..sql import Row
 from .base import Base, as_json, int_of
 
@@ -78,4 +78,4 @@ class Hold(Base):
 
     def tell_ended(self) -> Steps[None]:
         """Say that chains ended: whoever runs the operation tells those who wait for one."""
-        yield Mark(ended=True)
+        yield ENDED
