@@ -25,31 +25,29 @@ class Ahead:
         self._pace = pace
         self._line: deque[tuple[Attempt, float]] = deque()  # and since when they are there
         self._begun: dict[Attempt, None] = {}  # began, and the database does not know
-        self._ledger: Ledger | None = None
+        self.ledger: Ledger | None = None
 
     def open(self, worker: int) -> None:
         """A worker has registered under this number: keep its ledger, where that can be done."""
         self.close()
         try:
-            self._ledger = Ledger(worker)
+            self.ledger = Ledger(worker)
         except OSError:
-            self._ledger = None  # should it die, all that it held counts as begun
+            self.ledger = None  # should it die, all that it held counts as begun
 
     def close(self) -> None:
-        if self._ledger is not None:
-            self._ledger.close()
-        self._ledger = None
+        if self.ledger is not None:
+            self.ledger.close()
+        self.ledger = None
         self._line.clear()
         self._begun.clear()
 
     def add(self, attempt: Attempt) -> None:
         """It was claimed ahead, and goes to its slots now."""
-        attempt.ledger = self._ledger
         self._line.append((attempt, time.monotonic()))
 
     def begins(self, attempt: Attempt) -> None:
         """It was not recorded as begun by its claim, and goes to a free slot now."""
-        attempt.ledger = self._ledger
         self._begun[attempt] = None
 
     def waiting_too_long(self, now: float) -> Collection[Attempt]:

@@ -81,7 +81,7 @@ class Attempt:
         self.slot: Any = None
         self.claimed = time.monotonic()
         self._ring = ring
-        self.ledger: Ledger | None = None  # where it is noted that it begins, if claimed ahead
+        self.ledger: Ledger | None = None  # where it is noted that it begins
         self._begun: float | None = None
         self._mutex = threading.Lock()
         self.context = Context(self)
@@ -109,7 +109,8 @@ class Attempt:
                 return False
             self._begun = time.monotonic()
         if self.ledger is not None:
-            self.ledger.begin(self.held.job_id, self.held.attempt)
+            waited = round((self._begun - self.claimed) * MICRO)
+            self.ledger.begin(self.held.job_id, self.held.attempt, self.held.claimed_at + waited)
         if self.held.timeout is not None:
             self.deadline = self._begun + self.held.timeout / MICRO
             self._ring()

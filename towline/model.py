@@ -206,6 +206,17 @@ class Ending:
         return Ending(self.held, Outcome.FAILED, started_at=self.started_at, error=text, kind=kind)
 
 
+class Begun(NamedTuple):
+    """What a worker had begun: complete for what was claimed since a time of the database."""
+
+    attempts: frozenset[tuple[int, int]]  # job, attempt
+    since: int = 0
+
+    def is_without(self, job_id: int, attempt: int, claimed_at: int) -> bool:
+        """Whether this attempt had certainly not begun."""
+        return claimed_at >= self.since and (job_id, attempt) not in self.attempts
+
+
 @dataclass(slots=True)
 class Finished:
     """What `finish` did: which endings were accepted, and how many jobs wait for fewer now.

@@ -185,6 +185,7 @@ class Turns:
             blockers = turn.blockers.get(held.job_id, ())
             attempt = Attempt(self._app, task, held, blockers, self.bell.ring)
             attempt.worker = self._settings.name, self.worker
+            attempt.ledger = self._ahead.ledger
             self.held[attempt.key] = attempt
             in_danger = held.lost >= last
             if in_danger and kind_of(attempt) != "process" and attempt.set_back < MOST_SET_BACK:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.kit import HOUR, Clock, claim, completed, continued, failed, new, put, register
 from towline import Towline
-from towline.model import Ending, Outcome, Policy
+from towline.model import Begun, Ending, Outcome, Policy
 from towline.operation import Op, Steps, compose
 from towline.store import Store
 from towline.store.listing import JobFilter
@@ -148,7 +148,7 @@ def cases(clock: Clock) -> list[Case]:
         Case("park", running(one), lambda s, held: s.park(held), ("a",)),
         Case("unpark", parked, lambda s, _: s.unpark(["a"], ["a"]), ("a",)),
         Case("a sweep of what never began", expired(running(one, 0, 1), clock),
-             lambda s, _: s.sweep(begun={1: ()}), ("a",)),
+             lambda s, _: s.sweep(begun={1: Begun(frozenset())}), ("a",)),
         # ---- nothing to tell
         Case("a retry after a delay", running(one),
              finish(lambda held: failed(held, delay=HOUR))),

@@ -14,7 +14,7 @@ from tests.model.eye import Eye
 from tests.model.program import Answer, End, Held, Keep, New, Refusal, Seen, Step, Where
 from tests.model.storing import UNSTORED
 from towline.errors import DuplicateKey, StillNeeded, StoreError, TowlineError
-from towline.model import Claimed, Ending, Finished, JobRecord, NewBlocker, NewJob
+from towline.model import Begun, Claimed, Ending, Finished, JobRecord, NewBlocker, NewJob
 from towline.operation import Op
 from towline.sql import TABLES
 from towline.store.retention import Ages
@@ -252,7 +252,9 @@ class Side(Eye):
         ids = None if suspects is None else [self.workers[name] for name in suspects]
         dead = [self.workers[name] for name in gone]
         known = {
-            self.workers[name]: {(self._claims[one].job_id, one.attempt) for one in held}
+            self.workers[name]: Begun(
+                frozenset((self._claims[one].job_id, one.attempt) for one in held)
+            )
             for name, held in begun
         }
         return self._until_less(lambda: self.store.sweep(ids, dead, limit, known), limit)

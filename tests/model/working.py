@@ -263,7 +263,7 @@ class Working(Storing):
     ) -> list[int]:  # fmt: skip
         """L4: what dead workers held is lost; it comes back later, or fails at the crash limit.
 
-        What was claimed ahead and never begun goes back untouched, where that is known (O11).
+        What was claimed and never begun goes back untouched, where that is known (O11).
         """
         tables = self.tables
         expired, _ = self.expired()
@@ -288,7 +288,7 @@ class Working(Storing):
         assert job.worker is not None
         held = Held(job.name, job.attempt, job.worker)
         known = begun.get(job.worker)
-        if job.is_ahead and known is not None and (job.name, job.attempt) not in known:
+        if known is not None and (job.name, job.attempt) not in known:
             self.seen["swept before it began"] += 1
             return End(held, Outcome.RELEASED, started=False)
         worker = self.tables.worker_seen(job) or "unknown"

@@ -14,7 +14,8 @@ import pytest
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from towline import State, Towline
-from towline.ledger import Ledger, begun_by, forget
+from towline.ledger import PLACES, Ledger, begun_by, forget
+from towline.model import Begun
 
 PROGRAM = """
 import os, sys, threading
@@ -41,16 +42,30 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("folder")
 def test_what_begun_is_known_to_others() -> None:
     ledger = Ledger(77)
-    ledger.begin(5, 1)
-    ledger.begin(6, 2)
-    assert begun_by(77) == {(5, 1), (6, 2)}
+    ledger.begin(5, 1, 1000)
+    ledger.begin(6, 2, 1001)
+    assert begun_by(77) == Begun(frozenset({(5, 1), (6, 2)}))
     ledger.close()
     assert begun_by(77) is None
 
 
+@pytest.mark.usefixtures("folder")
+def test_what_was_written_over_is_not_taken_for_not_begun() -> None:
+    """A job may run while tens of thousands begin and end beside it."""
+    ledger = Ledger(77)
+    for number in range(PLACES + 1):
+        ledger.begin(number + 1, 1, number)
+    begun = begun_by(77)
+    assert begun is not None
+    assert begun.since == PLACES // 2
+    assert not begun.is_without(1, 1, claimed_at=0)
+    assert not begun.is_without(PLACES, 1, claimed_at=PLACES - 1)
+    assert begun.is_without(PLACES + 2, 1, claimed_at=PLACES)
+
+
 def test_a_ledger_in_a_folder_of_others_is_not_trusted(folder: Path) -> None:
     """Who can write there could have jobs run once more than their crash limit allows."""
-    Ledger(77).begin(5, 1)
+    Ledger(77).begin(5, 1, 1000)
     folder.chmod(0o777)
     assert begun_by(77) is None
     with pytest.raises(PermissionError):
@@ -58,12 +73,12 @@ def test_a_ledger_in_a_folder_of_others_is_not_trusted(folder: Path) -> None:
     forget(77)
     assert (folder / "77.begun").exists()
     folder.chmod(0o700)
-    assert begun_by(77) == {(5, 1)}
+    assert begun_by(77) == Begun(frozenset({(5, 1)}))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
 def test_a_folder_of_somebody_else_is_not_trusted(folder: Path) -> None:
-    Ledger(77).begin(5, 1)
+    Ledger(77).begin(5, 1, 1000)
     os.chown(folder, 65534, 65534)
     assert begun_by(77) is None
     with pytest.raises(PermissionError):

@@ -252,8 +252,8 @@ SELECT id, name, host, pid, birth, version, queues, concurrency, started_at, see
 -- Running jobs of workers that are dead (:dead) or no longer registered. Walks the running rows only.
 SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, '', l.used, l.lost,
        j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at, l.claimed_at,
-       l.worker, l.started_at, w.name
-  FROM (SELECT job_id, attempt, queue, priority, used, lost, claimed_at, started_at, worker
+       l.worker, w.name
+  FROM (SELECT job_id, attempt, queue, priority, used, lost, claimed_at, worker
           FROM {live}
          WHERE state = 3
            AND coalesce(worker, 0) NOT IN (SELECT id FROM {worker}

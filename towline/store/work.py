@@ -15,7 +15,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..model import BlockerRecord, Claimed, Ending, Finished, Live, Outcome, WorkerRecord, storable
+from ..model import (
+    Begun,
+    BlockerRecord,
+    Claimed,
+    Ending,
+    Finished,
+    Live,
+    Outcome,
+    WorkerRecord,
+    storable,
+)
 from ..operation import Op, Steps, compose, operation
 from ..retry import lost_delay
 from ..sql import Row
@@ -337,7 +347,7 @@ class Work(Finish):
         suspects: Collection[int] | None = None,
         gone: Collection[int] = (),
         limit: int = SWEEP_LIMIT,
-        begun: Mapping[int, Collection[tuple[int, int]]] | None = None,
+        begun: Mapping[int, Begun] | None = None,
     ) -> Steps[int]:
         """Take back the jobs of dead workers, a bounded number; return how many.
 
@@ -345,8 +355,8 @@ class Work(Finish):
         None), or the process is provably gone. A lost attempt is recorded; its
         job comes back after a wide jitter, or fails at the crash limit.
 
-        `begun` says of workers which (job, attempt) they had begun, where that is known: what was
-        claimed ahead and is not among them goes back as if it had never been claimed.
+        `begun` says of workers which attempts they had begun, where that is known: what is not
+        among them goes back as if it had never been claimed.
         """
         now = yield from self.now()
         expired = yield self.sql.find_expired_workers(now=now)
@@ -354,15 +364,11 @@ class Work(Finish):
         dead = yield from self.hold_workers(dead, gone, now)
         rows = yield self.sql.find_lost(dead=as_json(sorted(dead)), limit=limit)
         by_worker: dict[str, list[Ending]] = {}
-        for *claim, started_at, name in rows:
+        for *claim, name in rows:
             held = Claimed._make(claim)
             worker = str(name or "")
             known = (begun or {}).get(held.worker or 0)
-            if (
-                started_at is None
-                and known is not None
-                and (held.job_id, held.attempt) not in known
-            ):
+            if known and known.is_without(held.job_id, held.attempt, held.claimed_at):
                 ending = Ending(held, Outcome.RELEASED, started=False)
             else:
                 reason, delay = self._lost_reason(held, worker), lost_delay(held.lost + 1)
