@@ -19,7 +19,7 @@ from tests.races.together import still_owed
 from towline import Towline
 from towline.errors import CommitUnknown
 from towline.job import Job
-from towline.model import (
+from towline.model import Begun, (
     ChainState,
     Claimed,
     Ending,
@@ -294,4 +294,4 @@ class Crew:
             gone = [w.id for w in workers if not os.path.exists(f"/proc/{w.pid}")]
         limit = self.rng.choice((2, 500))
         known = [worker for worker in (suspects or gone) if self.chance(0.5)]
-        self.app.run(self.store.sweep(suspects, gone, limit, dict.fromkeys(known, ())))
+        self.app.run(self.store.sweep(suspects, gone, limit, dict.fromkeys(known, Begun(frozenset()))))
