@@ -19,7 +19,8 @@ from tests.races.together import still_owed
 from towline import Towline
 from towline.errors import CommitUnknown
 from towline.job import Job
-from towline.model import Begun, (
+from towline.model import (
+    Begun,
     ChainState,
     Claimed,
     Ending,
