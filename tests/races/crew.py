@@ -295,4 +295,6 @@ class Crew:
             gone = [w.id for w in workers if not os.path.exists(f"/proc/{w.pid}")]
         limit = self.rng.choice((2, 500))
         known = [worker for worker in (suspects or gone) if self.chance(0.5)]
-        self.app.run(self.store.sweep(suspects, gone, limit, dict.fromkeys(known, Begun(frozenset()))))
+        self.app.run(
+            self.store.sweep(suspects, gone, limit, dict.fromkeys(known, Begun(frozenset())))
+        )
