@@ -18,13 +18,13 @@ from towline.model import Policy
 
 OURS, CALLER = Style.OURS, Style.CALLER
 Named = tuple[str, Meeting[Any], tuple[Style, ...]]
-# Beside READ COMMITTED the two levels hardly differ, so some of it is run at the first one only.
-AT_ONE_LEVEL = frozenset({
-    "cancel by filter {}, enqueue behind", "finish, complete {}",
-    "retry by filter {}, enqueue behind", "retry {}, retry", "delete {}, finish", "prune {}, key",
-    "enqueue {} behind, failed caller", "enqueue {} behind, continue", "enqueue {} behind, cascade",
-    "prune, key {}", "delete, key {}", "retry, enqueue {} its key", "claim, replace {}",
-    "promote, run now {}",
+# Beside READ COMMITTED the two levels hardly differ: of the second one, each kind once.
+AT_SERIALIZABLE = frozenset({
+    "enqueue behind, completed {}", "enqueue behind, failed {}", "enqueue behind, cancelled {}",
+    "enqueue behind, finish {}", "enqueue behind, continue {}", "retry {}, enqueue behind",
+    "delete {}, enqueue behind", "prune {}, enqueue behind", "enqueue {} behind, finish completed",
+    "retry, enqueue {} behind", "delete, enqueue {} behind", "prune, enqueue {} behind",
+    "dedup, dedup {}",
 })  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def with_an_old_snapshot() -> Iterator[Named]:
 def at(level: Style) -> Iterator[Named]:
     for kind in (ends, retries, deletes, enqueues):
         for name, meeting, styles in kind(level):
-            if level is Style.REPEATABLE_READ or name not in AT_ONE_LEVEL:
+            if level is Style.REPEATABLE_READ or name in AT_SERIALIZABLE:
                 yield name.format(level.value), meeting, styles
 
 
@@ -59,20 +59,18 @@ def ends(level: Style) -> Iterator[Named]:
 
 
 def retries(level: Style) -> Iterator[Named]:
-    """He opens a failed chain that somebody begins to wait for, opens too, or prunes."""
+    """He opens a failed chain again that somebody begins to wait for, or prunes."""
     behind = c.retry_and_enqueue_behind(Policy.FAIL)
     yield "retry {}, enqueue behind", behind, (level, OURS)
     yield "retry by filter {}, enqueue behind", c.filter_and_enqueue("retry"), (level, OURS)
-    yield "retry {}, retry", c.retry_and_retry(), (level, OURS)
     yield "prune, retry {}", c.prune_and_retry("blocker"), (OURS, level)
 
 
 def deletes(level: Style) -> Iterator[Named]:
-    """He deletes or prunes what somebody begins to wait for, or ends, or whose key is taken."""
+    """He deletes or prunes what somebody begins to wait for, or ends."""
     yield "delete {}, enqueue behind", c.delete_and_enqueue_behind(), (level, OURS)
     yield "delete {}, finish", c.delete_and_finish(goes_on=False), (level, OURS)
     yield "prune {}, enqueue behind", c.prune_and_enqueue_behind(), (level, OURS)
-    yield "prune {}, key", c.prune_and_key("any"), (level, OURS)
 
 
 def enqueues(level: Style) -> Iterator[Named]:
