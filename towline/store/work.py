@@ -308,8 +308,9 @@ class Work(Finish):
             (j.task, j.queue, j.priority, j.job_id, j.attempt, j.worker) for j in jobs
         ]
         counts = (yield self.sql.park_jobs.counted(PARK, rows)) if rows else []
-        yield from self.wake(j.queue for j in jobs)  # somebody else may know it
-        return sum(int_of(count) for (count,) in counts)
+        parked = [job for job, (count,) in zip(jobs, counts, strict=True) if count]
+        yield from self.wake(job.queue for job in parked)  # somebody else may know it
+        return len(parked)
 
     @operation(durable=False)
     def unpark(
