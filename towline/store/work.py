@@ -318,8 +318,9 @@ class Work(Finish):
             (j.task, j.queue, j.priority, j.job_id, j.attempt, j.worker) for j in jobs
         ]
         counts = (yield self.sql.park_jobs.counted(PARK, rows)) if rows else []
-        yield from self.wake(j.queue for j in jobs)  # somebody else may know it
-        return sum(int_of(count) for (count,) in counts)
+        parked = [job for job, (count,) in zip(jobs, counts, strict=True) if count]
+        yield from self.wake(job.queue for job in parked)  # somebody else may know it
+        return len(parked)
 
     @operation(durable=False)
     def unpark(
@@ -357,6 +358,8 @@ class Work(Finish):
 
         `begun` says of workers which attempts they had begun, where that is known: what is not
         among them goes back as if it had never been claimed.
+
+        Rows whose job somebody deleted by hand go, and count: else they would fill every batch.
         """
         now = yield from self.now()
         expired = yield self.sql.find_expired_workers(now=now)
@@ -364,8 +367,12 @@ class Work(Finish):
         dead = yield from self.hold_workers(dead, gone, now)
         rows = yield self.sql.find_lost(dead=as_json(sorted(dead)), limit=limit)
         by_worker: dict[str, list[Ending]] = {}
-        for *claim, name in rows:
+        orphans: list[Claimed] = []
+        for *claim, name, is_orphan in rows:
             held = Claimed._make(claim)
+            if is_orphan:
+                orphans.append(held)
+                continue
             worker = str(name or "")
             known = (begun or {}).get(held.worker or 0)
             if known and known.is_without(held.job_id, held.attempt, held.claimed_at):
@@ -374,12 +381,25 @@ class Work(Finish):
                 reason, delay = self._lost_reason(held, worker), lost_delay(held.lost + 1)
                 ending = Ending(held, Outcome.LOST, error=reason, delay=delay)
             by_worker.setdefault(worker, []).append(ending)
-        taken = 0
+        taken = yield from self._drop_running(orphans)
         for worker, endings in by_worker.items():
             taken += len((yield from self.finish(endings, worker or None)).accepted)
         if dead and len(rows) < limit:
             yield self.sql.remove_workers(workers=as_json(sorted(dead)))
         return taken
+
+    def _drop_running(self, orphans: Sequence[Claimed]) -> Steps[int]:
+        """Remove rows that run for nobody and have no job; what somebody holds just now stays."""
+        if not orphans:
+            return 0
+        back: list[Row] = [
+            (0, None, o.used, o.lost, o.queue, o.priority, o.job_id, o.attempt, o.worker)
+            for o in orphans
+        ]
+        counts = yield self.sql.put_back.counted(PUT_BACK, back)
+        pending: list[Row] = [(0, o.queue, o.priority, o.job_id) for o in orphans]
+        yield self.sql.delete_live.many(DELETE_LIVE, pending)
+        return sum(int_of(count) for (count,) in counts)
 
     def _lost_reason(self, held: Claimed, worker: str) -> str:
         text = f"worker {worker or 'unknown'} died or lost its lease during attempt {held.attempt}"
