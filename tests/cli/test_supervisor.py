@@ -18,7 +18,7 @@ WORKER = ("worker", APP, "--processes", "2", "--concurrency", "4")
 RELOADING = """
 import sys, time, logging
 from pathlib import Path
-from towline.supervisor import Supervisor
+from towline.worker.supervisor import Supervisor
 
 logging.basicConfig(level="INFO")
 

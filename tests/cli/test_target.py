@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.cli.shop import APP, ROOT, Shop
 from towline.cli.commands import SECTIONS, group
-from towline.cli.exits import MEANING
+from towline.cli.exit_codes import MEANING
 
 COMMANDS = [command.name or "" for commands in SECTIONS.values() for command in commands]
 

@@ -27,7 +27,6 @@ from tests.kit import (
 )
 from towline import Blockers, Failure, Towline
 from towline.errors import BlockerError
-from towline.graph import new_jobs
 from towline.model import (
     ChainState,
     Claimed,
@@ -41,6 +40,7 @@ from towline.model import (
 from towline.operation import Steps
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
+from towline.task.batch import new_jobs
 
 
 def stored(store: Store) -> Steps[tuple[int, int, int, int]]:

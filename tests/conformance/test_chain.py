@@ -20,11 +20,11 @@ from tests.kit import (
     states,
 )
 from towline import Towline
-from towline.graph import next_job
 from towline.model import ChainState, Claimed, Ending, NewJob, Outcome, State
 from towline.operation import Steps
 from towline.store import Store
 from towline.store.listing import JobFilter
+from towline.task.batch import next_job
 
 TRACE = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 OTHER_TRACE = "00-fedcba9876543210fedcba9876543210-fedcba9876543210-01"

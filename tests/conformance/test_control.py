@@ -417,7 +417,7 @@ class Faces:
 @pytest.fixture(params=["blocking", "awaiting"])
 def faces(request: pytest.FixtureRequest, app: Towline, monkeypatch: pytest.MonkeyPatch) -> Faces:
     """With pages of three, so that a handful of jobs takes several."""
-    monkeypatch.setattr("towline.face.BULK_PAGE", 3)
+    monkeypatch.setattr("towline.app.management.BULK_PAGE", 3)
     return Faces(app, request.param)
 
 

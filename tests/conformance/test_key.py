@@ -23,11 +23,11 @@ from tests.kit import (
 )
 from towline import Towline
 from towline.errors import DuplicateKey
-from towline.graph import new_jobs
 from towline.model import Ending, Enqueued, NewBlocker, NewJob, Outcome, State
 from towline.operation import Steps
 from towline.store import Store
 from towline.store.listing import JobFilter
+from towline.task.batch import new_jobs
 
 
 def keyed(arguments: str = "{}", *, task: str = "t", key: str = "k", **fields: Any) -> NewJob:

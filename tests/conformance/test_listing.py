@@ -14,8 +14,8 @@ from tests.conformance.conftest import Play
 from tests.database import Database
 from tests.kit import HOUR, Clock, claim, completed, continued, failed, new, register, rows
 from towline import Towline
+from towline.app.handles import AtLeast
 from towline.errors import InvalidSetting, StillNeeded
-from towline.job import AtLeast
 from towline.model import ChainState, Ending, Outcome, Policy, State
 from towline.operation import Mark, Op, Steps, compose
 from towline.store import Store

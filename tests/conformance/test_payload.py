@@ -19,10 +19,10 @@ from towline.errors import (
     PayloadTooLarge,
     UnsupportedConnection,
 )
-from towline.graph import new_jobs
 from towline.model import Claimed
 from towline.operation import Steps, compose
 from towline.store import Store
+from towline.task.batch import new_jobs
 
 Carry = Task[..., Any]
 

@@ -21,10 +21,10 @@ from tests.kit import (
 )
 from towline import Towline
 from towline.errors import InvalidState, NotFound
-from towline.graph import new_jobs
 from towline.model import State
 from towline.operation import Steps
 from towline.store import Store
+from towline.task.batch import new_jobs
 
 # ---- S1: not before its time
 

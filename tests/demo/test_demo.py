@@ -20,7 +20,7 @@ from tests import servers
 from tests.shape.source import ROOT
 from towline.demo.ledger import Figures, Ledger
 from towline.demo.shop import app
-from towline.process import birth_of, is_gone
+from towline.worker.identity import birth_of, is_gone
 
 SMALL = 14  # jobs beside the crowd: a chain of three, nine for the album, a receipt, the stock
 CONTINUED = 2

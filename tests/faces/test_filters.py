@@ -116,7 +116,7 @@ def test_a_bulk_call_that_fails_says_what_it_has_done_before(
     app: Towline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K4, finding P20: pages are transactions of their own, and those before stay."""
-    monkeypatch.setattr("towline.face.BULK_PAGE", 2)
+    monkeypatch.setattr("towline.app.management.BULK_PAGE", 2)
     run, pages = app.engine.run, iter([True, False])
 
     def runs_once(op: Op[Any], patience: float | None = None) -> Any:

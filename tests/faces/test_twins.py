@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from towline import Job, Task, Towline
-from towline.face import Face
+from towline.app.management import Face
 from towline.task import Bound
 
 CLASSES = (Towline, Job, Task, Bound)

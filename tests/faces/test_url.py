@@ -160,7 +160,7 @@ def test_an_app_that_is_pointed_elsewhere_tells_those_who_listen_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The channel on a shared server is named after the database."""
-    from towline.wakes import named
+    from towline.wakes import address as named
 
     opened: list[tuple[str, Told]] = []
 

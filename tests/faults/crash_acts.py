@@ -21,9 +21,9 @@ from tests.kit import MINUTE
 from tests.races.auditor import ask, open_reader
 from towline import Job
 from towline.model import Claimed, Ending, NewJob, Outcome
-from towline.process import birth_of
 from towline.store.retention import Ages
 from towline.store.work import Turn
+from towline.worker.identity import birth_of
 
 Act = Callable[[CrashPoint], None]
 ACTS: dict[str, Act] = {}

@@ -16,6 +16,7 @@ from tests.races.auditor import OWN
 from tests.races.crew import QUEUES, SECOND, TASKS, UNKNOWN, Crew, Log
 from tests.races.together import begin, own_connection
 from towline import Towline
+from towline.app.handles import Job
 from towline.errors import (
     BlockerError,
     DuplicateKey,
@@ -25,7 +26,6 @@ from towline.errors import (
     TowlineError,
     WrongIsolation,
 )
-from towline.job import Job
 from towline.model import Outcome
 from towline.operation import Op, Steps, compose
 from towline.sql import Query

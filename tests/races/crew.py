@@ -17,8 +17,8 @@ import psycopg
 
 from tests.races.together import still_owed
 from towline import Towline
+from towline.app.handles import Job
 from towline.errors import CommitUnknown
-from towline.job import Job
 from towline.model import (
     ChainState,
     Claimed,

@@ -18,7 +18,7 @@ from tests.races.footprint import Footprint, Held, Marks
 from towline.connections.psycopg import PlainCursor, PsycopgConnection, execute
 from towline.errors import TowlineError
 from towline.operation import Mark, Op
-from towline.postgres.fault import AGAIN
+from towline.postgres.errors import AGAIN
 from towline.postgres.transaction import Transaction
 from towline.postgres.wire import SESSION, Wire
 from towline.sql import Queries, Statement

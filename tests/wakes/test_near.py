@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests import servers
-from towline import Towline, lookout
+from towline import Towline
 from towline.errors import InvalidSetting
+from towline.worker import lookout
 
 LIMIT = 30.0
 

@@ -29,10 +29,10 @@ FAR = 3600.0
 
 @pytest.fixture(autouse=True)
 def _no_looking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("towline.lookout.LONGEST_PAUSE", FAR)
-    monkeypatch.setattr("towline.waiting.GROWTH", 1e9)
-    monkeypatch.setattr("towline.waiting.LONGEST", FAR)
-    monkeypatch.setattr("towline.waiting.DEAF", FAR)
+    monkeypatch.setattr("towline.worker.lookout.LONGEST_PAUSE", FAR)
+    monkeypatch.setattr("towline.app.waiting.GROWTH", 1e9)
+    monkeypatch.setattr("towline.app.waiting.LONGEST", FAR)
+    monkeypatch.setattr("towline.app.waiting.DEAF", FAR)
 
 
 @pytest.fixture(params=brokers())

@@ -11,8 +11,8 @@ import pytest
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from towline import State, Towline
-from towline.pace import BYTES_AHEAD
 from towline.worker import Worker
+from towline.worker.pace import BYTES_AHEAD
 
 BURST = 1500  # quick jobs, after which a worker claims ahead
 
@@ -103,7 +103,7 @@ def test_what_was_claimed_ahead_is_pending_until_it_begins(
     app: Towline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding A4: for whoever lists jobs; once it has begun and lasts, it is seen running."""
-    monkeypatch.setattr("towline.pace.Pace.patience", 3600.0)
+    monkeypatch.setattr("towline.worker.pace.Pace.patience", 3600.0)
     first, second = Gate(), Gate()
 
     @app.task

@@ -13,7 +13,7 @@ import pytest
 
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from towline import Backoff, ChainFailed, State, Towline
-from towline.slots import loop as loops
+from towline.worker.slots import loop as loops
 
 
 class Block(Gate):

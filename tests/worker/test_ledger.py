@@ -14,8 +14,8 @@ import pytest
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from towline import State, Towline
-from towline.ledger import PLACES, Ledger, begun_by, forget
 from towline.model import Begun
+from towline.worker.ledger import PLACES, Ledger, begun_by, forget
 
 PROGRAM = """
 import os, sys, threading

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.database import Database
-from towline.process import birth_of, is_gone
+from towline.worker.identity import birth_of, is_gone
 
 LIMIT = 60.0  # seconds after which something that should have happened has not
 ROOT = Path(__file__).parents[2]

@@ -17,9 +17,9 @@ import pytest
 from tests.database import Database
 from tests.worker.gate import outcomes
 from towline import ChainCancelled, ChainFailed, State, Towline
+from towline.app.handles import Job
 from towline.errors import InvalidTask
-from towline.job import Job
-from towline.slots.process import Seat
+from towline.worker.slots.process import Seat
 
 MODULE = "tests.worker.tasks_process"
 LIMIT = 60.0  # seconds after which something that should have happened has not
@@ -150,7 +150,7 @@ def test_lines_of_a_process_are_logged_here(
         job.result(LIMIT)
     lines = {record.getMessage(): record for record in caplog.records}
     about = lines[f"[logs {job.id}/1] 50 % done"]
-    assert (about.levelno, about.name) == (logging.INFO, "towline.job")
+    assert (about.levelno, about.name) == (logging.INFO, "towline.app.handles")
     assert vars(about)["job"] == job.id
     assert vars(about)["order"] == 7
     assert about.process != os.getpid()
@@ -305,7 +305,7 @@ def test_closing_leaves_no_process(tasks: Any, sqlite: Any) -> None:
     job = tasks.own_process.enqueue()
     until(lambda: job.refresh().state is State.RUNNING)
     worker.stop(now=True)
-    assert not [child for child in children() if b"towline.slots.child" in child]
+    assert not [child for child in children() if b"towline.worker.slots.child" in child]
 
 
 def children() -> list[bytes]:
@@ -315,7 +315,9 @@ def children() -> list[bytes]:
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             if parent == os.getpid():
-                found.append((folder / "cmdline").read_bytes() or b"towline.slots.child (zombie)")
+                found.append(
+                    (folder / "cmdline").read_bytes() or b"towline.worker.slots.child (zombie)"
+                )
         except (OSError, IndexError):
             continue
     return found
@@ -460,7 +462,7 @@ def test_an_app_that_cannot_be_loaded_over_there_is_a_failure(
     error: str,
 ) -> None:
     """O8: of the job that needed it; when it can be loaded again, work goes on."""
-    longest = "towline.slots.process.LONGEST_START"
+    longest = "towline.worker.slots.process.LONGEST_START"
     monkeypatch.setattr(longest, 1.0 if how == "hang" else LIMIT)
     with tasks.app.worker(concurrency=2):
         monkeypatch.setenv("TOWLINE_TEST_IMPORT", how)

@@ -17,7 +17,7 @@ from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, until
 from tests.worker.test_ahead import after_a_burst
 from towline import INJECTED, Context, State, Towline
-from towline.endings import MOST
+from towline.worker.endings import MOST
 
 FAR = 3600.0  # seconds that nobody waits for
 
@@ -25,7 +25,7 @@ FAR = 3600.0  # seconds that nobody waits for
 @pytest.fixture
 def only_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody finds work by looking for it every few seconds."""
-    monkeypatch.setattr("towline.lookout.LONGEST_PAUSE", FAR)
+    monkeypatch.setattr("towline.worker.lookout.LONGEST_PAUSE", FAR)
 
 
 def test_so_many_run_at_a_time_as_was_said(app: Towline) -> None:

@@ -10,7 +10,7 @@ from tests.database import Database
 from tests.kit import new
 from towline import Towline
 from towline.store.retention import Ages
-from towline.upkeep import Upkeep
+from towline.worker.upkeep import Upkeep
 
 
 def test_vacuuming_is_left_to_the_server(

@@ -14,6 +14,6 @@ from typing import NoReturn
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
     from .commands import group
-    from .exits import run
+    from .exit_codes import run
 
     sys.exit(run(group, arguments))

@@ -15,13 +15,12 @@ from typing import Any
 from ..app import Towline
 from ..errors import StoreError
 from ..model import JobRecord, Outcome, State, WorkerRecord
-from ..moment import moment
 from ..operation import Op, compose
-from ..process import is_gone
-from ..retry import MICRO
 from ..sqlite.engine import SqliteEngine
-from .data import now_of
-from .screen import distance, length
+from ..times import MICRO, to_datetime
+from ..views import now_of
+from ..worker.identity import is_gone
+from .output import distance, length
 from .target import check
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
@@ -145,7 +144,7 @@ def _clock(app: Towline, now: datetime) -> Iterator[Finding]:
 
 
 def _workers(app: Towline, workers: list[WorkerRecord], now: datetime) -> Iterator[Finding]:
-    late = [worker for worker in workers if moment(worker.lease_until) < now]
+    late = [worker for worker in workers if to_datetime(worker.lease_until) < now]
     for worker in late:
         ids = [job for job, _ in app.run(app.store.running(worker.id))]
         tasks = sorted({record.task for record in app.run(_records(app, ids))})
@@ -160,7 +159,7 @@ def _workers(app: Towline, workers: list[WorkerRecord], now: datetime) -> Iterat
             PROBLEM,
             "worker",
             f"{where} has not renewed its lease since "
-            f"{distance(moment(worker.seen_at), now)}{names}",
+            f"{distance(to_datetime(worker.seen_at), now)}{names}",
             'it hangs, or lost the database, or a handler holds the GIL: use run_in="process" '
             "for that task",
         )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
-from . import act, keep, look
+from . import control as act
+from . import maintain as keep
+from . import read as look
+from .demo import demo
 from .doctor import doctor
-from .exits import asked_for_traceback, explained
-from .show import demo
-from .work import worker
+from .exit_codes import asked_for_traceback, explained
+from .worker import worker
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Work": (worker, demo),

@@ -7,10 +7,10 @@ from dataclasses import asdict
 import click
 
 from ..app import Towline
-from . import screen
+from . import output as screen
 from .checks import OK, PROBLEM, examine
-from .exits import FAILED
-from .exits import OK as FINE
+from .exit_codes import FAILED
+from .exit_codes import OK as FINE
 from .filters import as_json
 from .target import Command
 

@@ -20,7 +20,7 @@ from ..app import DEFAULT_URL, Towline
 from ..errors import SchemaMissing
 from ..operation import Op, Steps, compose
 from ..sqlite.engine import SqliteEngine
-from .exits import CommandError
+from .exit_codes import CommandError
 
 APP_VARIABLE, URL_VARIABLE = "TOWLINE_APP", "TOWLINE_URL"
 

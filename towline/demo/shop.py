@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..app import Towline
-from ..current import INJECTED, Context
-from ..retry import Backoff
 from ..task import Next
+from ..task.context import INJECTED, Context
+from ..task.retry import Backoff
 
 PREFIX = "towline_demo_"
 CROWD = "crowd"  # the queue of the many small jobs

@@ -24,8 +24,8 @@ from ..operation import Op, drive
 from ..sql import Queries
 from ..store.base import as_json
 from .address import Address
-from .fault import AGAIN, is_lost, translate
-from .hold import ended_channel
+from .errors import AGAIN, is_lost, translate
+from .locks import ended_channel
 from .pool import AllInUse, Pool
 from .store import PostgresStore
 from .transaction import Transaction

@@ -23,7 +23,7 @@ from ..connections.psycopg import PlainCursor, execute
 from ..store.base import as_json
 from ..wakes.thread import BackOff, WakeThread
 from .address import Address
-from .hold import ended_channel
+from .locks import ended_channel
 from .wire import Wire
 
 if TYPE_CHECKING:

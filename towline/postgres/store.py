@@ -30,7 +30,7 @@ from ..sql import Row
 from ..store.base import as_json, int_of, portions
 from ..store.enqueue import PENDING, SCHEDULED, due_at
 from ..store.finish import Verdict
-from .reserve import Reserve
+from .finish_locks import Reserve
 
 SETTLE = (
     "job_id", "attempt", "held_by", "chain_id", "chain_state", "outcome", "worker", "slot", "queue",

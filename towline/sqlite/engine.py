@@ -19,7 +19,7 @@ from ..sql import Queries
 from ..store import Store
 from . import fork
 from .checkpoint import KEPT
-from .fault import translate
+from .errors import translate
 from .file import File, path_of
 from .holder import WriterBusy as Waited
 from .lock import WriterLock

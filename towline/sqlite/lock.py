@@ -42,9 +42,9 @@ import threading
 import time
 from typing import Final
 
-from .baton import EXPRESS, FREE, HOLD, MAGIC, WAITING, WRITING, Baton, Record, open_baton
 from .holder import Holder, Kind, Phase, WriterBusy, database_writer, look_at, outsider
 from .instant import Held, give_back, take
+from .lock_file import EXPRESS, FREE, HOLD, MAGIC, WAITING, WRITING, Baton, Record, open_baton
 
 # Tuning; the figures are in design/005-writer-lock.md.
 RETRY: Final = 0.0005  # between two looks at the database, ± half of it

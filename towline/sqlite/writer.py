@@ -25,7 +25,7 @@ from ..operation import Op, drive
 from ..sql import Row, Statement
 from . import fork
 from .checkpoint import Checkpoint
-from .fault import is_full, translate
+from .errors import is_full, translate
 from .file import File
 from .holder import WriterBusy as Waited
 from .holder import describe

@@ -26,7 +26,7 @@ from ..model import (
 from ..operation import Steps
 from ..sql import Row
 from .base import as_json, chunks
-from .hold import Hold
+from .locks import Hold
 
 MINUTE = 60_000_000
 BUCKETS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)

@@ -27,8 +27,8 @@ from ..model import (
     storable,
 )
 from ..operation import Op, Steps, compose, operation
-from ..retry import lost_delay
 from ..sql import Row
+from ..task.retry import lost_delay
 from .base import as_json, int_of
 from .cascade import DELETE_LIVE
 from .finish import PUT_BACK, Finish

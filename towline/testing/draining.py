@@ -19,12 +19,13 @@ from types import TracebackType
 from typing import Any
 
 from ..app import Towline
-from ..attempt import Attempt
+from ..app.handles import Job
 from ..errors import InvalidSetting, InvalidState, InvalidTask, StoreError, TowlineError
-from ..job import Job
 from ..model import ChainState, Claimed, Ending, Outcome
-from ..process import birth_of
-from ..retry import MICRO, Signal
+from ..task.retry import Signal
+from ..times import MICRO
+from ..worker.attempt import Attempt
+from ..worker.identity import birth_of
 from .clock import Clock
 from .crash import NAME, Crash
 

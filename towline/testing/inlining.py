@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..app import Towline
-from ..job import Job
+from ..app.handles import Job
 from ..task import Call
 from .draining import adrain, drain
 

@@ -1,0 +1,450 @@
+"""Tasks: registered functions, and the calls, continuations and options made from them.
+
+Everything is checked here, before the database is touched. Storing a call is left to the app.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import update_wrapper
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    overload,
+)
+
+from ..errors import InvalidSetting, InvalidTask
+from ..model import NewBlocker, NewJob, Policy
+from ..naming import check_known, check_limits, check_priority, refuse_method
+from ..naming import check_name as check_name
+from ..times import Seconds, can_be_shown, micros, to_micros
+from .retry import Backoff, Signal
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ..app.handles import Chain, Job
+    from .signature import Signature
+
+P = ParamSpec("P")
+V = TypeVar("V", bound="Output | Iterable[Any] | None")  # mypy: protocols and None lack its member
+N = TypeVar("N")
+R_co = TypeVar("R_co", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
+Coming: TypeAlias = Coroutine[Any, Any, T_co]
+if TYPE_CHECKING:  # what calling gives: a coroutine, a Next; Task[P, R] leaves it open
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    C_co = DefaultTypeVar("C_co", covariant=True, default=Any)
+else:
+    C_co = TypeVar("C_co", covariant=True)
+
+Blocker: TypeAlias = "Job[Any] | Chain | Call[Any] | int"
+Scope = Literal["open", "any"]
+OnConflict = Literal["return", "raise", "replace"]
+OnBlockerFailure = Literal["fail", "wait", "run"]
+RunIn = Literal["thread", "process"]
+
+_TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+POLICIES = {"fail": Policy.FAIL, "wait": Policy.WAIT, "run": Policy.RUN}
+SETTINGS = ("name", "queue", "priority", "max_attempts", "timeout", "backoff", "run_in")
+
+
+class Desk(Protocol):
+    """What a task needs of its app: somewhere to hand calls in."""
+
+    payload_limit: int
+
+    def enqueue_many(self, calls: Iterable[Call[Any]], *, on: object = None) -> list[Job[Any]]: ...
+
+    async def aenqueue_many(
+        self, calls: Iterable[Call[Any]], *, on: object = None
+    ) -> list[Job[Any]]: ...
+
+
+class Output(Protocol):
+    """What a chain can end with, as a type checker sees it: all that has a member every object has.
+    `Next` and the signals are declared without it, so `-> int | Next[int]` ends with int."""
+
+    def __sizeof__(self) -> int: ...
+
+
+class Using(TypedDict, total=False):
+    """The options of `using(...)`."""
+
+    delay: Seconds | None
+    at: datetime | None
+    priority: int | None
+    queue: str | None
+    label: str | None
+    key: str | None
+    scope: Scope
+    window: Seconds | None
+    on_conflict: OnConflict
+    after: Sequence[Blocker] | Mapping[str, Blocker]
+    on_blocker_failure: OnBlockerFailure
+    max_attempts: int | None
+    timeout: Seconds | None
+    trace: str | None
+    on: object
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a call differs from its task's defaults; checked when made."""
+
+    delay: Seconds | None = None
+    at: datetime | None = None
+    priority: int | None = None
+    queue: str | None = None
+    label: str | None = None
+    key: str | None = None
+    scope: Scope = "open"
+    window: Seconds | None = None
+    on_conflict: OnConflict = "return"
+    after: Sequence[Blocker] | Mapping[str, Blocker] = ()
+    on_blocker_failure: OnBlockerFailure = "fail"
+    max_attempts: int | None = None
+    timeout: Seconds | None = None
+    trace: str | None = None
+    on: object = None
+
+    def __post_init__(self) -> None:
+        if self.delay is not None and self.at is not None:
+            raise InvalidSetting("say delay= or at=, not both")
+        if self.delay is not None and micros(self.delay, "delay") < 0:
+            raise InvalidSetting("delay= cannot be negative")
+        if self.at is not None and (
+            not isinstance(self.at, datetime) or self.at.utcoffset() is None
+        ):
+            raise InvalidSetting(
+                "at= is a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
+            )
+        if self.at is not None and not can_be_shown(self.at):
+            raise InvalidSetting("at= is beyond what a calendar can show in every time zone")
+        if self.scope not in ("open", "any"):
+            raise InvalidSetting(f'scope is "open" or "any", not {self.scope!r}')
+        if self.window is not None and (self.scope != "any" or micros(self.window, "window") <= 0):
+            raise InvalidSetting('window= is a positive duration and goes with scope="any"')
+        if self.on_conflict not in ("return", "raise", "replace"):
+            raise InvalidSetting(
+                f'on_conflict is "return", "raise" or "replace", not {self.on_conflict!r}'
+            )
+        if self.on_blocker_failure not in POLICIES:
+            raise InvalidSetting(
+                f'on_blocker_failure is "fail", "wait" or "run", not {self.on_blocker_failure!r}'
+            )
+        if self.key is None and (self.scope, self.on_conflict) != ("open", "return"):
+            raise InvalidSetting("scope=, window= and on_conflict= need a key=")
+        for name in ("queue", "label", "key"):
+            check_name(getattr(self, name), name)
+        check_priority(self.priority)
+        check_limits(self.max_attempts, self.timeout)
+        if self.trace is not None and not _TRACE.fullmatch(self.trace):
+            raise InvalidSetting(f"trace= is a W3C traceparent, not {self.trace!r}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call(Generic[T_co]):
+    """A task with its arguments, not stored yet: for enqueue_many, and as a blocker in `after=`."""
+
+    task: Task[..., T_co]
+    arguments: str
+    options: Options
+
+    def new_job(self, blockers: Sequence[NewBlocker], *, continues: bool = False) -> NewJob:
+        """What the store is given. A continuation inherits what was not said."""
+        task, options = self.task, self.options
+        timeout = task.timeout if options.timeout is None else options.timeout
+        inherits = continues and options.queue is None and task.own_queue is None
+        return NewJob(
+            task=task.name,
+            arguments=self.arguments,
+            queue=options.queue or task.queue,
+            priority=task.priority if options.priority is None else options.priority,
+            max_attempts=options.max_attempts or task.max_attempts,
+            timeout=None if timeout is None else micros(timeout),
+            delay=None if options.delay is None else micros(options.delay),
+            at=None if options.at is None else to_micros(options.at),
+            label=options.label,
+            key=options.key,
+            scope=options.scope,
+            window=None if options.window is None else micros(options.window),
+            on_conflict=options.on_conflict,
+            blockers=blockers,
+            policy=POLICIES[options.on_blocker_failure],
+            trace=options.trace,
+            inherit_queue=inherits,
+            inherit_priority=continues and options.priority is None and task.own_priority is None,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Next(Generic[T_co]):
+    """Return this from a handler to continue the chain with another job."""
+
+    call: Call[T_co]
+    if TYPE_CHECKING:  # how it differs from what a chain ends with: see Output
+        __sizeof__: ClassVar[None]  # type: ignore[assignment] # pyright: ignore[reportIncompatibleMethodOverride]
+
+    def __post_init__(self) -> None:
+        options = self.call.options
+        if options.key is not None:
+            raise InvalidSetting("a continuation belongs to its chain and takes no key=")
+        if options.on is not None:
+            raise InvalidSetting("a continuation commits with its predecessor and takes no on=")
+
+
+class Bound(Generic[P, R_co]):
+    """A task with options: `task.using(...)`."""
+
+    def __init__(self, task: Task[P, R_co], options: Options) -> None:
+        self._task = task
+        self._options = options
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        """Store the job; it becomes visible to workers when the transaction commits."""
+        job: Job[R_co]
+        call = self.call(*args, **kwargs)
+        (job,) = self._task.desk().enqueue_many([call], on=self._options.on)
+        return job
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        job: Job[R_co]
+        call = self.call(*args, **kwargs)
+        (job,) = await self._task.desk().aenqueue_many([call], on=self._options.on)
+        return job
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
+        """Check the arguments and make a call of it, to be stored later."""
+        text = self._task.signature.encode(args, kwargs, limit=self._task.desk().payload_limit)
+        return Call(self._task, text, self._options)
+
+    def then(self, *args: P.args, **kwargs: P.kwargs) -> Next[R_co]:
+        """Continue the chain with this job; returned from a handler."""
+        return Next(self.call(*args, **kwargs))
+
+    def using(self, **options: Unpack[Using]) -> Bound[P, R_co]:
+        try:
+            return Bound(self._task, replace(self._options, **options))
+        except TypeError:
+            check_known("using()", options, Using.__annotations__)
+            raise
+
+    def __repr__(self) -> str:
+        plain, own = Options(), self._options
+        said = [
+            f"{name}={getattr(own, name)!r}"
+            for name in Using.__annotations__
+            if getattr(own, name) != getattr(plain, name)
+        ]
+        return f"<task {self._task.name}{' using ' if said else ''}{', '.join(said)}>"
+
+
+class Task(Generic[P, R_co, C_co]):
+    """A registered function. Calling it just calls it."""
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[..., Any]
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, of: Any) -> Any:
+            """Task[P, R] at run time, where Python before 3.13 knows no defaults."""
+            two = isinstance(of, tuple) and len(of) == 2
+            return super().__class_getitem__((*of, Any) if two else of)
+
+    def __init__(
+        self,
+        function: Callable[P, C_co],
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        max_attempts: int = 5,
+        timeout: Seconds | None = None,
+        backoff: Backoff | None = None,
+        run_in: RunIn = "thread",
+    ) -> None:
+        if run_in not in ("thread", "process"):
+            raise InvalidSetting(f'run_in is "thread" or "process", not {run_in!r}')
+        self.function = function
+        self.name: str = name if name is not None else getattr(function, "__name__", "")
+        self.own_queue = queue
+        self.own_priority = priority
+        self.max_attempts = max_attempts
+        self.timeout = timeout
+        self.backoff = backoff or Backoff()
+        self.run_in = run_in
+        self._desk: Desk | None = None
+        self._signature: Signature | None = None
+        if not self.name or self.name == "<lambda>":
+            raise InvalidTask("a task needs a name: use a def, or say name=")
+        check_name(self.name, "task name")
+        check_name(queue, "queue")
+        check_priority(priority)
+        check_limits(max_attempts, timeout)
+        refuse_method(function)
+        update_wrapper(self, function, updated=())
+        self._plain: Bound[P, R_co] = Bound(self, Options())
+
+    @property
+    def queue(self) -> str:
+        return self.own_queue or "default"
+
+    @property
+    def priority(self) -> int:
+        return self.own_priority or 0
+
+    @property
+    def signature(self) -> Signature:
+        """How arguments and result travel; read on first use, since annotations may name later
+        definitions."""
+        if self._signature is None:
+            from .context import Context
+            from .signature import Signature
+
+            self._signature = Signature(self.function, name=self.name, injected=Context)
+        return self._signature
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C_co:
+        return self.function(*args, **kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        """Store the job; it becomes visible to workers when the transaction commits."""
+        return self._plain.enqueue(*args, **kwargs)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        return await self._plain.aenqueue(*args, **kwargs)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
+        """Check the arguments and make a call of it, to be stored later."""
+        return self._plain.call(*args, **kwargs)
+
+    def then(self, *args: P.args, **kwargs: P.kwargs) -> Next[R_co]:
+        """Continue the chain with this job; returned from a handler."""
+        return self._plain.then(*args, **kwargs)
+
+    def using(self, **options: Unpack[Using]) -> Bound[P, R_co]:
+        """Say how the next calls differ: when, where, under which key, behind what, on what."""
+        try:
+            return Bound(self, Options(**options))
+        except TypeError:
+            check_known("using()", options, Using.__annotations__)
+            raise
+
+    def desk(self) -> Desk:
+        if self._desk is None:
+            raise InvalidTask(
+                f"task {self.name} belongs to a set of tasks that no app includes yet: "
+                "call app.include(tasks) first"
+            )
+        return self._desk
+
+    def check_home(self, desk: Desk) -> None:
+        """Raise InvalidTask when the task has a home already: it can have one name only."""
+        if self._desk is not None:
+            whose = "this" if self._desk is desk else "another"
+            raise InvalidTask(f"task {self.name} already belongs to {whose} app")
+
+    def join(self, desk: Desk, name: str) -> None:
+        """Become a task of an app, under its name there."""
+        self.check_home(desk)
+        self._desk = desk
+        self.name = name
+        self._signature = None
+
+    def __repr__(self) -> str:
+        return f"<task {self.name}>"
+
+
+class Decorate(Protocol):
+    """What `@tasks.task(...)` gives. Async functions come first, or the result were a coroutine;
+    what never continues comes before what may: a type checker keeps its unions as they are. What
+    may continue is called as if it did not: a `Next` of nothing would not vanish from a union."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coming[Next[N]]]) -> Task[P, N, Coming[Next[N]]]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coming[V]]) -> Task[P, V, Coming[V]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[P, Coming[V | Next[N] | Signal]]
+    ) -> Task[P, V | N, Coming[V | N]]: ...
+    @overload
+    def __call__(self, function: Callable[P, Next[N]]) -> Task[P, N, Next[N]]: ...
+    @overload
+    def __call__(self, function: Callable[P, V]) -> Task[P, V, V]: ...
+    @overload
+    def __call__(self, function: Callable[P, V | Next[N] | Signal]) -> Task[P, V | N, V | N]: ...
+
+
+class Tasks:
+    """A set of tasks without an app, to be included by one later."""
+
+    def __init__(self) -> None:
+        self.registry: dict[str, Task[..., Any]] = {}
+
+    @overload
+    def task(self, function: Callable[P, Coming[Next[N]]], /) -> Task[P, N, Coming[Next[N]]]: ...
+    @overload
+    def task(self, function: Callable[P, Coming[V]], /) -> Task[P, V, Coming[V]]: ...
+    @overload
+    def task(
+        self, function: Callable[P, Coming[V | Next[N] | Signal]], /
+    ) -> Task[P, V | N, Coming[V | N]]: ...
+    @overload
+    def task(self, function: Callable[P, Next[N]], /) -> Task[P, N, Next[N]]: ...
+    @overload
+    def task(self, function: Callable[P, V], /) -> Task[P, V, V]: ...
+    @overload
+    def task(self, function: Callable[P, V | Next[N] | Signal], /) -> Task[P, V | N, V | N]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        max_attempts: int = 5,
+        timeout: Seconds | None = None,
+        backoff: Backoff | None = None,
+        run_in: RunIn = "thread",
+    ) -> Decorate: ...
+    def task(self, *function: Any, **settings: Any) -> Any:
+        """Register a function as a task; calling it still just calls it.
+
+        Settings: name, queue, priority, max_attempts, timeout, backoff, run_in.
+        """
+        check_known("task()", settings, SETTINGS)
+
+        def decorate(function: Callable[..., Any]) -> Task[..., Any]:
+            if isinstance(function, Task):
+                raise InvalidTask(f"{function.name} is a task already")
+            task: Task[..., Any] = Task(function, **settings)
+            self._register(task, task.name)
+            return task
+
+        return decorate(*function) if function else decorate
+
+    def _register(self, task: Task[..., Any], name: str) -> None:
+        self._refuse_twice(name)
+        self.registry[name] = task
+
+    def _refuse_twice(self, name: str) -> None:
+        if name in self.registry:
+            raise InvalidTask(
+                f"there is a task named {name} already; give one of them another name="
+            )

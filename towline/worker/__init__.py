@@ -1,0 +1,334 @@
+"""A worker: its settings, its threads and its life, from registering to signing off."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from ..errors import InvalidSetting, InvalidState, StoreUnavailable
+from ..secret import masked
+from ..task import check_name
+from ..times import MICRO, Seconds, micros
+from ..wakes.local import Near
+from .identity import birth_of
+from .pace import Settings
+from .pump import Pump
+from .slots import Slots
+from .slots.loop import LoopSlots
+from .slots.thread import ThreadSlots
+from .upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from ..app import Towline
+    from ..wakes import Wake
+
+log = logging.getLogger("towline.worker")
+
+LEAST_LEASE = 1.0
+STOPPED, BROKEN, STOPPED_AT_ONCE, NO_DATABASE = 0, 1, 3, 4  # exit codes
+SIGNAL_LOOK = 0.1  # seconds in which a signal is heeded
+OVERRUN = 15.0  # seconds beyond its grace in which a stop ends, whatever the database does
+
+
+# A terminal that goes away means stop, unless somebody (nohup) has said otherwise.
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if os.name != "nt" else []))
+
+
+class WorkerSettings(TypedDict, total=False):
+    """The settings of `app.worker(...)`."""
+
+    queues: Sequence[str] | None
+    concurrency: int
+    lease: Seconds
+    grace: Seconds
+    prefetch: int | None
+    drain: bool
+    name: str | None
+    max_tasks_per_child: int | None
+    memory_limit: int | None
+
+
+class Worker:
+    """Runs jobs of an app. `run()` blocks; `with worker:` runs it beside the caller's own code.
+
+    `concurrency` attempts run at a time, on threads, on an event loop or in processes, as their
+    tasks say. `lease`: after so long without a sign of life its jobs are taken over. `grace`: how
+    long handlers may go on after a stop. `drain`: stop when nothing is left to do.
+    """
+
+    def __init__(
+        self,
+        app: Towline,
+        *,
+        queues: Sequence[str] | None = None,
+        concurrency: int = 8,
+        lease: Seconds = 30.0,
+        grace: Seconds = 30.0,
+        prefetch: int | None = None,
+        drain: bool = False,
+        name: str | None = None,
+        max_tasks_per_child: int | None = None,
+        memory_limit: int | None = None,
+    ) -> None:
+        if isinstance(queues, str | Mapping) or (queues is not None and not queues):
+            raise InvalidSetting(
+                f"queues= is a list of names, such as ['default', 'mail'], not {queues!r}"
+            )
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+            raise InvalidSetting(f"concurrency is a number from 1, not {concurrency!r}")
+        if micros(lease, "lease") < LEAST_LEASE * MICRO:
+            raise InvalidSetting(
+                f"a lease of {lease!r} s cannot be renewed in time: {LEAST_LEASE:g} s at least"
+            )
+        if micros(grace, "grace") < 0:
+            raise InvalidSetting("grace cannot be negative")
+        for what, number, least in (
+            ("prefetch", prefetch, 0),
+            ("max_tasks_per_child", max_tasks_per_child, 1),
+            ("memory_limit", memory_limit, 1),
+        ):
+            if number is not None and (not isinstance(number, int) or number < least):
+                raise InvalidSetting(f"{what} is a whole number from {least}, or None")
+        for queue in queues or ():
+            if queue is None:
+                raise InvalidSetting("queues= is a list of names, and None is no name")
+            check_name(queue, "queue")
+        check_name(name, "the name of a worker")
+        tasks = app.registry.values()
+        self.app = app
+        self.settings = Settings(
+            name=name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
+            queues=tuple(dict.fromkeys(queues or sorted(task.queue for task in tasks)))
+            or ("default",),
+            concurrency=concurrency,
+            lease=micros(lease) / MICRO,
+            grace=micros(grace) / MICRO,
+            prefetch=prefetch,
+            drain=drain,
+        )
+        self._process_limits = (max_tasks_per_child, memory_limit)
+        self._slots: dict[str, Slots] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._at_once = False
+        self._signals = self._heeded = 0
+        self._broken = False
+        self._stop_by: float | None = None  # when a stop is given up
+        self._wakes: list[Wake] = []
+        self.pump = self._new_pump()
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and not self._ended.is_set()
+
+    # ---- life
+
+    def run(self) -> int:
+        """Work in this thread until SIGTERM, SIGINT or `stop()`; return the exit code.
+
+        The first signal lets handlers end within the grace time, a second stops at once. Raises
+        when the database cannot be used at the start; what fails later is tried again.
+        """
+        previous = self._take_signals()
+        try:
+            self.start()
+            self._wait()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        if self._broken:
+            return BROKEN
+        if not self._ended.is_set() or self.pump.unwritten:
+            return NO_DATABASE
+        return STOPPED_AT_ONCE if self._at_once else STOPPED
+
+    def start(self) -> Worker:
+        """Work in threads of its own, beside the caller's code.
+
+        Raises when the database can never be used as it is (no folder, other tables, not to be
+        written); one that is only away is waited for.
+        """
+        if self.running:
+            raise InvalidState("this worker runs already")
+        try:
+            self.app.prepare()
+        except StoreUnavailable as error:
+            log.warning("worker %s waits for its database: %s", self.name, error)
+        if self._ended.is_set():
+            self._ended.clear()
+            self._at_once, self._stop_by = False, None
+            self._signals = self._heeded = 0
+            self.pump = self._new_pump()
+        self._warn_of_nothing()
+        if any(task.run_in == "process" for task in self.app.registry.values()):
+            from .slots.locate import place_of
+
+            place_of(self.app)  # raises when another process could not find the app
+        self._thread = threading.Thread(target=self._serve, name="towline-pump", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self, *, now: bool = False, wait: bool = True) -> None:
+        """Stop claiming, let handlers end, hand the rest back. `now` does not wait for them."""
+        if self.running and not self.pump.is_stopping:
+            number = len(self.pump.held)
+            log.info(
+                "worker %s is stopping: %s",
+                self.name,
+                counted(number, "attempt runs", "attempts run"),
+            )
+        self._at_once = self._at_once or now
+        by = time.monotonic() + OVERRUN + (0.0 if now else self.settings.grace)
+        self._stop_by = by if self._stop_by is None else min(by, self._stop_by)
+        self.pump.stop(now)
+        if wait and self._thread is not None:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Until it has ended, or a stop has to be given up: the database may never answer."""
+        while not self._ended.wait(SIGNAL_LOOK):
+            if self._signals > self._heeded:
+                self._heeded = self._signals
+                self.stop(now=self._signals > 1, wait=False)
+            if self._stop_by is not None and time.monotonic() >= self._stop_by:
+                log.error("worker %s is left where it is: its database does not answer", self.name)
+                return
+
+    def __enter__(self) -> Worker:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Worker:
+        """Inside an asyncio application: awaiting handlers run on its own loop."""
+        self._loop = asyncio.get_running_loop()
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+        self._loop = None
+
+    # ---- inside
+
+    def _serve(self) -> None:
+        try:
+            log.info(
+                "worker %s begins on %s: queues %s, %d at a time",
+                self.name, masked(self.app.url), ", ".join(self.settings.queues),
+                self.settings.concurrency,
+            )  # fmt: skip
+            self.pump.run()
+        except BaseException:
+            self._broken = True
+            log.exception("worker %s ended by an error", self.name)
+        finally:
+            for wake in self._wakes:
+                wake.stop()
+            self._wakes.clear()
+            for slots in self._slots.values():
+                slots.close()
+            self._slots.clear()
+            log.info(
+                "worker %s has stopped: %s",
+                self.name,
+                counted(self.pump.finished, "attempt ended", "attempts ended"),
+            )
+            self._ended.set()
+
+    def _new_pump(self) -> Pump:
+        upkeep = Upkeep(self.app, self.settings.lease)
+        return Pump(self.app, self.settings, self._slots_of, upkeep, self._register)
+
+    def _register(self) -> int:
+        settings = self.settings
+        number = self.app.run(
+            self.app.store.register(
+                settings.name, host=socket.gethostname(), pid=os.getpid(),
+                birth=birth_of(os.getpid()), version=_version(), queues=settings.queues,
+                concurrency=settings.concurrency, lease=round(settings.lease * MICRO),
+            )
+        )  # fmt: skip
+        if not self._wakes:  # the database is there now, and can be listened to
+            self._begin_wakes()
+        return number
+
+    def _begin_wakes(self) -> None:
+        own = self.app.engine.wakes() or [Near(self.app.near)]
+        for wake in (*own, self.app.new_wake()):
+            if wake is not None:
+                wake.start(self.pump.wake)
+                self._wakes.append(wake)
+                self.pump.on_ends = getattr(wake, "tell_ended", self.pump.on_ends)
+
+    def _slots_of(self, kind: str) -> Slots:
+        """Slots are opened when the first attempt needs them."""
+        if kind not in self._slots:
+            limit, done = self.settings.concurrency, self._done
+            if kind == "thread":
+                self._slots[kind] = ThreadSlots(limit, done)
+            elif kind == "loop":
+                self._slots[kind] = LoopSlots(limit, done, self._loop)
+            else:
+                from .slots.process import ProcessSlots
+
+                self._slots[kind] = ProcessSlots(self.app, limit, done, *self._process_limits)
+        return self._slots[kind]
+
+    def _done(self, *args: Any) -> None:
+        self.pump.done(*args)
+
+    def _take_signals(self) -> dict[int, Any]:
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        return {
+            number: signal.signal(number, self._on_signal)
+            for number in STOP_SIGNALS
+            if number != signal.SIGHUP or signal.getsignal(number) is signal.SIG_DFL
+        }
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        # Locks may be held by the very thread that is interrupted: it is heeded a moment later.
+        self._signals += 1
+
+    def _warn_of_nothing(self) -> None:
+        known = {task.queue for task in self.app.registry.values()}
+        for queue in self.settings.queues:
+            if queue not in known and queue != "default":
+                log.warning("no task of this app is in queue %s: is it spelt right?", queue)
+
+
+def counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _version() -> str:
+    try:
+        return version("towline")
+    except PackageNotFoundError:
+        return "unknown"
