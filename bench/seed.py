@@ -86,8 +86,8 @@ def new_job(number: int, queues: int = 1) -> NewJob:
 
 def register(app: Towline) -> int:
     """Enter the worker "bench", whose turns are measured."""
-    return app.run(
-        app.store.register(
+    return app.runner.run(
+        app.runner.store.register(
             "bench", host="", pid=0, birth=None, version="", queues=[], concurrency=1, lease=2**50
         )
     )

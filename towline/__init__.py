@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from .task.retry import Retry as Retry
     from .task.retry import Snooze as Snooze
 
-_HOME = {
-    "Towline": "app",
-    "INJECTED": "task.context", "Blockers": "task.context", "Context": "task.context", "Failure": "task.context",
-    "context": "task.context",
-    "BlockerError": "errors", "ChainCancelled": "errors", "ChainFailed": "errors",
-    "DuplicateKey": "errors", "InvalidArguments": "errors", "InvalidState": "errors",
-    "NotFound": "errors", "StoreUnavailable": "errors", "WaitTimeout": "errors",
-    "TowlineError": "errors",
-    "Chain": "app.handles", "Job": "app.handles",
-    "ChainState": "model", "Outcome": "model", "State": "model",
-    "Backoff": "task.retry", "Cancel": "task.retry", "Fail": "task.retry", "Retry": "task.retry", "Snooze": "task.retry",
-    "Call": "task", "Next": "task", "Task": "task", "Tasks": "task",
+_HOMES = {
+    "app": ["Towline"],
+    "app.handles": ["Chain", "Job"],
+    "errors": [
+        "BlockerError", "ChainCancelled", "ChainFailed", "DuplicateKey", "InvalidArguments",
+        "InvalidState", "NotFound", "StoreUnavailable", "TowlineError", "WaitTimeout",
+    ],
+    "model": ["ChainState", "Outcome", "State"],
+    "task": ["Call", "Next", "Task", "Tasks"],
+    "task.context": ["INJECTED", "Blockers", "Context", "Failure", "context"],
+    "task.retry": ["Backoff", "Cancel", "Fail", "Retry", "Snooze"],
 }  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Backoff",

@@ -80,8 +80,8 @@ class Op(Generic[T]):
             so_far = self.follows
             self.follows = Mark(so_far.queues | mark.queues, so_far.ended or mark.ended)
 
-    def accept(self) -> None:
-        """A runner has it; failing before the first statement is an error of its own."""
+    def mark_used(self) -> None:
+        """The runner has it; failing before the first statement is an error of its own."""
         self._used = True
 
     def __del__(self) -> None:

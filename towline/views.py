@@ -21,7 +21,7 @@ DEEPEST = 100  # lists and objects in one another that are shown as such
 
 def now_of(app: Towline) -> datetime:
     """The time by the clock that decides."""
-    return to_datetime(app.run(compose("now", app.store.now, reads=True)))
+    return to_datetime(app.runner.run(compose("now", app.runner.store.now, reads=True)))
 
 
 def time_text(when: datetime | None) -> str | None:
@@ -197,8 +197,8 @@ def worker_data(worker: WorkerRecord, running: int, now: datetime) -> Data:
 
 def workers_of(app: Towline, now: datetime) -> list[Data]:
     return [
-        worker_data(worker, len(app.run(app.store.running(worker.id))), now)
-        for worker in app.run(app.store.workers())
+        worker_data(worker, len(app.runner.run(app.runner.store.running(worker.id))), now)
+        for worker in app.runner.run(app.runner.store.workers())
     ]
 
 

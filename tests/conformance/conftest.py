@@ -83,7 +83,9 @@ class Play:
             self._caller.close()
 
     def _run_on_ours(self, op: Op[T]) -> T:
-        return asyncio.run(self._app.arun(op)) if self.kind.awaits else self._app.run(op)
+        return (
+            asyncio.run(self._app.runner.arun(op)) if self.kind.awaits else self._app.runner.run(op)
+        )
 
     def _begin(self) -> Caller:
         """One connection for the whole case; each script finds it where its kind says."""
@@ -176,4 +178,4 @@ def postgres(database: Database) -> Database:
 
 @pytest.fixture
 def store(app: Towline) -> Store:
-    return app.store
+    return app.runner.store

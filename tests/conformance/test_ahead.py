@@ -28,7 +28,7 @@ RUNNING, PENDING = State.RUNNING, State.PENDING
 @pytest.fixture
 def run(app: Towline) -> Callable[[Callable[[], Steps[None]]], None]:
     """Run a script in one transaction of ours."""
-    return lambda script: app.run(compose("script", script))
+    return lambda script: app.runner.run(compose("script", script))
 
 
 Run = Callable[[Callable[[], Steps[None]]], None]
@@ -359,10 +359,10 @@ def test_A8e_open_rows_whose_jobs_were_deleted_by_hand_are_dropped_and_what_is_b
 
     run(blocked)
     op = store.drop_orphans(QUEUE)
-    assert app.run(op) == 3
+    assert app.runner.run(op) == 3
     assert op.follows is not None
     assert op.follows.queues == set(QUEUE)
-    assert app.run(store.drop_orphans(QUEUE)) == 0
+    assert app.runner.run(store.drop_orphans(QUEUE)) == 0
 
     def freed() -> Steps[None]:
         assert [held.job_id for held in (yield from claim(store, 3))] == [4]
@@ -375,11 +375,11 @@ def test_A8e_open_rows_whose_jobs_were_deleted_by_hand_are_dropped_and_what_is_b
 def test_A8e_P14a_whoever_drops_orphans_hides_no_job_from_others(
     app: Towline, postgres: Database
 ) -> None:
-    app.run(app.store.enqueue([new(), new()]))
+    app.runner.run(app.runner.store.enqueue([new(), new()]))
     postgres.rows("DELETE FROM towline_job WHERE id = 1")
     with postgres.connect() as first, postgres.connect() as second:
-        assert app.run(app.store.drop_orphans(QUEUE), on=first) == 1
-        (held,) = app.run(app.store.claim(1, QUEUE, 9), on=second)
+        assert app.runner.run(app.runner.store.drop_orphans(QUEUE), on=first) == 1
+        (held,) = app.runner.run(app.runner.store.claim(1, QUEUE, 9), on=second)
         assert held.job_id == 2
         second.commit()
         first.commit()
@@ -417,16 +417,20 @@ def test_P14a_a_claim_over_several_queues_holds_no_more_than_it_takes(
 ) -> None:
     """While one worker's claim is not committed, another gets its share at once."""
     queues = [f"q{number}" for number in range(8)]
-    app.run(app.store.enqueue([new(queue=queue) for _ in range(10) for queue in queues]))
+    app.runner.run(
+        app.runner.store.enqueue([new(queue=queue) for _ in range(10) for queue in queues])
+    )
     with postgres.connect() as first, postgres.connect() as second:
-        one = app.run(app.store.claim(1, queues, 20), on=first)
-        two = app.run(app.store.claim(2, queues, 20), on=second)
+        one = app.runner.run(app.runner.store.claim(1, queues, 20), on=first)
+        two = app.runner.run(app.runner.store.claim(2, queues, 20), on=second)
         assert (len(one), len(two)) == (20, 20)
         assert not {held.job_id for held in one} & {held.job_id for held in two}
-        assert app.run(app.store.peek(queues, 100)).pending == 80  # nothing is committed
+        assert (
+            app.runner.run(app.runner.store.peek(queues, 100)).pending == 80
+        )  # nothing is committed
         first.rollback()
         second.commit()
-    assert app.run(app.store.peek(queues, 100)).pending == 60
+    assert app.runner.run(app.runner.store.peek(queues, 100)).pending == 60
 
 
 # ---- debounce

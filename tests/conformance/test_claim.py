@@ -155,7 +155,7 @@ def test_L8_a_paused_queue_gives_nothing_until_it_is_resumed(
     app = make_app(clock=clock)  # another process, or the same after a restart
 
     def claims_elsewhere() -> Steps[list[int]]:
-        return (yield from ids(app.store, 9))
+        return (yield from ids(app.runner.store, 9))
 
     assert app.paused() == ["mail"]
     assert play(claims_elsewhere) == []

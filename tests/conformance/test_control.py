@@ -424,7 +424,9 @@ def faces(request: pytest.FixtureRequest, app: Towline, monkeypatch: pytest.Monk
 def test_K4_bulk_control_says_how_many_it_would_touch_and_how_many_it_did(
     faces: Faces, app: Towline
 ) -> None:
-    app.run(app.store.enqueue([new("a"), new("b"), new("a"), new("a", queue="q"), new("a")]))
+    app.runner.run(
+        app.runner.store.enqueue([new("a"), new("b"), new("a"), new("a", queue="q"), new("a")])
+    )
     app.complete(1)
     assert faces.cancel_many(preview=True, task="a") == 3
     assert faces.states() == [State.COMPLETED] + [State.PENDING] * 4
@@ -448,9 +450,9 @@ def test_K4_bulk_control_passes_over_what_its_own_work_has_ended_or_revived(
     faces: Faces, app: Towline
 ) -> None:
     """Cancelling a chain's last job fails an older job behind it; retrying it revives that one."""
-    store = app.store
-    app.run(store.enqueue([new(), new("behind", after=[1]), new("keyed", key="k")]))
-    app.run(store.complete(1, None, new("last")))
+    store = app.runner.store
+    app.runner.run(store.enqueue([new(), new("behind", after=[1]), new("keyed", key="k")]))
+    app.runner.run(store.complete(1, None, new("last")))
     assert faces.cancel_many(chain=1) == 1
     assert faces.retry_many(task="last") == 1
     assert faces.states() == [State.COMPLETED, State.BLOCKED, State.PENDING, State.PENDING]
@@ -458,7 +460,7 @@ def test_K4_bulk_control_passes_over_what_its_own_work_has_ended_or_revived(
     assert faces.states() == [
         State.COMPLETED, State.FAILED, State.CANCELLED, State.CANCELLED,
     ]  # fmt: skip
-    app.run(store.enqueue([new("keyed", key="k")]))
+    app.runner.run(store.enqueue([new("keyed", key="k")]))
     assert faces.retry_many(everything=True) == 1
     assert faces.states() == [
         State.COMPLETED, State.BLOCKED, State.CANCELLED, State.PENDING, State.PENDING,
@@ -483,9 +485,9 @@ def test_K4_bulk_control_joins_the_callers_transaction(play: Play, store: Store)
 
 def test_R2_a_running_job_is_deleted_only_by_force(app: Towline) -> None:
     """Finding D1: rarely meant; a cancel comes first, or the word for it."""
-    app.run(app.store.enqueue([new()]))
-    worker = app.run(compose("register", lambda: register(app.store)))
-    app.run(app.store.claim(worker, ["default"], 1))
+    app.runner.run(app.runner.store.enqueue([new()]))
+    worker = app.runner.run(compose("register", lambda: register(app.runner.store)))
+    app.runner.run(app.runner.store.claim(worker, ["default"], 1))
     with pytest.raises(InvalidState, match=r"job 1 is running.*force=True"):
         app.delete(1)
     assert app.delete(1, force=True) == [1]
@@ -493,7 +495,7 @@ def test_R2_a_running_job_is_deleted_only_by_force(app: Towline) -> None:
 
 def test_K1_reasons_and_names_are_cut_to_a_length(app: Towline) -> None:
     """Finding A28."""
-    app.run(app.store.enqueue([new(), new()]))
+    app.runner.run(app.runner.store.enqueue([new(), new()]))
     app.cancel(1, reason="r" * 10_000_000, by="b" * 10_000)
     (attempt,) = app.attempts(1)
     assert len(attempt.error or "") < 66_000

@@ -38,7 +38,7 @@ def end(app: Towline) -> Callable[[int], None]:
 
 
 def is_listening(app: Towline) -> bool:
-    return app.waiting._wake is not None
+    return app.runner.waiting._wake is not None
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -100,7 +100,7 @@ def test_who_waits_needs_no_thread(
 def test_who_is_interrupted_leaves_nothing_behind(app: Towline, add: Add) -> None:
     job = add.enqueue(1)
     looked = 0
-    ended = app.store.ended
+    ended = app.runner.store.ended
 
     def interrupted(chain_id: int) -> Any:
         nonlocal looked
@@ -109,12 +109,12 @@ def test_who_is_interrupted_leaves_nothing_behind(app: Towline, add: Add) -> Non
             raise KeyboardInterrupt
         return ended(chain_id)
 
-    app.store.ended = interrupted  # type: ignore[method-assign]
+    app.runner.store.ended = interrupted  # type: ignore[method-assign]
     try:
         with pytest.raises(KeyboardInterrupt):
             job.result(60)
     finally:
-        del app.store.ended
-    assert app.waiting._rings == set()
+        del app.runner.store.ended
+    assert app.runner.waiting._rings == set()
     app.complete(job.id, 5)
     assert job.result(60) == 5

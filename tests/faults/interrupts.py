@@ -152,11 +152,11 @@ class Crew:
         inside = threading.Event()
 
         def steps() -> Steps[None]:
-            yield from self.app.store.enqueue([self.other.call().new_job(())])
+            yield from self.app.runner.store.enqueue([self.other.call().new_job(())])
             inside.set()
             time.sleep(seconds)
 
-        self._orders.put(lambda: self.app.run(compose("hold", steps)))
+        self._orders.put(lambda: self.app.runner.run(compose("hold", steps)))
         assert inside.wait(AT_ONCE)
 
     def rejoin(self) -> None:

@@ -43,7 +43,7 @@ class Eye:
     def __init__(self, database: Database, clock: Clock) -> None:
         self.name = database.name
         self._app = Towline(database.url, clock=clock, durable=False, notify=False)
-        self.store = self._app.store
+        self.store = self._app.runner.store
         if database.engine == SQLITE:
             self._connection = database.connect(isolation_level=None)
         else:
@@ -89,7 +89,7 @@ class Eye:
         """Run an operation on our connection or on the caller's; outside of his transaction if one
         wants to see what others see."""
         theirs = (self.theirs or self.in_transaction) and not outside
-        answer = self._app.run(op, on=self._connection if theirs else None)
+        answer = self._app.runner.run(op, on=self._connection if theirs else None)
         if op.follows is not None:
             self.woken |= op.follows.queues
             self.told_ended |= op.follows.ended

@@ -17,7 +17,7 @@ from towline.errors import DuplicateKey, StillNeeded, StoreError, TowlineError
 from towline.model import Begun, Claimed, Ending, Finished, JobRecord, NewBlocker, NewJob
 from towline.operation import Op
 from towline.sql import TABLES
-from towline.store.retention import Ages
+from towline.store.retention import KeepFor
 from towline.store.work import Begin, Report
 
 ORPHANS = 10**9  # an id that no program comes to
@@ -300,7 +300,7 @@ class Side(Eye):
         return sorted(self.names[id] for id in gone)
 
     def prune(self, keep: Keep, limit: int) -> tuple[int, bool]:
-        ages = Ages(keep.completed, keep.failed, keep.cancelled)
+        ages = KeepFor(keep.completed, keep.failed, keep.cancelled)
         pruned = self.run(self.store.prune(ages, limit))
         return pruned.chains, pruned.done
 

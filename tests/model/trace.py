@@ -20,7 +20,7 @@ from tests.model.side import Side
 from tests.model.tables import Tables
 from towline.model import ChainState, Live
 from towline.store import work
-from towline.task.retry import lost_delay
+from towline.store.finish import lost_delay
 
 UNMARKED = ("begin", "commit", "promote", "release", "rollback", "rollback_to", "savepoint")
 """No operations, or one that each worker does by itself."""

@@ -25,7 +25,7 @@ from towline.postgres.transaction import SETTINGS
 from towline.sql import Query
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
-from towline.store.retention import Ages
+from towline.store.retention import KeepFor
 from towline.store.revive import BLOCK_AGAIN
 
 EACH = 25_000
@@ -51,7 +51,7 @@ Ops = Sequence[Callable[[], Op[Any]]]
 
 
 def store_of(url: str) -> Store:
-    return Towline(url).store
+    return Towline(url).runner.store
 
 
 def one(op: Callable[[Store, Numbers], Op[Any]]) -> Callable[[Store, Numbers], Ops]:
@@ -256,7 +256,7 @@ WORKERS: dict[str, Callable[[Store, Numbers], Ops]] = {
     "peek": one(lambda store, n: store.peek(QUEUES, 5)),
     "enqueue many": one(lambda store, n: store.enqueue([new(TASK, queue="queue0")] * 600)),
     "sweep": one(lambda store, n: store.sweep(gone=[1], limit=100)),
-    "prune": one(lambda store, n: store.prune(Ages(0, 0, 0), 10)),
+    "prune": one(lambda store, n: store.prune(KeepFor(0, 0, 0), 10)),
 }
 OPERATIONS = {**CALLERS, **WORKERS}
 

@@ -14,11 +14,11 @@ from towline.errors import BlockerError, InvalidState
 from towline.model import Claimed, Ending, NewJob, Outcome, Policy
 from towline.operation import Op, Steps
 from towline.store import Store
-from towline.store.retention import Ages
+from towline.store.retention import KeepFor
 from towline.store.work import Renewed
 
 Given = dict[str, Any]
-AT_ONCE = Ages(0, 0, 0)
+AT_ONCE = KeepFor(0, 0, 0)
 BAD = ("failed", "cancelled")
 
 

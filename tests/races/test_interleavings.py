@@ -123,7 +123,7 @@ def open_on() -> Iterator[Open]:
         def open_(server: str) -> tuple[Interleaver, Store]:
             url = stack.enter_context(opened(server, Path())).url
             app = stack.enter_context(closing(Towline(url, clock=Clock(), notify=False)))
-            return stack.enter_context(closing(Interleaver(url, sides=3))), app.store
+            return stack.enter_context(closing(Interleaver(url, sides=3))), app.runner.store
 
         yield open_
 

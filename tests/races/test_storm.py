@@ -91,7 +91,7 @@ def ending(token: str, job: int, outcome: str, **fields: Any) -> Event:
 @pytest.fixture
 def scene(app: Towline, clock: Clock, database: Database) -> Iterator[Reader]:
     """The tables of the scene, to be changed by plain SQL; nothing keeps them from lying."""
-    app.run(compose("scene", lambda: act(app.store, clock)))
+    app.runner.run(compose("scene", lambda: act(app.runner.store, clock)))
     app.close()
     reader = open_reader(database.url)
     reader.execute("CREATE TABLE booking (token TEXT PRIMARY KEY, chain_id BIGINT NOT NULL)")

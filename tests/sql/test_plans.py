@@ -40,7 +40,7 @@ from towline.sql import Queries, Query
 from towline.sqlite.engine import PACKAGE
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
-from towline.store.retention import Ages
+from towline.store.retention import KeepFor
 
 SQL = Queries(PACKAGE, PREFIX)
 STORE = Store(SQL)
@@ -346,7 +346,7 @@ OPERATIONS: dict[str, Callable[[Numbers], Op[Any]]] = {
     "cancel": lambda numbers: STORE.cancel(numbers.ids(PENDING)[0]),
     "run now": lambda numbers: STORE.run_now(numbers.ids(SCHEDULED)[0]),
     "delete": lambda numbers: STORE.delete([numbers.ids(FINISHED)[0]]),
-    "prune": lambda numbers: STORE.prune(Ages(0, 0, 0), 10),
+    "prune": lambda numbers: STORE.prune(KeepFor(0, 0, 0), 10),
     "50 jobs": jobs(),
     "50 jobs by state": jobs(state=State.PENDING),
     "50 blocked jobs": jobs(state=State.BLOCKED),

@@ -229,6 +229,6 @@ def test_what_runs_on_callers_connections_names_no_setting() -> None:
 
 def test_M5_a_second_app_beside_the_first_names_nothing_of_it() -> None:
     two = Towline("postgresql:///x", schema="other", prefix="p_")
-    for query in two.store.sql:
+    for query in two.runner.store.sql:
         assert not re.search(r"\bpublic\.|towline_", query.text), query.name
-    assert '"other".p_live' in two.store.sql.claim_pending.text
+    assert '"other".p_live' in two.runner.store.sql.claim_pending.text

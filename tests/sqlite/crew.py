@@ -59,8 +59,8 @@ os.close(gate[1])
 
 def engine_of(app: Towline) -> SqliteEngine:
     """The engine behind an app on a file, with what only it has."""
-    assert isinstance(app.engine, SqliteEngine)
-    return app.engine
+    assert isinstance(app.runner.engine, SqliteEngine)
+    return app.runner.engine
 
 
 class Other:

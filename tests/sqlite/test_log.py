@@ -57,7 +57,7 @@ def done(app: Towline) -> int:
 
 def enqueue(app: Towline, times: int) -> None:
     for _ in range(times):
-        app.run(app.store.enqueue([new()]))
+        app.runner.run(app.runner.store.enqueue([new()]))
 
 
 def test_Q9_no_connection_of_ours_checkpoints_by_itself(
@@ -98,7 +98,7 @@ def test_Q7_the_log_stays_bounded_when_only_enqueuers_run(
 def test_Q7_one_large_commit_does_not_leave_a_large_log(
     short: None, app: Towline, database: Path
 ) -> None:
-    app.run(app.store.enqueue([new() for _ in range(3000)]))
+    app.runner.run(app.runner.store.enqueue([new() for _ in range(3000)]))
     assert log(database) > LIMIT
     assert done(app) == 1
     enqueue(app, 1)
@@ -235,10 +235,10 @@ def test_Q7_readers_see_what_was_there_while_ours_writes(
     pause = Pause()
 
     def write() -> Steps[str]:
-        yield from app.store.enqueue([new()])
+        yield from app.runner.store.enqueue([new()])
         return (yield from pause.op)
 
-    slow = Held(lambda: app.run(compose("write", write)))
+    slow = Held(lambda: app.runner.run(compose("write", write)))
     assert pause.inside.wait(30)
     other = make_app()
     assert [len(app.jobs()), len(other.jobs())] == [1, 1]
@@ -255,12 +255,12 @@ def test_Q7_a_read_inside_an_operation_cannot_deadlock(
     seen: list[int] = []
 
     def write() -> Steps[None]:
-        yield from app.store.enqueue([new()])
+        yield from app.runner.store.enqueue([new()])
         seen.append(len(app.jobs()))
         seen.append(len(Held(app.jobs).result()))
         seen.append(job.refresh().id)
 
-    app.run(compose("write", write))
+    app.runner.run(compose("write", write))
     assert seen == [1, 1, job.id]
     assert len(app.jobs()) == 2
 

@@ -20,13 +20,13 @@ ONE_BY_ONE = 20
 
 def counted(app: Towline, turns: list[str]) -> None:
     """Note each turn that a worker of this app takes."""
-    turn = app.store.turn
+    turn = app.runner.store.turn
 
     def take(*args: Any, **settings: Any) -> Any:
         turns.append("turn")
         return turn(*args, **settings)
 
-    app.store.turn = take  # type: ignore[method-assign]
+    app.runner.store.turn = take  # type: ignore[method-assign]
 
 
 def know_each_other(workers: list[Worker]) -> bool:

@@ -39,13 +39,13 @@ FAR = 3600.0  # seconds of a lease, or between looks, that nobody waits for here
 
 def count_parks(app: Towline, parked: Counter[int]) -> None:
     """Note each job that a worker of this app sets aside."""
-    park = app.store.park
+    park = app.runner.store.park
 
     def parks(jobs: Any) -> Any:
         parked.update(job.job_id for job in jobs)
         return park(jobs)
 
-    app.store.park = parks  # type: ignore[method-assign]
+    app.runner.store.park = parks  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("one_by_one", [True, False], ids=["one by one", "together"])

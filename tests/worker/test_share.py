@@ -86,7 +86,7 @@ def test_what_a_caller_holds_does_not_busy_an_idle_worker(
 ) -> None:
     """Finding P12: it looks less and less often, and goes on when the caller has ended."""
     operations: list[str] = []
-    run = app.engine.run
+    run = app.runner.engine.run
 
     def counted(op: Any, *args: Any) -> Any:
         operations.append(op.name)
@@ -110,7 +110,7 @@ def test_what_a_caller_holds_does_not_busy_an_idle_worker(
         with app.worker():
             until(lambda: app.workers())
             time.sleep(1.5)
-            monkeypatch.setattr(app.engine, "run", counted)
+            monkeypatch.setattr(app.runner.engine, "run", counted)
             time.sleep(3)
             assert len(operations) <= 60, operations
             assert job.refresh().state is not State.COMPLETED

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from msgspec import Struct
 
@@ -29,23 +29,10 @@ from ..operation import Op, Steps, compose
 from ..times import to_datetime, to_datetime_or_none
 
 if TYPE_CHECKING:
-    from ..store import Store
-    from .waiting import Waiting
+    from .management import Management  # noqa: TC004 (msgspec never looks at its type)
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-
-class Home(Protocol):
-    """What a handle needs of its app."""
-
-    @property
-    def store(self) -> Store: ...
-    @property
-    def waiting(self) -> Waiting: ...
-    def run(self, op: Op[T], on: object = None) -> T: ...
-    async def arun(self, op: Op[T], on: object = None) -> T: ...
-    def decode_output(self, task: str, text: str | None) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,66 +53,70 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
     Like its record it is hidden from the garbage collector: a batch may give 100,000 of them.
     """
 
-    _home: Home
+    _app: Management
     _record: JobRecord
     created: bool = False
 
     def result(self, timeout: float | None = None, *, on: object = None) -> T_co:
         """Wait for the chain and return its output; raise ChainFailed or WaitTimeout."""
-        with closing(self._home.waiting.looks(timeout)) as looks:
+        with closing(self._app.runner.waiting.looks(timeout)) as looks:
             for _ in looks:
-                last = self._home.run(self._checked(self._home.store.ended(self.chain_id)), on)
+                last = self._app.runner.run(
+                    self._checked(self._app.runner.store.ended(self.chain_id)), on
+                )
                 if last is not None:
                     return self._settle(last)
         raise self._too_late(timeout)
 
     async def aresult(self, timeout: float | None = None, *, on: object = None) -> T_co:
-        async with aclosing(self._home.waiting.alooks(timeout)) as looks:
+        async with aclosing(self._app.runner.waiting.alooks(timeout)) as looks:
             async for _ in looks:
-                op = self._checked(self._home.store.ended(self.chain_id))
-                last = await self._home.arun(op, on)
+                op = self._checked(self._app.runner.store.ended(self.chain_id))
+                last = await self._app.runner.arun(op, on)
                 if last is not None:
                     return self._settle(last)
         raise self._too_late(timeout)
 
     def refresh(self, *, on: object = None) -> Job[T_co]:
         """Read the job anew; NotFound when it was rolled back, deleted or pruned."""
-        self._record = self._home.run(self._checked(self._home.store.one(self.id)), on)
+        self._record = self._app.runner.run(self._checked(self._app.runner.store.one(self.id)), on)
         return self
 
     async def arefresh(self, *, on: object = None) -> Job[T_co]:
-        self._record = await self._home.arun(self._checked(self._home.store.one(self.id)), on)
+        self._record = await self._app.runner.arun(
+            self._checked(self._app.runner.store.one(self.id)), on
+        )
         return self
 
     def cancel(
         self, reason: str | None = None, *, by: str | None = None, on: object = None
     ) -> Job[T_co]:
         """Cancel the job; a running handler is told, and what it returns is refused."""
-        op = self._checked(self._home.store.cancel(self.id, reason, by))
-        return self._update(self._home.run(op, on))
+        op = self._checked(self._app.runner.store.cancel(self.id, reason, by))
+        return self._update(self._app.runner.run(op, on))
 
     async def acancel(
         self, reason: str | None = None, *, by: str | None = None, on: object = None
     ) -> Job[T_co]:
-        op = self._checked(self._home.store.cancel(self.id, reason, by))
-        return self._update(await self._home.arun(op, on))
+        op = self._checked(self._app.runner.store.cancel(self.id, reason, by))
+        return self._update(await self._app.runner.arun(op, on))
 
     def retry(self, *, on: object = None) -> Job[T_co]:
         """Make a failed or cancelled job pending again with fresh attempts."""
-        op = self._checked(self._home.store.retry(self.id))
-        return self._update(self._home.run(op, on))
+        op = self._checked(self._app.runner.store.retry(self.id))
+        return self._update(self._app.runner.run(op, on))
 
     async def aretry(self, *, on: object = None) -> Job[T_co]:
-        op = self._checked(self._home.store.retry(self.id))
-        return self._update(await self._home.arun(op, on))
+        op = self._checked(self._app.runner.store.retry(self.id))
+        return self._update(await self._app.runner.arun(op, on))
 
     def _checked(self, op: Op[T]) -> Op[T]:
         """The operation, unless the id now belongs to another job: after a rollback it may."""
-        op.accept()
+        op.mark_used()
 
         def steps() -> Steps[T]:
             rest = iter(op)
-            yield from self._home.store.same(self.id, self._record.created_at)
+            yield from self._app.runner.store.same(self.id, self._record.created_at)
             return (yield from rest)
 
         return compose(op.name, steps, reads=op.reads, durable=op.durable)
@@ -138,7 +129,7 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
 
     def _settle(self, last: JobRecord) -> T_co:
         if last.state is State.COMPLETED:
-            return cast(T_co, self._home.decode_output(last.task, last.last_output))
+            return cast(T_co, self._app.decode_output(last.task, last.last_output))
         kind = ChainCancelled if last.state is State.CANCELLED else ChainFailed
         reason = f": {last.last_error}" if last.last_error else ""
         raise kind(
@@ -263,7 +254,7 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
         """The decoded output; None before the end, and for a job that continued."""
         if self.state is not State.COMPLETED:
             return None
-        return self._home.decode_output(self.task, self._record.last_output)
+        return self._app.decode_output(self.task, self._record.last_output)
 
     @property
     def error(self) -> str | None:
@@ -292,9 +283,9 @@ class Chain:
 
     __slots__ = ("_record", "last")
 
-    def __init__(self, home: Home, record: ChainRecord, last: JobRecord | None = None) -> None:
+    def __init__(self, app: Management, record: ChainRecord, last: JobRecord | None = None) -> None:
         self._record = record
-        self.last: Job[Any] | None = None if last is None else Job(home, last)
+        self.last: Job[Any] | None = None if last is None else Job(app, last)
 
     @property
     def id(self) -> int:

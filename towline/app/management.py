@@ -6,14 +6,12 @@ Each builds an operation of the store and runs it, on our connection or on the c
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreError
 from ..model import BlockerRecord, DependentRecord, NewJob
 from ..operation import Op
 from ..store.listing import Found
-from ..store.retention import Ages
 from ..task import Next, Tasks
 from ..task.batch import next_job
 from .filters import (
@@ -34,32 +32,23 @@ from .handles import Attempt, Chain, Job, Page, WorkerInfo
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ..engine import Engine
+    from ..runner import Runner
     from ..store import Store
-    from .waiting import Waiting
-
-T = TypeVar("T")
+    from .settings import Settings
 
 BULK_PAGE = 200
 VACUUM_PAGES = 1000
 
 
-class Face(Tasks):
+class Management(Tasks):
     """Everything one does with jobs that exist."""
 
-    engine: Engine
-    payload_limit: int
-    ages: Ages
-    waiting: Waiting
+    runner: Runner
+    settings: Settings
 
     @property
-    @abstractmethod
-    def store(self) -> Store: ...
-    @abstractmethod
-    def run(self, op: Op[T], on: object = None) -> T: ...
-
-    @abstractmethod
-    async def arun(self, op: Op[T], on: object = None) -> T: ...
+    def _store(self) -> Store:
+        return self.runner.store
 
     def decode_output(self, task: str, text: str | None) -> Any:
         """An output by its task's return type, or as plain JSON when the task is unknown here."""
@@ -75,17 +64,17 @@ class Face(Tasks):
 
     def job(self, id: int, *, on: object = None) -> Job[Any]:
         """A job by its id; NotFound when there is none."""
-        return Job(self, self.run(self.store.one(known(id)), on))
+        return Job(self, self.runner.run(self._store.one(known(id)), on))
 
     async def ajob(self, id: int, *, on: object = None) -> Job[Any]:
-        return Job(self, await self.arun(self.store.one(known(id)), on))
+        return Job(self, await self.runner.arun(self._store.one(known(id)), on))
 
     def chain(self, id: int, *, on: object = None) -> Chain:
         """A chain by its first job's id, with its last job; NotFound when there is none."""
-        return Chain(self, *self.run(self.store.chain(known(id)), on))
+        return Chain(self, *self.runner.run(self._store.chain(known(id)), on))
 
     async def achain(self, id: int, *, on: object = None) -> Chain:
-        return Chain(self, *await self.arun(self.store.chain(known(id)), on))
+        return Chain(self, *await self.runner.arun(self._store.chain(known(id)), on))
 
     def jobs(
         self,
@@ -97,7 +86,7 @@ class Face(Tasks):
         **where: Unpack[JobsWhere],
     ) -> Page[Job[Any]]:
         """A page of jobs that fit every filter, newest first; `cursor` goes on after it."""
-        return self._jobs_page(self.run(self._list_jobs(where, limit, cursor, newest), on))
+        return self._jobs_page(self.runner.run(self._list_jobs(where, limit, cursor, newest), on))
 
     async def ajobs(
         self,
@@ -108,7 +97,9 @@ class Face(Tasks):
         on: object = None,
         **where: Unpack[JobsWhere],
     ) -> Page[Job[Any]]:
-        return self._jobs_page(await self.arun(self._list_jobs(where, limit, cursor, newest), on))
+        return self._jobs_page(
+            await self.runner.arun(self._list_jobs(where, limit, cursor, newest), on)
+        )
 
     def chains(
         self,
@@ -120,7 +111,9 @@ class Face(Tasks):
         **where: Unpack[ChainsWhere],
     ) -> Page[Chain]:
         """A page of chains that fit every filter, newest first; `cursor` goes on after it."""
-        return self._chains_page(self.run(self._list_chains(where, limit, cursor, newest), on))
+        return self._chains_page(
+            self.runner.run(self._list_chains(where, limit, cursor, newest), on)
+        )
 
     async def achains(
         self,
@@ -132,53 +125,58 @@ class Face(Tasks):
         **where: Unpack[ChainsWhere],
     ) -> Page[Chain]:
         return self._chains_page(
-            await self.arun(self._list_chains(where, limit, cursor, newest), on)
+            await self.runner.arun(self._list_chains(where, limit, cursor, newest), on)
         )
 
     def attempts(self, id: int, *, on: object = None) -> list[Attempt]:
         """Every attempt of a job, oldest first; the running one last."""
-        return [Attempt.of(record) for record in self.run(self.store.attempts(known(id)), on)]
+        return [
+            Attempt.of(record) for record in self.runner.run(self._store.attempts(known(id)), on)
+        ]
 
     async def aattempts(self, id: int, *, on: object = None) -> list[Attempt]:
         return [
-            Attempt.of(record) for record in await self.arun(self.store.attempts(known(id)), on)
+            Attempt.of(record)
+            for record in await self.runner.arun(self._store.attempts(known(id)), on)
         ]
 
     def blockers(self, id: int, *, on: object = None) -> list[BlockerRecord]:
         """What a job waits or waited for, in declared order."""
-        return self.run(self.store.blockers([known(id)]), on).get(id, [])
+        return self.runner.run(self._store.blockers([known(id)]), on).get(id, [])
 
     async def ablockers(self, id: int, *, on: object = None) -> list[BlockerRecord]:
-        return (await self.arun(self.store.blockers([known(id)]), on)).get(id, [])
+        return (await self.runner.arun(self._store.blockers([known(id)]), on)).get(id, [])
 
     def dependents(self, chain_id: int, *, on: object = None) -> list[DependentRecord]:
         """Jobs that wait, or waited, for a chain."""
-        return self.run(self.store.dependents(known(chain_id)), on)
+        return self.runner.run(self._store.dependents(known(chain_id)), on)
 
     async def adependents(self, chain_id: int, *, on: object = None) -> list[DependentRecord]:
-        return await self.arun(self.store.dependents(known(chain_id)), on)
+        return await self.runner.arun(self._store.dependents(known(chain_id)), on)
 
     def workers(self, *, on: object = None) -> list[WorkerInfo]:
         """Registered workers."""
-        return [WorkerInfo.of(record) for record in self.run(self.store.workers(), on)]
+        return [WorkerInfo.of(record) for record in self.runner.run(self._store.workers(), on)]
 
     async def aworkers(self, *, on: object = None) -> list[WorkerInfo]:
-        return [WorkerInfo.of(record) for record in await self.arun(self.store.workers(), on)]
+        return [
+            WorkerInfo.of(record) for record in await self.runner.arun(self._store.workers(), on)
+        ]
 
     def counts(self, *, on: object = None) -> dict[str, dict[str, int]]:
         """Jobs by queue and state, such as {"mail": {"pending": 3}}; what there is none of is left
         out. Beyond 100,000 open ones a number is AtLeast."""
-        return counted(self.run(self.store.counts(), on))
+        return counted(self.runner.run(self._store.counts(), on))
 
     async def acounts(self, *, on: object = None) -> dict[str, dict[str, int]]:
-        return counted(await self.arun(self.store.counts(), on))
+        return counted(await self.runner.arun(self._store.counts(), on))
 
     def paused(self, *, on: object = None) -> list[str]:
         """Names of the paused queues."""
-        return self.run(self.store.paused(), on)
+        return self.runner.run(self._store.paused(), on)
 
     async def apaused(self, *, on: object = None) -> list[str]:
-        return await self.arun(self.store.paused(), on)
+        return await self.runner.arun(self._store.paused(), on)
 
     # ---- control
 
@@ -186,26 +184,26 @@ class Face(Tasks):
         self, id: int, *, reason: str | None = None, by: str | None = None, on: object = None
     ) -> Job[Any]:
         """End an open job as cancelled, its chain with it; dependents follow their policy."""
-        return Job(self, self.run(self.store.cancel(known(id), reason, by), on))
+        return Job(self, self.runner.run(self._store.cancel(known(id), reason, by), on))
 
     async def acancel(
         self, id: int, *, reason: str | None = None, by: str | None = None, on: object = None
     ) -> Job[Any]:
-        return Job(self, await self.arun(self.store.cancel(known(id), reason, by), on))
+        return Job(self, await self.runner.arun(self._store.cancel(known(id), reason, by), on))
 
     def retry(self, id: int, *, on: object = None) -> Job[Any]:
         """Make a failed or cancelled job pending again, with what its failure had failed."""
-        return Job(self, self.run(self.store.retry(known(id)), on))
+        return Job(self, self.runner.run(self._store.retry(known(id)), on))
 
     async def aretry(self, id: int, *, on: object = None) -> Job[Any]:
-        return Job(self, await self.arun(self.store.retry(known(id)), on))
+        return Job(self, await self.runner.arun(self._store.retry(known(id)), on))
 
     def run_now(self, id: int, *, on: object = None) -> Job[Any]:
         """Make a scheduled job pending at once; one that is pending already stays as it is."""
-        return Job(self, self.run(self.store.run_now(known(id)), on))
+        return Job(self, self.runner.run(self._store.run_now(known(id)), on))
 
     async def arun_now(self, id: int, *, on: object = None) -> Job[Any]:
-        return Job(self, await self.arun(self.store.run_now(known(id)), on))
+        return Job(self, await self.runner.arun(self._store.run_now(known(id)), on))
 
     def complete(
         self, id: int, value: Any = None, *, by: str | None = None, on: object = None
@@ -214,25 +212,29 @@ class Face(Tasks):
 
         A worker that runs it loses it. The value is checked against the task's return type.
         """
-        record = self.run(self.store.addressed(known(id)), on)
+        record = self.runner.run(self._store.addressed(known(id)), on)
         output, following = self._outcome(record.task, value)
-        return Job(self, self.run(self.store.complete(known(id), output, following, by), on))
+        return Job(
+            self, self.runner.run(self._store.complete(known(id), output, following, by), on)
+        )
 
     async def acomplete(
         self, id: int, value: Any = None, *, by: str | None = None, on: object = None
     ) -> Job[Any]:
-        record = await self.arun(self.store.addressed(known(id)), on)
+        record = await self.runner.arun(self._store.addressed(known(id)), on)
         output, following = self._outcome(record.task, value)
-        return Job(self, await self.arun(self.store.complete(known(id), output, following, by), on))
+        return Job(
+            self, await self.runner.arun(self._store.complete(known(id), output, following, by), on)
+        )
 
     def fail(self, id: int, reason: str, *, by: str | None = None, on: object = None) -> Job[Any]:
         """Fail an open job from outside, without another try."""
-        return Job(self, self.run(self.store.fail(known(id), reason, by), on))
+        return Job(self, self.runner.run(self._store.fail(known(id), reason, by), on))
 
     async def afail(
         self, id: int, reason: str, *, by: str | None = None, on: object = None
     ) -> Job[Any]:
-        return Job(self, await self.arun(self.store.fail(known(id), reason, by), on))
+        return Job(self, await self.runner.arun(self._store.fail(known(id), reason, by), on))
 
     def cancel_many(
         self,
@@ -292,26 +294,26 @@ class Face(Tasks):
         With cascade also the chains it waited for. Refused while another open job waits for it,
         and while a job of it runs, unless forced: then its worker loses it.
         """
-        return self.run(self.store.delete([known(chain_id)], cascade, force), on)
+        return self.runner.run(self._store.delete([known(chain_id)], cascade, force), on)
 
     async def adelete(
         self, chain_id: int, cascade: bool = False, *, force: bool = False, on: object = None
     ) -> list[int]:
-        return await self.arun(self.store.delete([known(chain_id)], cascade, force), on)
+        return await self.runner.arun(self._store.delete([known(chain_id)], cascade, force), on)
 
     def pause(self, queue: str, *, by: str | None = None, on: object = None) -> None:
         """Stop claims from a queue, for all workers, until it is resumed."""
-        self.run(self.store.pause(named(queue), by), on)
+        self.runner.run(self._store.pause(named(queue), by), on)
 
     async def apause(self, queue: str, *, by: str | None = None, on: object = None) -> None:
-        await self.arun(self.store.pause(named(queue), by), on)
+        await self.runner.arun(self._store.pause(named(queue), by), on)
 
     def resume(self, queue: str, *, on: object = None) -> None:
         """Let workers claim from a paused queue again."""
-        self.run(self.store.resume(named(queue)), on)
+        self.runner.run(self._store.resume(named(queue)), on)
 
     async def aresume(self, queue: str, *, on: object = None) -> None:
-        await self.arun(self.store.resume(named(queue)), on)
+        await self.runner.arun(self._store.resume(named(queue)), on)
 
     # ---- upkeep
 
@@ -319,7 +321,7 @@ class Face(Tasks):
         """Delete ended chains that are older than they are kept; return how many."""
         number = 0
         while True:
-            pruned = self.run(self.store.prune(self.ages), on)
+            pruned = self.runner.run(self._store.prune(self.settings.keep), on)
             number += pruned.chains
             if pruned.done:
                 return number
@@ -327,17 +329,17 @@ class Face(Tasks):
     async def aprune(self, *, on: object = None) -> int:
         number = 0
         while True:
-            pruned = await self.arun(self.store.prune(self.ages), on)
+            pruned = await self.runner.arun(self._store.prune(self.settings.keep), on)
             number += pruned.chains
             if pruned.done:
                 return number
 
     def vacuum(self, pages: int = VACUUM_PAGES) -> int:
         """Give up to so many free pages back to the system, while workers run; return how many."""
-        return self.engine.vacuum(pages)
+        return self.runner.engine.vacuum(pages)
 
     async def avacuum(self, pages: int = VACUUM_PAGES) -> int:
-        return await asyncio.to_thread(self.engine.vacuum, pages)
+        return await asyncio.to_thread(self.runner.engine.vacuum, pages)
 
     # ---- shared by both faces
 
@@ -346,22 +348,22 @@ class Face(Tasks):
             return None, next_job(value)
         if task in self.registry:
             signature = self.registry[task].signature
-            return signature.encode_output(value, limit=self.payload_limit), None
+            return signature.encode_output(value, limit=self.settings.payload_limit), None
         from ..task.signature import encode_plain
 
-        return encode_plain(value, limit=self.payload_limit), None
+        return encode_plain(value, limit=self.settings.payload_limit), None
 
     def _list_jobs(
         self, where: JobsWhere, limit: int, cursor: str | None, newest: bool
     ) -> Op[Found]:
         check_limit(limit)
-        return self.store.jobs(job_filter(where), limit, position(cursor), newest)
+        return self._store.jobs(job_filter(where), limit, position(cursor), newest)
 
     def _list_chains(
         self, where: ChainsWhere, limit: int, cursor: str | None, newest: bool
     ) -> Op[Found]:
         check_limit(limit)
-        return self.store.chains(chain_filter(where), limit, position(cursor), newest)
+        return self._store.chains(chain_filter(where), limit, position(cursor), newest)
 
     def _jobs_page(self, found: Found) -> Page[Job[Any]]:
         return Page([Job(self, record) for record in found.records], cursor_of(found))
@@ -382,9 +384,9 @@ class Face(Tasks):
         filter = bulk_filter(f"{action}_many()", where, everything)
         number, cursor = 0, None
         while True:
-            op = self.store.bulk(action, filter, preview, cursor, BULK_PAGE, by)
+            op = self._store.bulk(action, filter, preview, cursor, BULK_PAGE, by)
             try:
-                touched = self.run(op, on)
+                touched = self.runner.run(op, on)
             except StoreError as error:
                 raise _in_part(error, number) from error
             number, cursor = number + touched.number, touched.cursor
@@ -403,9 +405,9 @@ class Face(Tasks):
         filter = bulk_filter(f"{action}_many()", where, everything)
         number, cursor = 0, None
         while True:
-            op = self.store.bulk(action, filter, preview, cursor, BULK_PAGE, by)
+            op = self._store.bulk(action, filter, preview, cursor, BULK_PAGE, by)
             try:
-                touched = await self.arun(op, on)
+                touched = await self.runner.arun(op, on)
             except StoreError as error:
                 raise _in_part(error, number) from error
             number, cursor = number + touched.number, touched.cursor

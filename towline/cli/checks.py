@@ -54,11 +54,11 @@ def examine(app: Towline) -> Iterator[Finding]:
         yield Finding(PROBLEM, "database", str(error))
         return
     yield Finding(OK, "database", f"{place_of(app)}: reachable, tables up to date")
-    row = app.run(app.store.describe())
-    yield from _sqlite(*row) if app.engine.name == "sqlite" else _postgres(*row)
+    row = app.runner.run(app.runner.store.describe())
+    yield from _sqlite(*row) if app.runner.engine.name == "sqlite" else _postgres(*row)
     now = now_of(app)
     yield from _clock(app, now)
-    workers = app.run(app.store.workers())
+    workers = app.runner.run(app.runner.store.workers())
     counts = app.counts()
     yield from _workers(app, workers, now)
     yield from _queues(app, workers, counts)
@@ -70,9 +70,9 @@ def examine(app: Towline) -> Iterator[Finding]:
 
 def place_of(app: Towline) -> str:
     """Where the database is, without a password."""
-    if isinstance(app.engine, SqliteEngine):
-        return str(app.engine.file.path)
-    return str(getattr(app.engine, "place", "the database"))
+    if isinstance(app.runner.engine, SqliteEngine):
+        return str(app.runner.engine.file.path)
+    return str(getattr(app.runner.engine, "place", "the database"))
 
 
 def _sqlite(free: Any) -> Iterator[Finding]:
@@ -128,7 +128,7 @@ def _postgres(version: Any, autovacuum: Any, standby: Any, oldest: Any) -> Itera
 
 
 def _clock(app: Towline, now: datetime) -> Iterator[Finding]:
-    if app.engine.name == "sqlite":
+    if app.runner.engine.name == "sqlite":
         return
     gap = abs(now.timestamp() - time.time())
     if gap > CLOCK_SLACK:
@@ -146,8 +146,8 @@ def _clock(app: Towline, now: datetime) -> Iterator[Finding]:
 def _workers(app: Towline, workers: list[WorkerRecord], now: datetime) -> Iterator[Finding]:
     late = [worker for worker in workers if to_datetime(worker.lease_until) < now]
     for worker in late:
-        ids = [job for job, _ in app.run(app.store.running(worker.id))]
-        tasks = sorted({record.task for record in app.run(_records(app, ids))})
+        ids = [job for job, _ in app.runner.run(app.runner.store.running(worker.id))]
+        tasks = sorted({record.task for record in app.runner.run(_records(app, ids))})
         gone = worker.host == socket.gethostname() and is_gone(worker.pid, worker.birth)
         where = f"worker {worker.name} (process {worker.pid} on {worker.host})"
         if gone:
@@ -171,7 +171,7 @@ def _workers(app: Towline, workers: list[WorkerRecord], now: datetime) -> Iterat
 
 
 def _records(app: Towline, ids: list[int]) -> Op[list[JobRecord]]:
-    return compose("records", lambda: app.store.records(ids), reads=True)
+    return compose("records", lambda: app.runner.store.records(ids), reads=True)
 
 
 def _queues(
@@ -195,7 +195,7 @@ def _queues(
 
 
 def _parked(app: Towline) -> Iterator[Finding]:
-    for task, number in sorted(app.run(app.store.parked()).items()):
+    for task, number in sorted(app.runner.run(app.runner.store.parked()).items()):
         yield Finding(
             PROBLEM,
             "task",

@@ -30,7 +30,7 @@ def migrate(app: Towline, as_json: bool) -> None:
 @as_json
 def sql(app: Towline, after: str | None, as_json: bool) -> None:
     """Print the SQL of the tables, for Alembic, Django or a database administrator."""
-    names = app.engine.migrations.names
+    names = app.runner.engine.migrations.names
     if after is not None and after not in names:
         raise click.BadParameter(f"there is no migration {after}; there is {', '.join(names)}")
     text = app.ddl(after)
@@ -69,7 +69,7 @@ def vacuum(app: Towline, pages: int, as_json: bool) -> None:
     number = app.vacuum(pages)
     if as_json:
         screen.print_json({"pages": number})
-    elif app.engine.name == "sqlite":
+    elif app.runner.engine.name == "sqlite":
         screen.say(f"{number} page{'s' * (number != 1)} given back")
     else:
         screen.say("the tables were vacuumed")

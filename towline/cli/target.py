@@ -16,7 +16,8 @@ from typing import Any
 
 import click
 
-from ..app import DEFAULT_URL, Towline
+from ..app import Towline
+from ..app.settings import DEFAULT_URL
 from ..errors import SchemaMissing
 from ..operation import Op, Steps, compose
 from ..sqlite.engine import SqliteEngine
@@ -145,16 +146,16 @@ def _is_there(url: str) -> bool:
 def check(app: Towline) -> None:
     """See that the database and its tables are there. Looking must create neither: a path may be
     mistyped, and a release may be older than the one that should migrate."""
-    if isinstance(app.engine, SqliteEngine) and app.engine.file.is_new:
+    if isinstance(app.runner.engine, SqliteEngine) and app.runner.engine.file.is_new:
         raise SchemaMissing(
-            f"there is no database at {app.engine.file.path}: start a worker or run "
+            f"there is no database at {app.runner.engine.file.path}: start a worker or run "
             "`towline migrate` to create it"
         )
-    app.engine.prepare()
+    app.runner.engine.prepare()
     try:
-        app.engine.check_schema()
+        app.runner.engine.check_schema()
     except SchemaMissing as error:
-        if there := app.engine.run(_prefixes(app)):
+        if there := app.runner.engine.run(_prefixes(app)):
             raise SchemaMissing(
                 f"the database has no Towline tables with prefix {_own(app, 'prefix')}; there are "
                 f"tables with prefix {', '.join(there)}: name it with --prefix, or create others "
@@ -164,14 +165,14 @@ def check(app: Towline) -> None:
 
 
 def _own(app: Towline, name: str) -> str:
-    return str(getattr(app.engine, name, ""))  # SQLite has no schemas
+    return str(getattr(app.runner.engine, name, ""))  # SQLite has no schemas
 
 
 def _prefixes(app: Towline) -> Op[list[str]]:
     """Whose tables there are, each with its schema where that is another one."""
 
     def steps() -> Steps[list[str]]:
-        rows = yield app.store.sql.find_prefixes()
+        rows = yield app.runner.store.sql.find_prefixes()
         own = _own(app, "schema")
         found = [(str(prefix), str(schema)) for prefix, schema in rows]
         return [p if s in ("", own) else f"{p} (--schema {s})" for p, s in found]

@@ -33,6 +33,7 @@ from .refusal import must_be_awaited, of_another_database
 T = TypeVar("T")
 
 DEADLOCK = "40P01"
+MET_ANOTHER = frozenset({DEADLOCK, "40001"})  # another transaction: deadlock, serialization
 # Seconds to draw from before an operation that met others crosswise is run again.
 PAUSES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.2, 0.2)
 

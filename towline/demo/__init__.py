@@ -57,7 +57,7 @@ def _play(url: str, folder: Path, seconds: float, screen: Any, keep: bool) -> di
     acts = Acts(crew, screen, ledger)
     problem = None
     try:
-        screen.title("Towline demo", f"on {app.engine.name}, with two worker processes")
+        screen.title("Towline demo", f"on {app.runner.engine.name}, with two worker processes")
         crew.start("worker-1", "worker-2")
         acts.chain()
         acts.fan_in()
@@ -82,7 +82,7 @@ def _play(url: str, folder: Path, seconds: float, screen: Any, keep: bool) -> di
     return _told(screen, {
         "ok": ok,
         "problem": problem,
-        "engine": app.engine.name,
+        "engine": app.runner.engine.name,
         "seconds": round(time.monotonic() - began, 2),
         "jobs": figures.jobs,
         "chains": figures.enqueued,

@@ -33,7 +33,7 @@ def expect(holds: bool, problem: str) -> None:
 
 def connect(url: str) -> Any:
     """A connection as an application has one."""
-    if app.engine.name == "sqlite":
+    if app.runner.engine.name == "sqlite":
         connection = sqlite3.connect(path_of(url), timeout=30)
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         return connection
@@ -140,14 +140,14 @@ class Ledger:
             ("receipts, one for each order", figures.orders, self.jobs("task = 'send_receipt'")),
         ]
         checks = [Check(name, wanted, found, wanted == found) for name, wanted, found in rows]
-        if app.engine.name == "sqlite":
+        if app.runner.engine.name == "sqlite":
             (said,) = self._connection.execute("PRAGMA integrity_check").fetchone()
             checks.append(Check("the file is sound", "ok", said, said == "ok"))
         return checks
 
     def clear(self) -> None:
         """Drop what the demo made: everything whose name begins as its tables do."""
-        sqlite = app.engine.name == "sqlite"
+        sqlite = app.runner.engine.name == "sqlite"
         found = self._connection.execute(OF_SQLITE if sqlite else OF_POSTGRES).fetchall()
         for kind in ("view", "table", "sequence"):  # nothing before what depends on it
             for name in (name for name, what in found if what == kind):

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, TypeVar
 import psycopg
 
 from ..connections import Connection, recognise_postgres
+from ..connections.postgres import MET_ANOTHER, sqlstate
 from ..connections.psycopg import PlainCursor, execute
+from ..engine import EngineSettings, wake_channel
 from ..errors import InvalidValue, StoreUnavailable, TowlineError, WriterBusy
-from ..executor import Executor
 from ..migrate import Migrations
 from ..operation import Op, drive
 from ..sql import Queries
@@ -33,6 +34,7 @@ from .wire import Wire, connect
 
 if TYPE_CHECKING:
     from ..wakes import Wake
+    from .listen import PostgresListen
 
 T = TypeVar("T")
 
@@ -63,37 +65,29 @@ class PostgresEngine:
 
     name = "postgres"
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        prefix: str,
-        schema: str,
-        lock_timeout: float,
-        durable: bool,
-        notify: bool,
-        connections: int,
-        pooler: bool,
-        listen: str | None = None,
-        clock: Callable[[], int] | None = None,
-    ) -> None:
-        self.address = Address(url)
+    def __init__(self, settings: EngineSettings) -> None:
+        server, prefix, schema = settings.server, settings.prefix, settings.server.schema
+        self.address = Address(settings.url)
         self.place = self.address.place
         self.prefix = prefix
         self.schema = schema
-        self.lock_timeout = lock_timeout
+        self.lock_timeout = settings.lock_timeout
         self.channel = _channel(f"{schema}.{prefix}wake")
+        self.wake_channel = wake_channel(settings.url, f"{schema}.{prefix}")
         self.sql = Queries(PACKAGE, prefix, schema)
-        self.store = PostgresStore(self.sql, self.channel if notify else None, clock)
+        self.store = PostgresStore(
+            self.sql, self.channel if server.notify else None, settings.clock
+        )
         self.migrations = Migrations(PACKAGE, prefix, schema)
-        self._losable = LOSABLE if durable else LOSABLE | {"enqueue"}
-        self._connections = connections
-        self._hears = notify and (listen is not None or not pooler)  # a pooler lets nothing through
-        self._notifies = notify
-        self._listen = listen
-        self._pooler = pooler
-        self._bound = max(lock_timeout, 5.0) + SILENCE
-        self._executor = Executor("postgres")
+        self._losable = LOSABLE if settings.durable else LOSABLE | {"enqueue"}
+        self._connections = server.connections
+        # A pooler lets nothing through.
+        self._hears = server.notify and (server.listen is not None or not server.pooler)
+        self._notifies = server.notify
+        self._listen = server.listen
+        self._pooler = server.pooler
+        self._bound = max(settings.lock_timeout, 5.0) + SILENCE
+        self.listeners: set[PostgresListen] = set()  # started in this process
         self._unsent: deque[str] = deque()
         self._sending_until = 0.0
         self._begin_life()
@@ -107,15 +101,10 @@ class PostgresEngine:
         its commit was sent, as long as lock_timeout. Who has little patience, a worker's pump, has
         a connection of its own, so that it waits for nobody who holds others.
         """
-        op.accept()
         if patience is None:
             return self._run(op, self._pool_here(), self.lock_timeout, self._bound)
         patience = min(self.lock_timeout, patience)
         return self._run(op, self._own_pool(patience), patience, SILENCE)
-
-    async def arun(self, op: Op[T]) -> T:
-        """The same without blocking the event loop: one hop to a thread for the whole operation."""
-        return await self._executor.run(self.run, op)
 
     @contextmanager
     def transaction(self) -> Iterator[Wire]:
@@ -168,10 +157,21 @@ class PostgresEngine:
         except psycopg.OperationalError as error:  # not what a constraint of theirs says
             raise translate(error, "the transaction", self.place) from error
 
+    def met_another(self, error: BaseException) -> bool:
+        """By the error's code, whichever driver raised it; SQLAlchemy keeps that in `orig`."""
+        orig = getattr(error, "orig", None)
+        return sqlstate(error) in MET_ANOTHER or (
+            isinstance(orig, BaseException) and self.met_another(orig)
+        )
+
     def tell_ended(self) -> None:
-        """Say it on the channel of those who wait, after the commit."""
+        """Say it on the channel of those who wait, after the commit: on the connection of a worker
+        that listens here, if there is one."""
         if not self._notifies:
             return
+        for listener in list(self.listeners):
+            if listener.tell_ended():
+                return
         statement = self.sql.notify_alone(channel=ended_channel(self.channel), queues=as_json([""]))
         pool = self._pool_here()
         held: list[Wire] = []
@@ -188,7 +188,7 @@ class PostgresEngine:
         finally:
             pool.take_back(held, sound=True)
 
-    def ends(self) -> Wake | None:
+    def end_wake(self) -> Wake | None:
         if not self._hears:
             return None
         from .listen import PostgresListen
@@ -358,7 +358,6 @@ class PostgresEngine:
         self._begin_life()
         for pool in pools:
             pool.close()
-        self._executor.close()
 
     # ---- schema
 
@@ -421,7 +420,7 @@ class PostgresEngine:
             raise translate(error, "vacuum", self.place) from error
         return 0
 
-    def shrink(self) -> None:
+    def after_prune(self) -> None:
         """Close what has been idle for long. Autovacuum does the rest, by the settings of our
         tables."""
         self._pool_here().trim()

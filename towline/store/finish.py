@@ -11,7 +11,8 @@ released              → pending again, nothing used; an attempt never started 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,10 +32,15 @@ from ..model import (
 )
 from ..operation import Steps, operation
 from ..sql import Row
+from ..times import micros
 from .cascade import DELETE_LIVE, OUTSIDE, EndedChain, EndedJob
 from .enqueue import Enqueue, Placed
 
 CRASH_LIMIT = 3
+# Seconds after which a lost attempt's job comes back: at least, at most, and however often.
+LOST_BASE = 1.0
+LOST_SPREAD = 10.0
+LOST_CAP = 600.0
 
 RECORD = (
     "outcome", "final", "worker", "started_at", "now", "output", "error", "continued_by",
@@ -65,6 +71,15 @@ class Reserved(NamedTuple):
     ready: Sequence[Verdict]
     later: Sequence[Verdict] = ()
     alone: bool = False
+
+
+def lost_delay(losses: int, draw: Callable[[], float] = random.random) -> int:
+    """Return the microseconds a lost attempt waits before its job comes back.
+
+    Drawn widely, so that jobs that died with one worker are not claimed together again.
+    """
+    base = LOST_BASE + (LOST_SPREAD - LOST_BASE) * draw()
+    return micros(min(LOST_CAP, base * 2 ** min(max(losses - 1, 0), 20)))
 
 
 class Finish(Enqueue):

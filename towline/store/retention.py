@@ -25,7 +25,7 @@ AGE = 2**40  # longer than any history: all that is older becomes one row
 
 
 @dataclass(slots=True, frozen=True)
-class Ages:
+class KeepFor:
     """How long ended chains stay, in microseconds; None keeps them for ever."""
 
     completed: int | None
@@ -92,7 +92,7 @@ class Retention(Listing):
         return sorted(chains)
 
     @operation(durable=False)
-    def prune(self, ages: Ages, limit: int = PRUNE_BATCH) -> Steps[Pruned]:
+    def prune(self, ages: KeepFor, limit: int = PRUNE_BATCH) -> Steps[Pruned]:
         """Delete ended chains older than their age, one bounded batch past a remembered position.
 
         Never deletes what a job still waits for, or would need again when it is retried.

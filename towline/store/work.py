@@ -28,10 +28,9 @@ from ..model import (
 )
 from ..operation import Op, Steps, compose, operation
 from ..sql import Row
-from ..task.retry import lost_delay
 from .base import as_json, int_of
 from .cascade import DELETE_LIVE
-from .finish import PUT_BACK, Finish
+from .finish import PUT_BACK, Finish, lost_delay
 
 CLAIM = ("attempt", "now", "started_at", "worker", "queue", "priority", "job_id")
 KEY = ("queue", "priority", "job_id")

@@ -34,6 +34,7 @@ from .retry import Backoff, Signal
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from ..app import Towline
     from ..app.handles import Chain, Job
     from .signature import Signature
 
@@ -59,18 +60,6 @@ RunIn = Literal["thread", "process"]
 _TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 POLICIES = {"fail": Policy.FAIL, "wait": Policy.WAIT, "run": Policy.RUN}
 SETTINGS = ("name", "queue", "priority", "max_attempts", "timeout", "backoff", "run_in")
-
-
-class Desk(Protocol):
-    """What a task needs of its app: somewhere to hand calls in."""
-
-    payload_limit: int
-
-    def enqueue_many(self, calls: Iterable[Call[Any]], *, on: object = None) -> list[Job[Any]]: ...
-
-    async def aenqueue_many(
-        self, calls: Iterable[Call[Any]], *, on: object = None
-    ) -> list[Job[Any]]: ...
 
 
 class Output(Protocol):
@@ -206,7 +195,7 @@ class Next(Generic[T_co]):
             raise InvalidSetting("a continuation commits with its predecessor and takes no on=")
 
 
-class Bound(Generic[P, R_co]):
+class ConfiguredTask(Generic[P, R_co]):
     """A task with options: `task.using(...)`."""
 
     def __init__(self, task: Task[P, R_co], options: Options) -> None:
@@ -217,27 +206,29 @@ class Bound(Generic[P, R_co]):
         """Store the job; it becomes visible to workers when the transaction commits."""
         job: Job[R_co]
         call = self.call(*args, **kwargs)
-        (job,) = self._task.desk().enqueue_many([call], on=self._options.on)
+        (job,) = self._task.app.enqueue_many([call], on=self._options.on)
         return job
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         job: Job[R_co]
         call = self.call(*args, **kwargs)
-        (job,) = await self._task.desk().aenqueue_many([call], on=self._options.on)
+        (job,) = await self._task.app.aenqueue_many([call], on=self._options.on)
         return job
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         """Check the arguments and make a call of it, to be stored later."""
-        text = self._task.signature.encode(args, kwargs, limit=self._task.desk().payload_limit)
+        text = self._task.signature.encode(
+            args, kwargs, limit=self._task.app.settings.payload_limit
+        )
         return Call(self._task, text, self._options)
 
     def then(self, *args: P.args, **kwargs: P.kwargs) -> Next[R_co]:
         """Continue the chain with this job; returned from a handler."""
         return Next(self.call(*args, **kwargs))
 
-    def using(self, **options: Unpack[Using]) -> Bound[P, R_co]:
+    def using(self, **options: Unpack[Using]) -> ConfiguredTask[P, R_co]:
         try:
-            return Bound(self._task, replace(self._options, **options))
+            return ConfiguredTask(self._task, replace(self._options, **options))
         except TypeError:
             check_known("using()", options, Using.__annotations__)
             raise
@@ -288,7 +279,7 @@ class Task(Generic[P, R_co, C_co]):
         self.timeout = timeout
         self.backoff = backoff or Backoff()
         self.run_in = run_in
-        self._desk: Desk | None = None
+        self._app: Towline | None = None
         self._signature: Signature | None = None
         if not self.name or self.name == "<lambda>":
             raise InvalidTask("a task needs a name: use a def, or say name=")
@@ -298,7 +289,7 @@ class Task(Generic[P, R_co, C_co]):
         check_limits(max_attempts, timeout)
         refuse_method(function)
         update_wrapper(self, function, updated=())
-        self._plain: Bound[P, R_co] = Bound(self, Options())
+        self._plain: ConfiguredTask[P, R_co] = ConfiguredTask(self, Options())
 
     @property
     def queue(self) -> str:
@@ -337,32 +328,34 @@ class Task(Generic[P, R_co, C_co]):
         """Continue the chain with this job; returned from a handler."""
         return self._plain.then(*args, **kwargs)
 
-    def using(self, **options: Unpack[Using]) -> Bound[P, R_co]:
+    def using(self, **options: Unpack[Using]) -> ConfiguredTask[P, R_co]:
         """Say how the next calls differ: when, where, under which key, behind what, on what."""
         try:
-            return Bound(self, Options(**options))
+            return ConfiguredTask(self, Options(**options))
         except TypeError:
             check_known("using()", options, Using.__annotations__)
             raise
 
-    def desk(self) -> Desk:
-        if self._desk is None:
+    @property
+    def app(self) -> Towline:
+        """The app that it belongs to; InvalidTask while no app includes it."""
+        if self._app is None:
             raise InvalidTask(
                 f"task {self.name} belongs to a set of tasks that no app includes yet: "
                 "call app.include(tasks) first"
             )
-        return self._desk
+        return self._app
 
-    def check_home(self, desk: Desk) -> None:
-        """Raise InvalidTask when the task has a home already: it can have one name only."""
-        if self._desk is not None:
-            whose = "this" if self._desk is desk else "another"
+    def check_unbound(self, app: Towline) -> None:
+        """Raise InvalidTask when the task belongs to an app already: it can have one name only."""
+        if self._app is not None:
+            whose = "this" if self._app is app else "another"
             raise InvalidTask(f"task {self.name} already belongs to {whose} app")
 
-    def join(self, desk: Desk, name: str) -> None:
+    def bind(self, app: Towline, name: str) -> None:
         """Become a task of an app, under its name there."""
-        self.check_home(desk)
-        self._desk = desk
+        self.check_unbound(app)
+        self._app = app
         self.name = name
         self._signature = None
 

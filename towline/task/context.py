@@ -12,10 +12,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from typing import (
+    TYPE_CHECKING,
     Any,
     Final,
     NamedTuple,
-    Protocol,
     SupportsFloat,
     TypeVar,
     cast,
@@ -24,7 +24,10 @@ from typing import (
 )
 
 from ..errors import InvalidSetting, InvalidState
-from ..model import BlockerRecord, ChainState, Claimed, Outcome
+from ..model import BlockerRecord, ChainState
+
+if TYPE_CHECKING:
+    from ..worker.attempt import Attempt
 
 T = TypeVar("T")
 
@@ -152,32 +155,17 @@ def _failure(record: BlockerRecord) -> Failure:
     return Failure(record.chain_id, record.state, record.error)
 
 
-class Running(Protocol):
-    """What a context needs of the attempt it stands for."""
-
-    @property
-    def held(self) -> Claimed: ...
-    @property
-    def stop(self) -> threading.Event: ...
-
-    stopped_for: Outcome | None
-    report: tuple[float | None, str | None] | None
-
-    def decoded_blockers(self) -> Blockers: ...
-    def transaction(self, on: object) -> Any: ...
-
-
 class Context:
     """The running attempt: which job, which number, what it waited for."""
 
-    def __init__(self, running: Running) -> None:
-        self._running = running
-        self._held = running.held
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._held = attempt.held
 
     @cached_property
     def blockers(self) -> Blockers:
         """Outputs of what the job waited for."""
-        return self._running.decoded_blockers()
+        return self._attempt.decoded_blockers()
 
     @cached_property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -189,12 +177,12 @@ class Context:
     def cancelled(self) -> bool:
         """Whether the handler should stop: it was cancelled, took too long, lost its lease, or the
         worker stops."""
-        return self._running.stopped_for is not None
+        return self._attempt.stopped_for is not None
 
     @property
     def stop(self) -> threading.Event:
         """The same to wait for: `ctx.stop.wait(60)` sleeps until it is told to stop."""
-        return self._running.stop
+        return self._attempt.stop
 
     def progress(self, fraction: SupportsFloat | None = None, text: str | None = None) -> None:
         """Say how far it is, for others to see; written a few times a second at most.
@@ -204,7 +192,7 @@ class Context:
         if text is not None and not isinstance(text, str):
             raise InvalidSetting(f"the text of a progress is a str, not {type(text).__name__}")
         part = None if fraction is None else _fraction(fraction)
-        self._running.report = (part, None if text is None else str.__str__(text)[:MOST_TEXT])
+        self._attempt.report = (part, None if text is None else str.__str__(text)[:MOST_TEXT])
 
     def transaction(self, *, on: object = None) -> Any:
         """A transaction in which the application's writes and the job's end commit together.
@@ -212,7 +200,7 @@ class Context:
         `with` or `async with`; `tx.execute(…)` writes, `tx.complete(value)` ends the job. With
         on= it is the application's own connection or session.
         """
-        return self._running.transaction(on)
+        return self._attempt.transaction(on)
 
     @property
     def job_id(self) -> int:

@@ -13,10 +13,6 @@ from typing import TYPE_CHECKING, ClassVar
 from ..errors import InvalidSetting
 from ..times import LONGEST, Seconds, micros
 
-LOST_BASE = 1.0
-LOST_SPREAD = 10.0
-LOST_CAP = 600.0
-
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -52,15 +48,6 @@ class Backoff:
         except OverflowError:
             full = self.cap
         return full * (1 - self.jitter * draw())
-
-
-def lost_delay(losses: int, draw: Callable[[], float] = random.random) -> int:
-    """Return the microseconds a lost attempt waits before its job comes back.
-
-    Drawn widely, so that jobs that died with one worker are not claimed together again.
-    """
-    base = LOST_BASE + (LOST_SPREAD - LOST_BASE) * draw()
-    return micros(min(LOST_CAP, base * 2 ** min(max(losses - 1, 0), 20)))
 
 
 class Signal(Exception):

@@ -116,14 +116,16 @@ class Drain:
         self.number = 0
 
     def __enter__(self) -> Drain:
-        store = self._app.store
-        self._worker = self._app.run(
+        store = self._app.runner.store
+        self._worker = self._app.runner.run(
             store.register(
                 self._name, host=socket.gethostname(), pid=os.getpid(),
                 birth=birth_of(os.getpid()), version="test", queues=[], concurrency=1, lease=LEASE,
             )
         )  # fmt: skip
-        while self._app.run(store.unpark(sorted(self._app.registry), sorted(self._app.counts()))):
+        while self._app.runner.run(
+            store.unpark(sorted(self._app.registry), sorted(self._app.counts()))
+        ):
             pass
         return self
 
@@ -136,8 +138,8 @@ class Drain:
         if isinstance(error, Crash):  # who dies does not sign off
             return
         if self._open is not None:
-            self._app.run(self._app.store.finish([self._open.released()], self._name))
-        self._app.run(self._app.store.unregister(self._worker))
+            self._app.runner.run(self._app.runner.store.finish([self._open.released()], self._name))
+        self._app.runner.run(self._app.runner.store.unregister(self._worker))
 
     def attempts(self) -> Iterator[Watched]:
         """Claimed attempts, each to be run and recorded before the next is asked for."""
@@ -160,7 +162,7 @@ class Drain:
         self._open = None
         self.number += 1
         if attempt.report is not None:
-            self._app.run(self._app.store.progress([(attempt.held, *attempt.report)]))
+            self._app.runner.run(self._app.runner.store.progress([(attempt.held, *attempt.report)]))
         if ending is not None:
             self._finish(attempt, ending)
         error = attempt.error
@@ -176,26 +178,26 @@ class Drain:
 
     def _claim(self) -> Watched | None:
         """The next attempt; None when nothing can run any more."""
-        app, store = self._app, self._app.store
+        app, store = self._app, self._app.runner.store
         while True:
-            while app.run(store.promote()):
+            while app.runner.run(store.promote()):
                 pass
-            claimed = app.run(store.claim(self._worker, sorted(app.counts()), 1, self._name))
+            claimed = app.runner.run(store.claim(self._worker, sorted(app.counts()), 1, self._name))
             if not claimed:
-                if self._clock is None or (due := app.run(store.next_due())) is None:
+                if self._clock is None or (due := app.runner.run(store.next_due())) is None:
                     return None
                 self._clock.advance_to(due)
                 continue
             (held,) = claimed
             if held.task in app.registry:
-                blockers = app.run(store.blockers([held.job_id])).get(held.job_id, ())
+                blockers = app.runner.run(store.blockers([held.job_id])).get(held.job_id, ())
                 attempt = Watched(app, app.registry[held.task], held, blockers)
                 attempt.worker = self._name, self._worker
                 return attempt
             self._park(held)
 
     def _park(self, held: Claimed) -> None:
-        self._app.run(self._app.store.park([held]))
+        self._app.runner.run(self._app.runner.store.park([held]))
         if self._raising:
             raise InvalidTask(
                 f"job {held.job_id} is for task {held.task}, which this app does not have: "
@@ -206,8 +208,8 @@ class Drain:
         app = self._app
         try:
             for _ in range(TRIES):
-                op = app.store.finish([ending], self._name, self._worker)
-                if not app.run(op).postponed:
+                op = app.runner.store.finish([ending], self._name, self._worker)
+                if not app.runner.run(op).postponed:
                     return
                 time.sleep(PAUSE)
         except StoreError:
@@ -240,7 +242,7 @@ class Drain:
 
 
 def _clock_of(app: Towline) -> Clock:
-    clock = app.store.clock
+    clock = app.runner.store.clock
     if not isinstance(clock, Clock):
         raise InvalidSetting(
             "advance=True moves the test's clock: use isolated(app, clock=Clock())"

@@ -48,7 +48,7 @@ def assert_enqueued(
     task = wanted.task if isinstance(wanted, Call) else wanted
     if call is not None and (call.options.after or call.options.on is not None):
         raise InvalidSetting("after= and on= are not compared: look at app.blockers(job.id)")
-    app = task.desk()
+    app = task.app
     assert isinstance(app, Towline)
     there = enqueued(app, task=task.name)
     found = [job for job in there if call is None or _fits(call, job)]

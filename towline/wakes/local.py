@@ -1,4 +1,4 @@
-"""Workers in the very process that enqueues, for an engine that hears nothing itself."""
+"""The wake of workers in the process that enqueues, for an engine that hears nothing itself."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Collection
 from . import Ring
 
 
-class Near:
-    """A wake without thread or connection: whoever enqueues rings. The app has one to tell with,
+class Local:
+    """A wake without thread or connection: whoever enqueues rings. The runner has one to tell with,
     each of its workers one to hear with, made from that."""
 
-    def __init__(self, told: Near | None = None) -> None:
+    def __init__(self, told: Local | None = None) -> None:
         self._rings: list[Ring] = [] if told is None else told._rings
         self._ring: Ring | None = None
 

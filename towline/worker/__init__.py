@@ -19,10 +19,9 @@ from ..errors import InvalidSetting, InvalidState, StoreUnavailable
 from ..secret import masked
 from ..task import check_name
 from ..times import MICRO, Seconds, micros
-from ..wakes.local import Near
 from .identity import birth_of
-from .pace import Settings
 from .pump import Pump
+from .settings import Settings
 from .slots import Slots
 from .slots.loop import LoopSlots
 from .slots.thread import ThreadSlots
@@ -166,7 +165,7 @@ class Worker:
         if self.running:
             raise InvalidState("this worker runs already")
         try:
-            self.app.prepare()
+            self.app.runner.prepare()
         except StoreUnavailable as error:
             log.warning("worker %s waits for its database: %s", self.name, error)
         if self._ended.is_set():
@@ -267,8 +266,9 @@ class Worker:
 
     def _register(self) -> int:
         settings = self.settings
-        number = self.app.run(
-            self.app.store.register(
+        runner = self.app.runner
+        number = runner.run(
+            runner.store.register(
                 settings.name, host=socket.gethostname(), pid=os.getpid(),
                 birth=birth_of(os.getpid()), version=_version(), queues=settings.queues,
                 concurrency=settings.concurrency, lease=round(settings.lease * MICRO),
@@ -279,12 +279,9 @@ class Worker:
         return number
 
     def _begin_wakes(self) -> None:
-        own = self.app.engine.wakes() or [Near(self.app.near)]
-        for wake in (*own, self.app.new_wake()):
-            if wake is not None:
-                wake.start(self.pump.wake)
-                self._wakes.append(wake)
-                self.pump.on_ends = getattr(wake, "tell_ended", self.pump.on_ends)
+        for wake in self.app.runner.wakes():
+            wake.start(self.pump.wake)
+            self._wakes.append(wake)
 
     def _slots_of(self, kind: str) -> Slots:
         """Slots are opened when the first attempt needs them."""

@@ -19,13 +19,13 @@ import traceback
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..connections.postgres import sqlstate
 from ..errors import InvalidArguments, InvalidSetting, OutputError, PayloadTooLarge
 from ..model import BlockerRecord, Claimed, Ending, Outcome
+from ..store.finish import lost_delay
 from ..task import Next, Task
 from ..task.batch import next_job
 from ..task.context import Blockers, Context, current
-from ..task.retry import Cancel, Fail, Signal, Snooze, lost_delay, next_try
+from ..task.retry import Cancel, Fail, Signal, Snooze, next_try
 from ..times import MICRO
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ MOST_ERROR = 64 * 1024  # characters of an error that are kept
 UNSTORABLE = (OutputError, PayloadTooLarge, InvalidSetting)
 MISFIT_DELAY = 30 * MICRO  # at least, before arguments that do not fit are tried again
 MOST_SET_BACK = 20  # times that a job is tried again because its transaction met another
-AGAIN = frozenset({"40001", "40P01"})  # a transaction that met another: nobody's fault
 
 Middleware = Callable[[Context], Generator[None, Any, None]]
 log = logging.getLogger("towline.worker")
@@ -47,21 +46,21 @@ class Attempt:
     """A claimed job in this worker's hands: waiting for a slot, running, or over."""
 
     __slots__ = (
-        "_begun", "_misfit", "_mutex", "_ring", "_stop", "abandoned", "blockers",
-        "claimed", "context", "deadline", "held", "home", "ledger", "outside", "over", "report",
+        "_begun", "_misfit", "_mutex", "_ring", "_stop", "abandoned", "app", "blockers",
+        "claimed", "context", "deadline", "held", "ledger", "outside", "over", "report",
         "reported",
         "settled", "slot", "stopped_for", "task", "unopened", "unstorable", "withdrawn", "worker",
     )  # fmt: skip
 
     def __init__(
         self,
-        home: Towline,
+        app: Towline,
         task: Task[..., Any],
         held: Claimed,
         blockers: Sequence[BlockerRecord] = (),
         ring: Callable[[], None] = lambda: None,
     ) -> None:
-        self.home = home
+        self.app = app
         self.task = task
         self.held = held
         self.blockers = blockers
@@ -199,10 +198,10 @@ class Attempt:
     def transaction(self, on: object) -> JobTransaction:
         from .transaction import JobTransaction
 
-        return JobTransaction(self.home, self, on)
+        return JobTransaction(self.app, self, on)
 
     def decoded_blockers(self) -> Blockers:
-        return Blockers(self.blockers, self.home.decode_output)
+        return Blockers(self.blockers, self.app.decode_output)
 
     # ---- endings
 
@@ -231,7 +230,7 @@ class Attempt:
         try:
             if isinstance(value, Next):
                 return self._ending(Outcome.CONTINUED, next=next_job(value))
-            text = self.task.signature.encode_output(value, limit=self.home.payload_limit)
+            text = self.task.signature.encode_output(value, limit=self.app.settings.payload_limit)
         except UNSTORABLE as error:
             self.unstorable = error
             raise
@@ -257,7 +256,7 @@ class Attempt:
         if self.stopped_for is Outcome.RELEASED:
             return self.released()
         if self.set_back < MOST_SET_BACK:
-            if met_another(error):
+            if self.app.runner.engine.met_another(error):
                 return self._ending(Outcome.SNOOZED, delay=round(random.uniform(0.01, 0.2) * MICRO))
             if error is self.unopened:  # none of the handler's code ran in it: no fault of the job
                 return self._ending(Outcome.SNOOZED, delay=round(random.uniform(0.5, 2.0) * MICRO))
@@ -325,7 +324,7 @@ class Around:
         self._open: list[Generator[None, Any, None]] = []
 
     def begin(self) -> None:
-        for middleware in self._attempt.home.middleware:
+        for middleware in self._attempt.app.middleware:
             generator = middleware(self._attempt.context)
             try:
                 next(generator)
@@ -389,18 +388,11 @@ def _own_frames(stack: traceback.StackSummary) -> traceback.StackSummary | None:
     return traceback.StackSummary.from_list(kept) if kept else None
 
 
-def met_another(error: BaseException) -> bool:
-    """Whether a transaction of the handler met another one: deadlock, serialization."""
-    return sqlstate(error) in AGAIN or (
-        isinstance(orig := getattr(error, "orig", None), BaseException) and met_another(orig)
-    )
-
-
 def log_failure(attempt: Attempt, ending: Ending) -> None:
     """One line for whoever watches: what kind of error, not what it says, which may be private."""
     held = attempt.held
     if ending.outcome is Outcome.LOST:
-        final = held.lost + 1 >= attempt.home.store.crash_limit
+        final = held.lost + 1 >= attempt.app.runner.store.crash_limit
     elif ending.outcome in (Outcome.FAILED, Outcome.TIMEOUT):
         final = held.used + 1 >= held.max_attempts
     else:

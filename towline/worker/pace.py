@@ -1,28 +1,14 @@
-"""How a worker works: its settings, and how many jobs it claims ahead of its free slots."""
+"""How many jobs a worker claims ahead of its free slots, measured from how it goes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..model import Claimed
 
 TURNS_AHEAD = 4  # as many are claimed ahead as end during so many turns
 BYTES_AHEAD = 8 * 1024 * 1024  # of arguments that wait for a slot, about
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a worker works."""
-
-    name: str
-    queues: tuple[str, ...]
-    concurrency: int
-    lease: float
-    grace: float
-    prefetch: int | None
-    drain: bool = False
 
 
 class Pace:

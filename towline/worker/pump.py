@@ -20,7 +20,7 @@ from ..model import Ending, Outcome
 from ..times import MICRO
 from .attempt import Attempt, log_failure
 from .oversight import PATIENCE, SOON
-from .pace import Settings
+from .settings import Settings
 from .slots import Slots
 from .turns import Turns, begins_of, report_of
 
@@ -160,7 +160,7 @@ class Pump(Turns):
         if (write_at is not None and now >= write_at) or (lookout.hungry and self._room() > 0):
             self._turn()
         elif lasting := self._ahead.lasting(now):
-            self._run(self._app.store.mark_begun(begins_of(lasting)))
+            self._run(self._runner.store.mark_begun(begins_of(lasting)))
             self._ahead.recorded(lasting)
         if now >= self._report_at:
             self._report()
@@ -189,7 +189,9 @@ class Pump(Turns):
         settings = self._settings
         mine = {*self.held, *self._endings}
         renewed = self._run(
-            self._app.store.renew(self.worker, settings.name, round(settings.lease * MICRO), mine)
+            self._runner.store.renew(
+                self.worker, settings.name, round(settings.lease * MICRO), mine
+            )
         )
         if renewed.postponed:
             self._renew_at = time.monotonic() + random.uniform(0.05, 0.2)
@@ -224,7 +226,7 @@ class Pump(Turns):
         for attempt in fresh:
             attempt.reported = attempt.report
         self._report_at = time.monotonic() + REPORT
-        self._run(self._app.store.progress([report_of(attempt) for attempt in fresh]))
+        self._run(self._runner.store.progress([report_of(attempt) for attempt in fresh]))
 
     # ---- the end
 
@@ -233,7 +235,7 @@ class Pump(Turns):
         if self.held or self._ended or self._endings or self._lookout.hungry:
             return
         tasks = sorted(self._app.registry)
-        found = self._run(self._app.store.peek(self._settings.queues, 1, tasks))
+        found = self._run(self._runner.store.peek(self._settings.queues, 1, tasks))
         soon = found.next_due is not None and found.next_due <= found.now + DRAIN_SOON * MICRO
         if not found.pending and not found.parked and not soon:
             self._stopping.set()
@@ -273,7 +275,7 @@ class Pump(Turns):
             )  # fmt: skip
         try:
             if self.worker and not self._trouble:
-                self._run(self._app.store.unregister(self.worker))
+                self._run(self._runner.store.unregister(self.worker))
         except TowlineError as error:
             log.warning("could not sign off (%s); the lease will end by itself", error)
         if not self.unwritten:

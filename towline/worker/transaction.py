@@ -70,7 +70,7 @@ class JobTransaction:
     def __enter__(self) -> JobTransaction:
         self._begin()
         if self._on is None:
-            self._own = self._app.engine.transaction()
+            self._own = self._app.runner.engine.transaction()
             try:
                 self.connection = self._own.__enter__()
             except StoreUnavailable as error:
@@ -79,7 +79,7 @@ class JobTransaction:
         else:
             self._ours = self._theirs().begin()
         try:
-            self._pass(self._app.run(self._fence(), on=self.connection))
+            self._pass(self._app.runner.run(self._fence(), on=self.connection))
         except BaseException as error:
             self._close(type(error), error, error.__traceback__)
             raise
@@ -96,7 +96,7 @@ class JobTransaction:
             return
         try:
             if self._ending is not None:
-                self._accept(self._app.run(self._finish(), on=self.connection))
+                self._accept(self._app.runner.run(self._finish(), on=self.connection))
         except BaseException as problem:
             self._close(type(problem), problem, problem.__traceback__)
             raise
@@ -133,7 +133,7 @@ class JobTransaction:
         self._begin()
         self._ours = await self._theirs().abegin()
         try:
-            self._pass(await self._app.arun(self._fence(), on=self._on))
+            self._pass(await self._app.runner.arun(self._fence(), on=self._on))
         except BaseException:
             await self._aclose(commit=False)
             raise
@@ -163,7 +163,7 @@ class JobTransaction:
             return
         try:
             if self._ending is not None:
-                self._accept(await self._app.arun(self._finish(), on=self._on))
+                self._accept(await self._app.runner.arun(self._finish(), on=self._on))
         except BaseException:
             await self._aclose(commit=False)
             raise
@@ -184,11 +184,11 @@ class JobTransaction:
 
     def _theirs(self) -> Connection:
         if self._known is None:
-            self._known = self._app.engine.recognise(self._on)
+            self._known = self._app.runner.engine.recognise(self._on)
         return self._known
 
     def _fence(self) -> Op[bool]:
-        return self._app.store.fence(self._attempt.held)
+        return self._app.runner.store.fence(self._attempt.held)
 
     def _pass(self, passed: bool) -> None:
         if not passed:
@@ -196,7 +196,7 @@ class JobTransaction:
 
     def _finish(self) -> Op[Finished]:
         assert self._ending is not None
-        attempt, store = self._attempt, self._app.store
+        attempt, store = self._attempt, self._app.runner.store
         name, _ = attempt.worker
         # Not in the worker's own slot of the roll-ups: its turns would wait for our commit.
         finish = store.finish([self._ending], name)

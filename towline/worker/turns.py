@@ -21,9 +21,9 @@ from .endings import Endings
 from .last_try import Alone
 from .lookout import Lookout
 from .oversight import Oversight
-from .pace import Pace, Settings
+from .pace import Pace
+from .settings import PATIENCE, Settings
 from .slots import Slots, kind_of
-from .upkeep import briefly
 
 if TYPE_CHECKING:
     from ..app import Towline
@@ -42,6 +42,7 @@ class Turns:
         self, app: Towline, settings: Settings, slots: Callable[[str], Slots], upkeep: Upkeep
     ) -> None:
         self._app = app
+        self._runner = app.runner
         self._settings = settings
         self._slots = slots
         self._upkeep = upkeep
@@ -56,7 +57,6 @@ class Turns:
         self._ahead = Ahead(self._pace)
         self._alone = Alone()
         self.finished = 0
-        self.on_ends: Callable[[], None] = lambda: None  # tells those who wait for chains
 
     @property
     def is_stopping(self) -> bool:
@@ -98,17 +98,17 @@ class Turns:
         tasks = sorted(self._app.registry)
         self._lookout.woken = False  # before: who rings while we look may have come too late for it
         try:
-            found = self._run(self._app.store.peek(settings.queues, self._upkeep.peers, tasks))
+            found = self._run(self._runner.store.peek(settings.queues, self._upkeep.peers, tasks))
         except BaseException:
             self._lookout.woken = True
             raise
         self._lookout.looked(found, tasks, shy=shy)
         if self._lookout.barren:
-            if number := self._run(self._app.store.drop_orphans(settings.queues)):
+            if number := self._run(self._runner.store.drop_orphans(settings.queues)):
                 log.warning("removed %d open jobs whose rows in the table of jobs are gone", number)
 
     def _running(self) -> set[tuple[int, int]]:
-        ours: set[tuple[int, int]] = self._run(self._app.store.running(self.worker))
+        ours: set[tuple[int, int]] = self._run(self._runner.store.running(self.worker))
         return ours
 
     def _turn(self) -> None:
@@ -124,7 +124,7 @@ class Turns:
         self._pace.begin_turn(sum(ending.started for ending in sent))
         try:
             turn = self._run(
-                self._app.store.turn(
+                self._runner.store.turn(
                     self.worker, settings.name, settings.queues, free, sent,
                     self._lookout.unpark, ahead=room - free, begins=begins_of(lasting),
                     reports=reports,
@@ -158,7 +158,7 @@ class Turns:
         log.debug("endings are written one by one", exc_info=why)
         for ending in sent:
             try:
-                done = self._run(self._app.store.finish([ending], settings.name, self.worker))
+                done = self._run(self._runner.store.finish([ending], settings.name, self.worker))
             except StoreError:  # trouble of the database, and of no job: it is kept and tried again
                 raise
             except Exception as error:
@@ -176,7 +176,7 @@ class Turns:
 
     def _start(self, turn: Turn, free: int) -> None:
         unknown: list[Claimed] = []
-        last = self._app.store.crash_limit - 1
+        last = self._runner.store.crash_limit - 1
         for place, held in enumerate(turn.claimed):
             task = self._app.registry.get(held.task)
             if task is None:
@@ -199,7 +199,7 @@ class Turns:
         if unknown:
             names = ", ".join(sorted({held.task for held in unknown}))
             log.warning("no task named %s here: set aside until a worker knows it", names)
-            self._run(self._app.store.park(unknown))
+            self._run(self._runner.store.park(unknown))
 
     def _give(self, attempt: Attempt) -> None:
         """To the slots of its kind; back to the database when they cannot take it."""
@@ -236,7 +236,7 @@ class Turns:
                 self._end(attempt, attempt.put_off())
 
     def _run(self, op: Op[Any]) -> Any:
-        return briefly(self._app, op, self.on_ends)
+        return self._runner.run(op, patience=PATIENCE)
 
 
 def begins_of(attempts: Collection[Attempt]) -> list[tuple[Claimed, int]]:

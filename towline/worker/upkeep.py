@@ -9,11 +9,12 @@ import logging
 import random
 import socket
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING, TypeVar
 
 from .identity import is_gone
 from .ledger import begun_by, forget
+from .settings import PATIENCE
 
 if TYPE_CHECKING:
     from ..app import Towline
@@ -24,7 +25,6 @@ T = TypeVar("T")
 log = logging.getLogger("towline.worker")
 
 GLANCE = 2.0  # seconds between looks for workers of this host that are gone
-BRIEFLY = 1.0  # seconds to wait for whoever writes
 PRUNE = 60.0
 PRUNE_PAUSE = 0.03  # seconds between batches of pruning: turns go on meanwhile
 
@@ -34,6 +34,7 @@ class Upkeep:
 
     def __init__(self, app: Towline, lease: float) -> None:
         self._app = app
+        self._runner = app.runner
         self._interval = lease / 3
         self._suspects: set[int] = set()
         self._host = socket.gethostname()
@@ -68,7 +69,7 @@ class Upkeep:
 
     def _take_from_the_gone(self) -> int:
         """Workers of this host whose process is provably gone lose their jobs at once."""
-        workers = self._run(self._app.store.workers())
+        workers = self._run(self._runner.store.workers())
         ids = sorted(worker.id for worker in workers)
         self.peers = max(len(ids), 1)
         self.rank = ids.index(self._worker) if self._worker in ids else 0
@@ -78,7 +79,7 @@ class Upkeep:
     def _sweep(self) -> int:
         """Take from those that were expired at the last look too: a long stall of the writer must
         not cost everybody their leases."""
-        expired = self._run(self._app.store.expired())
+        expired = self._run(self._runner.store.expired())
         workers = {worker.id for worker in expired.workers}
         taken = 0
         if workers & self._suspects or expired.strays:
@@ -89,7 +90,7 @@ class Upkeep:
     def _sweep_all(self, suspects: Collection[int], gone: Collection[int]) -> int:
         begun = {id: known for id in (*suspects, *gone) if (known := begun_by(id)) is not None}
         total = 0
-        while taken := self._run(self._app.store.sweep(suspects, gone, begun=begun)):
+        while taken := self._run(self._runner.store.sweep(suspects, gone, begun=begun)):
             total += taken
             log.warning("took back %d jobs of workers that are gone", taken)
         for id in begun:
@@ -98,21 +99,11 @@ class Upkeep:
 
     def _prune(self) -> None:
         """One batch; the next soon, as long as there is something left to prune."""
-        if self._run(self._app.store.prune(self._app.ages)).done:
-            self._app.engine.shrink()
+        if self._run(self._runner.store.prune(self._app.settings.keep)).done:
+            self._runner.engine.after_prune()
             return
         self._prune_at = time.monotonic()
         self.next_at = min(self.next_at, self._prune_at + PRUNE_PAUSE)
 
     def _run(self, op: Op[T]) -> T:
-        return briefly(self._app, op)
-
-
-def briefly(app: Towline, op: Op[T], tell_ended: Callable[[], None] | None = None) -> T:
-    """Run an operation without waiting for long: timeouts of handlers and renewals must not wait
-    with it."""
-    app.prepare()
-    answer = app.engine.run(op, BRIEFLY)
-    if op.follows is not None:
-        app.follow(op.follows, tell_ended)
-    return answer
+        return self._runner.run(op, patience=PATIENCE)

@@ -13,10 +13,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 from ...errors import InvalidState, InvalidTask
+from ...task import Tasks
 from .protocol import Load, Main
 
 if TYPE_CHECKING:
@@ -111,17 +112,16 @@ def _is_importable(name: str, names: dict[str, Any]) -> bool:
 
 def load(place: Load) -> Towline:
     """Import what the first process has imported, and return the app of this one."""
-    from ...app import Towline
-
     sys.argv[:] = place.argv
     with _no_worker():
         if place.main is not None:
             _load_main(place.main)
         for name in place.modules:
             importlib.import_module(name)
-        app: Any = getattr(sys.modules[place.module], place.attribute, None)
-    if not isinstance(app, Towline):
+        found: object = getattr(sys.modules[place.module], place.attribute, None)
+    if not isinstance(found, Tasks) or not hasattr(found, "runner"):
         raise InvalidTask(f"{place.module}.{place.attribute} is no app when it is imported here")
+    app = cast("Towline", found)
     if app.url != place.url:
         if not _is_same_file_from_elsewhere(app.url, place.url):
             raise InvalidTask(

@@ -1,4 +1,4 @@
-"""Those in this process who wait for a chain: woken when something changes, not polled slowly."""
+"""Callers of `result()`: woken when a chain ends, instead of polling."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator
 from typing import TYPE_CHECKING
 
-from ..wakes.bell import Bell
+from .bell import Bell
 
 if TYPE_CHECKING:
-    from ..wakes import Wake
+    from . import Wake
 
 FIRST, GROWTH = 0.001, 1.6  # seconds between looks
 LONGEST, DEAF = 1.0, 0.25  # at most: a wake that is lost costs no more; without a wake

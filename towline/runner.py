@@ -1,0 +1,201 @@
+"""The runner: the only way to run an operation, blocking or awaiting, on our connection or the
+caller's.
+
+On first use it sees that the tables are there. After a commit it does what the operation's marks
+ask for: workers and callers of `result()` are woken in this process, through the database, and
+through Redis or NATS. On a caller's open transaction that is left to the database, whose NOTIFY
+goes out with the caller's commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
+
+from .errors import SchemaMismatch, SchemaMissing
+from .executor import Executor
+from .operation import Mark, Op
+from .wakes.local import Local
+from .wakes.waiting import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .connections import Connection
+    from .engine import Engine
+    from .store import Store
+    from .wakes import Wake
+
+T = TypeVar("T")
+
+
+class Runner:
+    """Runs the operations of one app, in one process.
+
+    `create`: missing tables are made on first use. `open_wake` opens the extra wake (Redis, NATS)
+    of a channel, where the app has one.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        create: bool = True,
+        open_wake: Callable[[str], Wake] | None = None,
+    ) -> None:
+        self._create = create
+        self._open_wake = open_wake
+        self._pid = os.getpid()
+        self._preparing = Lock()
+        self._executor = Executor("call")
+        self.local = Local()
+        self._use(engine)
+
+    def _use(self, engine: Engine) -> None:
+        self.engine = engine
+        self.waiting = Waiting(self._end_wake)
+        self._ready = False  # the tables are there, seen on a connection of ours
+        self._seen = False  # the same on a caller's connection, which says nothing of ours
+        self._wake = self.new_wake()
+        # Only where the database itself cannot tell those who wait.
+        tells = self._wake is None or engine.end_wake() is not None
+        self._ended_wake = None if tells else self.new_wake(ended=True)
+
+    @property
+    def store(self) -> Store:
+        """The operations."""
+        return self.engine.store
+
+    # ---- running
+
+    def run(self, op: Op[T], on: object = None, *, patience: float | None = None) -> T:
+        """Run an operation: in a transaction of its own, or in the caller's.
+
+        It waits for others as long as lock_timeout, or as `patience` says if that is shorter.
+        """
+        op.mark_used()
+        if on is None:
+            if not self._ready:
+                self.prepare()
+            answer = self.engine.run(op, patience)
+        else:
+            connection = self.engine.recognise(on)
+            if not self._seen:
+                self._prepare_for(connection, connection.migrations())
+            answer = connection.run(op)
+            if connection.in_transaction:
+                return answer  # the caller commits; the engine tells what it can
+        if op.follows is not None:
+            self._follow(op.follows)
+        return answer
+
+    async def arun(self, op: Op[T], on: object = None) -> T:
+        """The same without blocking the event loop: on our connection it is one hop to a thread
+        for the whole operation."""
+        op.mark_used()
+        if on is None:
+            if not self._ready:
+                await asyncio.to_thread(self.prepare)
+            answer = await self._executor.run(self.engine.run, op)
+        else:
+            connection = self.engine.recognise(on)
+            if not self._seen:
+                applied = await connection.amigrations()
+                await asyncio.to_thread(self._prepare_for, connection, applied)
+            answer = await connection.arun(op)
+            if connection.in_transaction:
+                return answer
+        if op.follows is not None:
+            if self._open_wake is None and not op.follows.ended:
+                self._follow(op.follows)
+            else:  # telling a server, which may take a moment
+                await asyncio.to_thread(self._follow, op.follows)
+        return answer
+
+    def _follow(self, mark: Mark) -> None:
+        """Wake workers and waiters after a commit, by every road there is."""
+        if mark.queues:
+            if self.local:
+                self.local.tell(mark.queues)
+            if self._wake is not None:
+                self._wake.tell(mark.queues)
+        if mark.ended:
+            self.waiting.ring()
+            self.engine.tell_ended()
+            if self._ended_wake is not None:
+                self._ended_wake.tell(())
+
+    # ---- wakes
+
+    def wakes(self) -> list[Wake]:
+        """What tells a worker of this app that there may be work."""
+        extra = self.new_wake()
+        return [*(self.engine.wakes() or [Local(self.local)]), *([] if extra is None else [extra])]
+
+    def new_wake(self, *, ended: bool = False) -> Wake | None:
+        """The extra wake of this app, if it has one, for whoever listens or tells; `ended`: the one
+        that says that chains ended. Its channel is named after the database."""
+        if self._open_wake is None:
+            return None
+        return self._open_wake(self.engine.wake_channel + (".ended" if ended else ""))
+
+    def _end_wake(self) -> Wake | None:
+        """What tells callers of `result()`: the database itself, or else the extra wake."""
+        return self.engine.end_wake() or self.new_wake(ended=True)
+
+    # ---- the tables
+
+    def prepare(self, *, create: bool | None = None) -> None:
+        """On first use: the file or server, and its tables; `create` as the app says."""
+        if self._ready:
+            return
+        if os.getpid() != self._pid:  # the lock may have been held when this process was forked
+            self._pid, self._preparing = os.getpid(), Lock()
+        with self._preparing:
+            self.engine.prepare()
+            try:
+                self.engine.check_schema()
+            except (SchemaMissing, SchemaMismatch):
+                if not (self._create if create is None else create):
+                    raise
+                self.engine.migrate()
+            self._ready = True
+
+    def _prepare_for(self, connection: Connection, applied: set[str] | None) -> None:
+        """First use is on a caller's connection: never wait for a lock that the caller holds."""
+        try:
+            self.engine.migrations.judge(applied)
+        except (SchemaMissing, SchemaMismatch) as problem:
+            if connection.in_transaction:
+                raise type(problem)(
+                    f"{problem}, before your transaction begins: inside it cannot be done"
+                ) from None
+            self.prepare()
+        self._seen = True
+
+    def migrate(self) -> list[str]:
+        """Create the tables or bring them up to date; return the migrations that were applied."""
+        with self._preparing:
+            self.engine.prepare()
+            applied = self.engine.migrate()
+            self._ready = True
+        return applied
+
+    # ---- life
+
+    def use(self, engine: Engine) -> None:
+        """Go on with another database."""
+        self.close()
+        self._use(engine)
+
+    def close(self) -> None:
+        """Close the connections of this process; running something again opens new ones."""
+        self.waiting.close()
+        for wake in (self._wake, self._ended_wake):
+            if wake is not None:
+                wake.stop()
+        self._executor.close()
+        self.engine.close()
+        self._ready = self._seen = False
