@@ -148,12 +148,20 @@ class Runner:
     # ---- the tables
 
     def prepare(self, *, create: bool | None = None) -> None:
-        """On first use: the file or server, and its tables; `create` as the app says."""
+        """On first use: the file or server, and its tables; `create` as the app says.
+
+        With create=False nothing is made, and a database that is not there is refused.
+        """
         if self._ready:
             return
         if os.getpid() != self._pid:  # the lock may have been held when this process was forked
             self._pid, self._preparing = os.getpid(), Lock()
         with self._preparing:
+            if create is False and not self.engine.exists():
+                raise SchemaMissing(
+                    f"there is no database at {self.engine.place}: start a worker or run "
+                    "`towline migrate` to create it"
+                )
             self.engine.prepare()
             try:
                 self.engine.check_schema()
@@ -174,6 +182,11 @@ class Runner:
                 ) from None
             self.prepare()
         self._seen = True
+
+    def prefixes(self) -> list[tuple[str, str]]:
+        """Prefix and schema of each set of tables like ours: for whoever looks with a wrong one.
+        SQLite has no schemas, so no name of one."""
+        return self.engine.run(self.engine.migrations.prefixes(self.store.sql))
 
     def migrate(self) -> list[str]:
         """Create the tables or bring them up to date; return the migrations that were applied."""

@@ -4,46 +4,25 @@ from __future__ import annotations
 
 import json
 import socket
-import sqlite3
-import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from ..app import Towline
+from ..engine import NOTE, OK, PROBLEM, Finding
 from ..errors import StoreError
 from ..model import JobRecord, Outcome, State, WorkerRecord
 from ..operation import Op, compose
-from ..sqlite.engine import SqliteEngine
-from ..times import MICRO, to_datetime
+from ..times import MICRO, length, to_datetime
 from ..views import now_of
 from ..worker.identity import is_gone
-from .output import distance, length
+from .output import distance
 from .target import check
 
-OK, NOTE, PROBLEM = "ok", "note", "problem"
-
-SAFE_SQLITE = (3, 51, 3)
-MANY_PAGES = 1000  # that are free; 4 MB of the usual size
-OLDEST_POSTGRES = 130_000
-CLOCK_SLACK = 2.0  # seconds that clocks may differ before it is worth a line
 LONG_WAIT = timedelta(minutes=5)
-LONG_TRANSACTION = 600  # seconds
 LEASES = 10  # a job that runs longer than so many is named
 LOOKED_AT = 200  # jobs per check
 DAY = timedelta(days=1)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at."""
-
-    level: str
-    about: str
-    text: str
-    advice: str | None = None
 
 
 def examine(app: Towline) -> Iterator[Finding]:
@@ -53,11 +32,10 @@ def examine(app: Towline) -> Iterator[Finding]:
     except StoreError as error:
         yield Finding(PROBLEM, "database", str(error))
         return
-    yield Finding(OK, "database", f"{place_of(app)}: reachable, tables up to date")
-    row = app.runner.run(app.runner.store.describe())
-    yield from _sqlite(*row) if app.runner.engine.name == "sqlite" else _postgres(*row)
+    engine = app.runner.engine
+    yield Finding(OK, "database", f"{engine.place}: reachable, tables up to date")
+    yield from engine.checks()
     now = now_of(app)
-    yield from _clock(app, now)
     workers = app.runner.run(app.runner.store.workers())
     counts = app.counts()
     yield from _workers(app, workers, now)
@@ -66,81 +44,6 @@ def examine(app: Towline) -> Iterator[Finding]:
     yield from _waiting(app, now)
     yield from _long(app, workers, now)
     yield from _lost(app, now)
-
-
-def place_of(app: Towline) -> str:
-    """Where the database is, without a password."""
-    if isinstance(app.runner.engine, SqliteEngine):
-        return str(app.runner.engine.file.path)
-    return str(getattr(app.runner.engine, "place", "the database"))
-
-
-def _sqlite(free: Any) -> Iterator[Finding]:
-    if sqlite3.sqlite_version_info < SAFE_SQLITE:
-        yield Finding(
-            NOTE,
-            "sqlite",
-            f"SQLite {sqlite3.sqlite_version} can damage a file when an automatic checkpoint meets "
-            "a writer (mended in 3.51.3); connections of Towline avoid it",
-            "on your own connections to this file: PRAGMA wal_autocheckpoint = 0, or upgrade",
-        )
-    else:
-        yield Finding(OK, "sqlite", f"SQLite {sqlite3.sqlite_version}")
-    yield Finding(OK, "file", "in WAL mode, on no network file system that is known")
-    if free < MANY_PAGES:
-        yield Finding(OK, "size", f"free pages: {free}")
-    else:
-        yield Finding(
-            NOTE,
-            "size",
-            f"free pages: {free}; they are used again, and workers give some back every minute if "
-            "the file was made with auto_vacuum",
-            "if `towline vacuum` gives none back it was not; to change that, stop everything and "
-            "run: PRAGMA auto_vacuum = INCREMENTAL; VACUUM",
-        )
-
-
-def _postgres(version: Any, autovacuum: Any, standby: Any, oldest: Any) -> Iterator[Finding]:
-    name = f"PostgreSQL {version // 10_000}.{version % 10_000}"
-    if version < OLDEST_POSTGRES:
-        yield Finding(PROBLEM, "server", f"{name} is too old", "upgrade to 13 or newer")
-    elif standby:
-        yield Finding(PROBLEM, "server", f"{name}, a read-only standby", "name the primary")
-    else:
-        yield Finding(OK, "server", name)
-    if autovacuum == "on":
-        yield Finding(OK, "autovacuum", "on")
-    else:
-        yield Finding(
-            PROBLEM,
-            "autovacuum",
-            "off: dead rows pile up and claims get slower every day",
-            "set autovacuum = on in the server's configuration",
-        )
-    if oldest > LONG_TRANSACTION:
-        yield Finding(
-            NOTE,
-            "transactions",
-            f"one has been open for {length(timedelta(seconds=oldest))}: dead rows stay as long, "
-            "and claims get slower",
-            "find it in pg_stat_activity; idle_in_transaction_session_timeout ends such ones",
-        )
-
-
-def _clock(app: Towline, now: datetime) -> Iterator[Finding]:
-    if app.runner.engine.name == "sqlite":
-        return
-    gap = abs(now.timestamp() - time.time())
-    if gap > CLOCK_SLACK:
-        yield Finding(
-            NOTE,
-            "clock",
-            f"this host's clock differs from the server's by {length(timedelta(seconds=gap))}; "
-            "the server's decides, so only what people read is wrong",
-            "synchronise the clocks (NTP)",
-        )
-    else:
-        yield Finding(OK, "clock", "this host and the server agree")
 
 
 def _workers(app: Towline, workers: list[WorkerRecord], now: datetime) -> Iterator[Finding]:

@@ -7,8 +7,9 @@ from dataclasses import asdict
 import click
 
 from ..app import Towline
+from ..engine import OK, PROBLEM
 from . import output as screen
-from .checks import OK, PROBLEM, examine
+from .checks import examine
 from .exit_codes import FAILED
 from .exit_codes import OK as FINE
 from .filters import as_json
