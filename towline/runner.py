@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Generator
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .errors import SchemaMismatch, SchemaMissing
 from .executor import Executor
-from .operation import Mark, Op
+from .operation import Mark, Op, adrive, drive
 from .wakes.local import Local
 from .wakes.waiting import Waiting
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from .wakes import Wake
 
 T = TypeVar("T")
+# Operations that a caller runs one after the other, each by what the one before answered.
+Loop = Generator[Op[Any], Any, T]
 
 
 class Runner:
@@ -113,6 +116,13 @@ class Runner:
             else:  # telling a server, which may take a moment
                 await asyncio.to_thread(self._follow, op.follows)
         return answer
+
+    def run_each(self, loop: Loop[T], on: object = None) -> T:
+        """Run operations one after the other, each as `run` does, so that others get in between."""
+        return drive(cast(Op[T], loop), lambda op: self.run(cast(Op[Any], op), on))
+
+    async def arun_each(self, loop: Loop[T], on: object = None) -> T:
+        return await adrive(cast(Op[T], loop), lambda op: self.arun(cast(Op[Any], op), on))
 
     def _follow(self, mark: Mark) -> None:
         """Wake workers and waiters after a commit, by every road there is."""

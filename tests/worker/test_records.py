@@ -23,7 +23,7 @@ from towline import (
     State,
     Towline,
 )
-from towline.app.handles import Progress
+from towline.app.answers import Progress
 from towline.worker import STOPPED
 
 AT_ONCE = Backoff(first=0)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from ..app import Towline
+from ..app.answers import WorkerInfo
 from ..engine import NOTE, OK, PROBLEM, Finding
-from ..errors import StoreError
-from ..model import JobRecord, Outcome, State, WorkerRecord
-from ..operation import Op, compose
-from ..times import MICRO, length, to_datetime
-from ..views import now_of
+from ..errors import NotFound, StoreError
+from ..model import Outcome, State
+from ..times import length
 from ..worker.identity import is_gone
 from .output import distance
 from .target import check
 
 LONG_WAIT = timedelta(minutes=5)
+USUAL_LEASE = timedelta(seconds=30)  # of a worker that is gone
 LEASES = 10  # a job that runs longer than so many is named
 LOOKED_AT = 200  # jobs per check
 DAY = timedelta(days=1)
@@ -35,8 +34,8 @@ def examine(app: Towline) -> Iterator[Finding]:
     engine = app.runner.engine
     yield Finding(OK, "database", f"{engine.place}: reachable, tables up to date")
     yield from engine.checks()
-    now = now_of(app)
-    workers = app.runner.run(app.runner.store.workers())
+    now = app.now()
+    workers = app.workers()
     counts = app.counts()
     yield from _workers(app, workers, now)
     yield from _queues(app, workers, counts)
@@ -46,23 +45,21 @@ def examine(app: Towline) -> Iterator[Finding]:
     yield from _lost(app, now)
 
 
-def _workers(app: Towline, workers: list[WorkerRecord], now: datetime) -> Iterator[Finding]:
-    late = [worker for worker in workers if to_datetime(worker.lease_until) < now]
+def _workers(app: Towline, workers: list[WorkerInfo], now: datetime) -> Iterator[Finding]:
+    late = [worker for worker in workers if worker.lease_until < now]
     for worker in late:
-        ids = [job for job, _ in app.runner.run(app.runner.store.running(worker.id))]
-        tasks = sorted({record.task for record in app.runner.run(_records(app, ids))})
         gone = worker.host == socket.gethostname() and is_gone(worker.pid, worker.birth)
         where = f"worker {worker.name} (process {worker.pid} on {worker.host})"
         if gone:
-            text = f"{where} is gone; the next worker takes its jobs over: {len(ids)}"
+            text = f"{where} is gone; the next worker takes its jobs over: {len(worker.running)}"
             yield Finding(NOTE, "worker", text)
             continue
+        tasks = _tasks_of(app, worker)
         names = f"; it runs {', '.join(tasks)}" if tasks else ""
         yield Finding(
             PROBLEM,
             "worker",
-            f"{where} has not renewed its lease since "
-            f"{distance(to_datetime(worker.seen_at), now)}{names}",
+            f"{where} has not renewed its lease since {distance(worker.seen_at, now)}{names}",
             'it hangs, or lost the database, or a handler holds the GIL: use run_in="process" '
             "for that task",
         )
@@ -73,19 +70,26 @@ def _workers(app: Towline, workers: list[WorkerRecord], now: datetime) -> Iterat
         yield Finding(NOTE, "workers", "none is registered", "towline worker MODULE:APP")
 
 
-def _records(app: Towline, ids: list[int]) -> Op[list[JobRecord]]:
-    return compose("records", lambda: app.runner.store.records(ids), reads=True)
+def _tasks_of(app: Towline, worker: WorkerInfo) -> list[str]:
+    """Whose jobs it holds; one may be deleted this moment."""
+    tasks: set[str] = set()
+    for id in worker.running[:LOOKED_AT]:
+        try:
+            tasks.add(app.job(id).task)
+        except NotFound:
+            pass
+    return sorted(tasks)
 
 
 def _queues(
-    app: Towline, workers: list[WorkerRecord], counts: dict[str, dict[str, int]]
+    app: Towline, workers: list[WorkerInfo], counts: dict[str, dict[str, int]]
 ) -> Iterator[Finding]:
     paused = app.paused()
     for queue in paused:
         number = counts.get(queue, {}).get(State.PENDING, 0)
         text = f"queue {queue} is paused; pending there: {number}"
         yield Finding(NOTE, "queue", text, f"towline resume {queue}")
-    served = {queue for worker in workers for queue in json.loads(worker.queues)}
+    served = {queue for worker in workers for queue in worker.queues}
     for queue, states in counts.items():
         number = states.get(State.PENDING, 0)
         if number and queue not in served and queue not in paused:
@@ -98,7 +102,7 @@ def _queues(
 
 
 def _parked(app: Towline) -> Iterator[Finding]:
-    for task, number in sorted(app.runner.run(app.runner.store.parked()).items()):
+    for task, number in sorted(app.parked().items()):
         yield Finding(
             PROBLEM,
             "task",
@@ -126,10 +130,10 @@ def _waiting(app: Towline, now: datetime) -> Iterator[Finding]:
     )
 
 
-def _long(app: Towline, workers: list[WorkerRecord], now: datetime) -> Iterator[Finding]:
+def _long(app: Towline, workers: list[WorkerInfo], now: datetime) -> Iterator[Finding]:
     lease = {worker.name: worker.lease_until - worker.seen_at for worker in workers}
     for job in app.jobs(state=State.RUNNING, newest=False, limit=LOOKED_AT):
-        most = timedelta(microseconds=lease.get(job.worker or "", 30 * MICRO) * LEASES)
+        most = lease.get(job.worker or "", USUAL_LEASE) * LEASES
         if job.started_at is not None and now - job.started_at > most:
             yield Finding(
                 NOTE,

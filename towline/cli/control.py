@@ -13,7 +13,7 @@ from ..app import Towline
 from ..app.handles import Job
 from ..errors import StoreError, TowlineError
 from ..model import State
-from ..views import Reasons, job_data, now_of
+from ..views import Reasons, job_data
 from . import output as screen
 from .exit_codes import FAILED, OK, complain
 from .filters import as_json, filters, is_empty, job_id, shown
@@ -50,7 +50,7 @@ def each(app: Towline, ids: list[int], action: Callable[[int], Job[Any]], as_jso
         jobs = [job_data(job, reasons) for job in done]
         screen.print_json({"jobs": jobs, "errors": errors})
     elif done:
-        show_jobs(app, done, now_of(app))
+        show_jobs(app, done, app.now())
     for refused in errors:
         complain(refused["error"], FAILED)
     return FAILED if errors else OK
@@ -160,8 +160,8 @@ def complete(app: Towline, words: tuple[str, ...], as_json: bool) -> int:
         raise click.BadParameter(f"{shown(text)} is not JSON{quoted}") from None
 
     def completed(id: int) -> Job[Any]:
-        task = app.runner.run(app.runner.store.addressed(id)).task
-        return app.complete(id, app.decode_output(task, text), by=who())
+        value = app.decode_output(app.target(id).task, text)
+        return app.complete(id, value, by=who())
 
     return each(app, [id], completed, as_json)
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..app import Towline
-from ..app.handles import AtLeast, Attempt, Job
+from ..app.answers import AtLeast, AttemptInfo
+from ..app.handles import Job
 from ..model import State
 from ..views import (
     Reasons,
@@ -19,10 +20,9 @@ from ..views import (
     dependent_data,
     full_job_data,
     job_data,
-    now_of,
     output_of,
     time_text,
-    workers_of,
+    worker_data,
 )
 from . import output as screen
 from .filters import as_json, cursor_of, filters, job_id
@@ -57,7 +57,7 @@ def jobs(
         found = [job_data(job, reasons) for job in page]
         screen.print_json({"jobs": found, "cursor": page.cursor})
         return
-    show_jobs(app, list(page), now_of(app))
+    show_jobs(app, list(page), app.now())
     if page.cursor is not None:
         screen.say(f"\nthere may be more: --cursor {page.cursor}", "dim")
 
@@ -124,7 +124,7 @@ def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         screen.print_json(full_job_data(app, found))
         return
-    now = now_of(app)
+    now = app.now()
     attempts = app.attempts(found.id)
     task = app.registry.get(found.task)
     doc = inspect.getdoc(task) if task is not None and task.__doc__ else None
@@ -172,7 +172,7 @@ def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
         screen.say(found.error)
 
 
-def show_attempts(attempts: list[Attempt], now: datetime) -> None:
+def show_attempts(attempts: list[AttemptInfo], now: datetime) -> None:
     if not attempts:
         return
     screen.title("attempts")
@@ -215,7 +215,7 @@ def chain(app: Towline, words: tuple[str, ...], limit: int, as_json: bool) -> No
             }
         )
         return
-    now = now_of(app)
+    now = app.now()
     output = None if found.last is None else output_of(found.last)
     screen.facts(
         [
@@ -247,8 +247,10 @@ def stats(app: Towline, as_json: bool) -> None:
     """Count jobs by queue and state; paused queues, workers."""
     counts = app.counts()
     paused = app.paused()
-    now = now_of(app)
-    workers = workers_of(app, now)
+    now = app.now()
+    workers = app.workers()
+    slots = sum(worker.concurrency for worker in workers)
+    busy = sum(len(worker.running) for worker in workers)
     waiting = app.jobs(state=State.PENDING, newest=False, limit=1)
     oldest = waiting[0].created_at if waiting else None
     totals = {str(state): sum_of([of.get(state, 0) for of in counts.values()]) for state in State}
@@ -262,8 +264,8 @@ def stats(app: Towline, as_json: bool) -> None:
                 "total": counts_data(totals),
                 "oldest_pending": time_text(oldest),
                 "workers": len(workers),
-                "slots": sum(worker["concurrency"] for worker in workers),
-                "running": sum(worker["running"] for worker in workers),
+                "slots": slots,
+                "running": busy,
             }
         )
         return
@@ -271,7 +273,6 @@ def stats(app: Towline, as_json: bool) -> None:
     lines = [f"paused: {', '.join(paused)}"] if paused else []
     crew = f"{len(workers)} worker{'s' * (len(workers) != 1)}"
     if workers:
-        busy, slots = (sum(worker[key] for worker in workers) for key in ("running", "concurrency"))
         crew += f", {busy} of {slots} slots busy"
     lines.append(crew)
     if oldest is not None:
@@ -306,10 +307,10 @@ def sum_of(numbers: list[int]) -> int:
 @as_json
 def workers(app: Towline, as_json: bool) -> None:
     """List the workers that are registered."""
-    now = now_of(app)
-    found = workers_of(app, now)
+    now = app.now()
+    found = app.workers()
     if as_json:
-        screen.print_json({"workers": found})
+        screen.print_json({"workers": [worker_data(worker, now) for worker in found]})
         return
     if not found:
         screen.say("no workers: start one with `towline worker MODULE:APP`", "dim")
@@ -317,12 +318,12 @@ def workers(app: Towline, as_json: bool) -> None:
     screen.table(
         [
             (
-                worker["name"],
-                f"{worker['host']}/{worker['pid']}",
-                f"{worker['running']}/{worker['concurrency']}",
-                screen.distance(datetime.fromisoformat(worker["started_at"]), now),
-                screen.distance(datetime.fromisoformat(worker["seen_at"]), now),
-                ", ".join(worker["queues"]) + (" · lease ran out" if worker["expired"] else ""),
+                worker.name,
+                f"{worker.host}/{worker.pid}",
+                f"{len(worker.running)}/{worker.concurrency}",
+                screen.distance(worker.started_at, now),
+                screen.distance(worker.seen_at, now),
+                ", ".join(worker.queues) + " · lease ran out" * (worker.lease_until < now),
             )
             for worker in found
         ],
