@@ -22,6 +22,7 @@ from ..runner import Runner
 from ..secret import masked
 from ..task import Call, Task, Tasks, check_name
 from ..task.batch import new_jobs
+from ..telemetry.log import write_log
 from ..times import Seconds
 from ..wakes.address import open_wake
 from .handles import Job
@@ -87,6 +88,7 @@ class Towline(Management):
             create=migrate,
             open_wake=None if wake is None else partial(open_wake, wake),
         )
+        write_log(self.runner.events)
         self.middleware: list[Middleware] = []
         self._queues: set[str] = set()  # of its tasks, and those that were mentioned
 
