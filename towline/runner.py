@@ -136,7 +136,7 @@ class Runner:
     def _follow(self, mark: Mark) -> None:
         """Wake workers and waiters after a commit, by every road there is."""
         if mark.queues:
-            if self.local:
+            if self.local.rings:
                 self.local.tell(mark.queues)
             if self._wake is not None:
                 self._wake.tell(mark.queues)

@@ -28,7 +28,8 @@ KEPT = 20 * FRAME
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs count as long from few pages on. Ask for it before `app`."""
+    """Logs count as long from few pages on, and are looked at often. Ask for it before `app`."""
+    monkeypatch.setattr(writer, "LOOK_AT_LOG_COMMITS", 1)
     monkeypatch.setattr(Checkpoint.__init__, "__defaults__", (PAGES,))
     monkeypatch.setattr(engine, "KEPT", KEPT)
 

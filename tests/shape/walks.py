@@ -1,0 +1,86 @@
+"""Two walks through the running library: which files one job's life really runs through.
+
+    python -m tests.shape.walks
+
+Read by `sys.setprofile`, so the files are those whose functions were called, in order of arrival.
+First uses (opening, preparing, compiling a signature) are over before a walk begins.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tests.shape.source import PACKAGE
+from towline import Towline
+
+
+@contextmanager
+def walked() -> Iterator[dict[str, None]]:
+    """The files of the package whose functions are called in the block, by any thread of it."""
+    files: dict[str, None] = {}
+    inside = str(PACKAGE) + "/"
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        name = frame.f_code.co_filename
+        if event == "call" and name.startswith(inside):
+            files[name.removeprefix(inside)] = None
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield files
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+
+def enqueue_walk(url: str) -> list[str]:
+    """One `task.enqueue(…)` that is not the first."""
+    app, task = _app(url)
+    for _ in range(3):
+        task.enqueue(1)
+    with walked() as files:
+        task.enqueue(1)
+    app.close()
+    return list(files)
+
+
+def worker_walk(url: str) -> list[str]:
+    """A worker that claims, runs and finishes one job, in a thread slot; not its first."""
+    app, task = _app(url)
+    worker = app.worker(concurrency=1)
+    with walked() as files:
+        worker.start()
+        task.enqueue(1).result(30)
+        files.clear()
+        task.enqueue(1).result(30)
+        found = {name: None for name in files}
+        worker.stop()
+    app.close()
+    # What its caller runs through is not the worker's.
+    return [name for name in found if not name.startswith(("app/", "task/batch"))]
+
+
+def _app(url: str) -> tuple[Towline, Any]:
+    app = Towline(url)
+    app.migrate()
+
+    @app.task
+    def double(n: int) -> int:
+        return 2 * n
+
+    return app, double
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        for walk in (enqueue_walk, worker_walk):
+            found = walk(f"sqlite:///{Path(folder) / walk.__name__}.db")
+            print(f"{walk.__name__}: {len(found)} files\n  " + "\n  ".join(found))
