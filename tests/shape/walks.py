@@ -22,23 +22,24 @@ from towline import Towline
 
 
 @contextmanager
-def walked() -> Iterator[dict[str, None]]:
-    """The files of the package whose functions are called in the block, by any thread of it."""
+def walked(*threads: str) -> Iterator[dict[str, None]]:
+    """The files of the package whose functions are called in the block: by this thread, or by
+    threads that begin in it and whose names begin so."""
     files: dict[str, None] = {}
     inside = str(PACKAGE) + "/"
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         name = frame.f_code.co_filename
         if event == "call" and name.startswith(inside):
-            files[name.removeprefix(inside)] = None
+            if not threads or threading.current_thread().name.startswith(threads):
+                files[name.removeprefix(inside)] = None
 
-    threading.setprofile(note)
-    sys.setprofile(note)
+    set_profile = threading.setprofile if threads else sys.setprofile
+    set_profile(note)
     try:
         yield files
     finally:
-        sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        set_profile(None)  # type: ignore[arg-type]
 
 
 def enqueue_walk(url: str) -> list[str]:
@@ -53,19 +54,19 @@ def enqueue_walk(url: str) -> list[str]:
 
 
 def worker_walk(url: str) -> list[str]:
-    """A worker that claims, runs and finishes one job, in a thread slot; not its first."""
+    """A worker that claims, runs and finishes one job in a thread slot, not its first: its pump
+    and its slot."""
     app, task = _app(url)
     worker = app.worker(concurrency=1)
-    with walked() as files:
+    with walked("towline-pump", "towline slot", "towline-slot") as files:
         worker.start()
         task.enqueue(1).result(30)
         files.clear()
         task.enqueue(1).result(30)
-        found = {name: None for name in files}
+        found = list(files)
         worker.stop()
     app.close()
-    # What its caller runs through is not the worker's.
-    return [name for name in found if not name.startswith(("app/", "task/batch"))]
+    return found
 
 
 def _app(url: str) -> tuple[Towline, Any]:

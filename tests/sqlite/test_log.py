@@ -17,7 +17,7 @@ from towline import Towline
 from towline.errors import ReadOnlyDatabase
 from towline.model import State
 from towline.operation import Steps, compose
-from towline.sqlite import checkpoint, engine
+from towline.sqlite import checkpoint, engine, writer
 from towline.sqlite.checkpoint import FRAME, Checkpoint
 from towline.task import Task
 
