@@ -39,7 +39,7 @@ def walked(*threads: str) -> Iterator[dict[str, None]]:
     try:
         yield files
     finally:
-        set_profile(None)  # type: ignore[arg-type]
+        set_profile(None)
 
 
 def enqueue_walk(url: str) -> list[str]:

@@ -191,9 +191,9 @@ def test_Q9_a_checkpoint_that_cannot_run_fails_no_operation(
     def fail(*_: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr(Checkpoint, "run", fail)
-    enqueue(app, 100)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "run", fail)
+        enqueue(app, 100)
     assert rows(database, "SELECT count(*) FROM towline_job") == [(100,)]
     enqueue(app, 1)
     assert done(app) == 1
