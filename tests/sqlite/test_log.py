@@ -17,7 +17,7 @@ from towline import Towline
 from towline.errors import ReadOnlyDatabase
 from towline.model import State
 from towline.operation import Steps, compose
-from towline.sqlite import checkpoint, engine
+from towline.sqlite import checkpoint, engine, writer
 from towline.sqlite.checkpoint import FRAME, Checkpoint
 from towline.task import Task
 
@@ -28,7 +28,8 @@ KEPT = 20 * FRAME
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs count as long from few pages on. Ask for it before `app`."""
+    """Logs count as long from few pages on, and are looked at often. Ask for it before `app`."""
+    monkeypatch.setattr(writer, "LOOK_AT_LOG_COMMITS", 1)
     monkeypatch.setattr(Checkpoint.__init__, "__defaults__", (PAGES,))
     monkeypatch.setattr(engine, "KEPT", KEPT)
 
@@ -190,9 +191,9 @@ def test_Q9_a_checkpoint_that_cannot_run_fails_no_operation(
     def fail(*_: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr(Checkpoint, "run", fail)
-    enqueue(app, 100)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "run", fail)
+        enqueue(app, 100)
     assert rows(database, "SELECT count(*) FROM towline_job") == [(100,)]
     enqueue(app, 1)
     assert done(app) == 1

@@ -18,7 +18,6 @@ from towline import Towline
 from towline.errors import BlockerError, DiskFull, WriterBusy
 from towline.model import Enqueued
 from towline.operation import Op, Steps, compose
-from towline.sqlite import writer as writers
 from towline.sqlite.writer import GROUP, Writer
 from towline.task import Task
 
@@ -219,9 +218,9 @@ def test_an_interrupt_after_the_commit_runs_nothing_twice(
         monkeypatch.setattr(target, name, interrupt)
 
     if moment == "commit":
-        once(writers, "perform", after=True)
+        once(subject, "_answer", after=False)  # what comes first after it
     elif moment == "checkpoint":
-        once(subject._checkpoint, "due", after=False)
+        once(subject, "_shorten_log", after=False)
     else:
         once(subject._turn, "release", after=True)
     line.go()

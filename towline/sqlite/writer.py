@@ -12,6 +12,7 @@ every end of a call settles what is really so, twice if the first time was inter
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -29,12 +30,13 @@ from .errors import is_full, translate
 from .file import File
 from .holder import WriterBusy as Waited
 from .holder import describe
-from .instant import is_running, move, move_back, perform
+from .instant import is_running, move, move_back
 from .kept import Kept
 from .lock import WriterLock
 
 T = TypeVar("T")
 
+LOOK_AT_LOG_COMMITS, LOOK_AT_LOG_ROWS = 8, 100
 GROUP = 64  # operations one transaction takes along
 FULL, NORMAL = 2, 1
 TRIES = 10  # of an operation that raises while others run it; then that is believed
@@ -100,6 +102,8 @@ class Writer(Kept):
         self._second: sqlite3.Connection | None = None
         self._cursor: sqlite3.Cursor | None = None
         self._level = FULL
+        self._place = os.fspath(file.path)
+        self._commits = self._changes = 0  # since the log was looked at; rows changed until then
         super().__init__(lock.database)
 
     def run(self, op: Op[T], patience: float | None = None) -> T:
@@ -234,7 +238,9 @@ class Writer(Kept):
         """End a call, wherever it was interrupted; a second time does nothing."""
         if self.is_owned():
             self._settle(ticket)
-            self.let_go()
+            self.lock.release()
+            if self._closing:
+                self._shut_within(0.0)
         elif ticket.signal is not None:
             ticket.left = True
             self._drop(ticket)
@@ -279,8 +285,9 @@ class Writer(Kept):
         """Take the turn between processes and run our operation with those that wait."""
         self._leader = own
         try:
-            self._file.check_same()  # before opening, which would make a new file of a deleted one
-            connection = self._open()
+            if not self._is_same_file():  # before opening, which would make a new one of a deleted
+                self._file.check_same()
+            connection = self._connection or self._open()
             full = self._durable and own.op.durable
             self._set_level(connection, FULL if full else NORMAL)
             self._turn.acquire(connection, deadline, own.op.name)
@@ -319,7 +326,9 @@ class Writer(Kept):
             else:
                 for ticket in (own, *own.others):
                     self._run_saved(cursor, own, ticket, run)
-            perform(own.stored, cursor.execute, "COMMIT")
+            own.stored.extend(
+                map(cursor.execute, ("COMMIT",))
+            )  # done and noted in one call: `instant`
         except sqlite3.Error as error:
             if connection.in_transaction:
                 cursor.execute("ROLLBACK")
@@ -365,9 +374,18 @@ class Writer(Kept):
         cause.__cause__ = error
         return cause
 
+    def _is_same_file(self) -> bool:
+        try:
+            status = os.stat(self._place)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._file.identity
+
     def _open(self) -> sqlite3.Connection:
         if self._connection is None or self._cursor is None:
             self._level = -1
+            self._commits = LOOK_AT_LOG_COMMITS  # somebody else may have left a long log
+            self._changes = 0
             connection = self._open_first()
             self._cursor = connection.cursor()
             self._connection = connection
@@ -382,7 +400,13 @@ class Writer(Kept):
     # ---- the log
 
     def _shorten_log(self, connection: sqlite3.Connection) -> None:
-        """After a commit: nothing that goes wrong here is an error of the operation."""
+        """After a commit: nothing that goes wrong here is an error of the operation. To look costs
+        as much as a statement, so it is done after so many commits, or rows."""
+        changes = connection.total_changes
+        self._commits += 1
+        if self._commits < LOOK_AT_LOG_COMMITS and changes - self._changes < LOOK_AT_LOG_ROWS:
+            return
+        self._commits, self._changes = 0, changes
         try:
             if self._checkpoint.due():
                 self._copy_log(connection)
