@@ -24,7 +24,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("runner", "events", "telemetry"),
     ("app", "worker"),
     ("views",),
-    ("cli", "demo", "dashboard", "agent", "integrations", "testing", "pytest_plugin"),
+    ("cli", "dashboard", "agent", "integrations", "testing", "pytest_plugin"),
 )
 
 # The front door gathers names from every room, so it belongs to none; only what stands at the edge
