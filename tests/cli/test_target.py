@@ -12,8 +12,8 @@ import pytest
 
 from tests.cli.shop import APP, ROOT, Shop
 from towline.cli.commands import SECTIONS, group
-from towline.cli.exit_codes import MEANING
 from towline.cli.target import Target, opened
+from towline.exit_codes import MEANING
 from towline.migrate import Migrations
 
 COMMANDS = [command.name or "" for commands in SECTIONS.values() for command in commands]

@@ -7,7 +7,7 @@ import os
 
 import click
 
-from .exit_codes import CommandError
+from .ending import CommandError
 from .filters import shown
 from .target import HERE
 

@@ -19,7 +19,7 @@ import click
 from ..app import Towline
 from ..app.settings import DEFAULT_URL
 from ..errors import SchemaMissing
-from .exit_codes import CommandError
+from .ending import CommandError
 
 APP_VARIABLE, URL_VARIABLE = "TOWLINE_APP", "TOWLINE_URL"
 
