@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-HELD, BROKEN, STOPPED = 0, 1, 130  # exit codes
+from towline.exit_codes import FAILED, INTERRUPTED, OK
 
 
 def main(
@@ -35,11 +35,11 @@ def main(
             report = _play(place, Path(folder), seconds, screen, keep)
         except KeyboardInterrupt:
             screen.line("stopped", mark="bad")
-            return STOPPED
+            return INTERRUPTED
     if json:
         json_.dump(report, sys.stdout, indent=2)
         print()
-    return HELD if report["ok"] else BROKEN
+    return OK if report["ok"] else FAILED
 
 
 def _play(url: str, folder: Path, seconds: float, screen: Any, keep: bool) -> dict[str, Any]:

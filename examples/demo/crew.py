@@ -39,7 +39,7 @@ class Crew:
         for name in names:
             with self.log_of(name).open("wb") as log:
                 self._processes[name] = subprocess.Popen(
-                    [sys.executable, "-m", __package__, "worker", self._url, name],
+                    [sys.executable, "-m", "examples.demo", "worker", self._url, name],
                     env={**os.environ, "PYTHONPATH": os.pathsep.join(PLACES)},
                     stdin=subprocess.PIPE,  # closed by our end, however that comes
                     stdout=log,
