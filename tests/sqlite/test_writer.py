@@ -18,6 +18,7 @@ from towline import Towline
 from towline.errors import BlockerError, DiskFull, WriterBusy
 from towline.model import Enqueued
 from towline.operation import Op, Steps, compose
+from towline.sqlite import writer as writers
 from towline.sqlite.writer import GROUP, Writer
 from towline.task import Task
 
