@@ -18,6 +18,7 @@ from towline import Towline
 from towline.errors import BlockerError, DiskFull, WriterBusy
 from towline.model import Enqueued
 from towline.operation import Op, Steps, compose
+from towline.sqlite import writer as writers
 from towline.sqlite.writer import GROUP, Writer
 from towline.task import Task
 
@@ -202,6 +203,7 @@ def test_an_interrupt_after_the_commit_runs_nothing_twice(
     """The leader's caller does not learn the outcome; the others do, and theirs is stored once."""
     calls = [line.store(f"t{number}") for number in range(3)]
     subject = writer(line.app)
+    monkeypatch.setattr(writers, "LOOK_COMMITS", 1)
 
     def once(target: Any, name: str, *, after: bool) -> None:
         """Raise the first time it is called by the group."""
@@ -220,7 +222,7 @@ def test_an_interrupt_after_the_commit_runs_nothing_twice(
     if moment == "commit":
         once(subject, "_answer", after=False)  # what comes first after it
     elif moment == "checkpoint":
-        once(subject, "_shorten_log", after=False)
+        once(subject._log, "shorten", after=False)
     else:
         once(subject._turn, "release", after=True)
     line.go()

@@ -25,7 +25,6 @@ from ..errors import CommitUnknown, TowlineError, WriterBusy
 from ..operation import Op, drive
 from ..sql import Row, Statement
 from . import fork
-from .checkpoint import Checkpoint
 from .errors import is_full, translate
 from .file import File
 from .holder import WriterBusy as Waited
@@ -33,10 +32,10 @@ from .holder import describe
 from .instant import is_running, move, move_back
 from .kept import Kept
 from .lock import WriterLock
+from .log import LOOK_COMMITS, LOOK_ROWS, Log
 
 T = TypeVar("T")
 
-LOOK_AT_LOG_COMMITS, LOOK_AT_LOG_ROWS = 8, 100
 GROUP = 64  # operations one transaction takes along
 FULL, NORMAL = 2, 1
 TRIES = 10  # of an operation that raises while others run it; then that is believed
@@ -92,18 +91,15 @@ class Writer(Kept):
         self._lock = lock
         self._turn = lock.turn()
         self._open_first = open
-        self._connect = connect
         self._durable = durable
         self._lock_timeout = lock_timeout
-        self._checkpoint = Checkpoint(file)
+        self._log = Log(file, connect)
         self._waiting: deque[Ticket] = deque()
         self._leader: Ticket | None = None
         self._connection: sqlite3.Connection | None = None
-        self._second: sqlite3.Connection | None = None
         self._cursor: sqlite3.Cursor | None = None
         self._level = FULL
         self._place = os.fspath(file.path)
-        self._commits = self._changes = 0  # since the log was looked at; rows changed until then
         super().__init__(lock.database)
 
     def run(self, op: Op[T], patience: float | None = None) -> T:
@@ -147,22 +143,21 @@ class Writer(Kept):
 
     @property
     def is_open(self) -> bool:
-        return self._connection is not None or self._second is not None
+        return self._connection is not None or self._log.is_open
 
     def shut(self) -> None:
         """Close the connections. The last one of a process to go checkpoints, under the lock."""
         self._cursor = None
-        for name in ("_second", "_connection"):
-            connection: sqlite3.Connection | None = getattr(self, name)
-            if connection is not None:
-                setattr(self, name, None)
-                connection.close()
+        self._log.shut()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def abandon(self) -> None:
-        for connection in (self._second, self._connection):
-            if connection is not None:
-                fork.abandon(connection)
-        self._connection = self._second = self._cursor = None
+        self._log.abandon()
+        if self._connection is not None:
+            fork.abandon(self._connection)
+        self._connection = self._cursor = None
 
     def freed(self) -> None:
         self._wake()
@@ -303,14 +298,17 @@ class Writer(Kept):
             # operation that must be durable.
             move(self._waiting, own.others, GROUP - 1)
         problem = self._transact(connection, own)
-        if problem is not None and is_full(problem) and self._make_room(connection):
+        if problem is not None and is_full(problem) and self._log.make_room(connection):
             problem = self._transact(connection, own)
         if problem is not None:
             self._fail(own, problem)
             return
         if own.others:
             self._answer(own)
-        self._shorten_log(connection)
+        log = self._log
+        log.commits += 1
+        if log.commits >= LOOK_COMMITS or connection.total_changes - log.rows >= LOOK_ROWS:
+            log.shorten(connection)
 
     def _transact(self, connection: sqlite3.Connection, own: Ticket) -> sqlite3.Error | None:
         """Run a group in the open transaction and commit; what the database refused, if it did."""
@@ -384,8 +382,6 @@ class Writer(Kept):
     def _open(self) -> sqlite3.Connection:
         if self._connection is None or self._cursor is None:
             self._level = -1
-            self._commits = LOOK_AT_LOG_COMMITS  # somebody else may have left a long log
-            self._changes = 0
             connection = self._open_first()
             self._cursor = connection.cursor()
             self._connection = connection
@@ -396,37 +392,3 @@ class Writer(Kept):
         if level != self._level:
             connection.execute(f"PRAGMA synchronous = {level}")
             self._level = level
-
-    # ---- the log
-
-    def _shorten_log(self, connection: sqlite3.Connection) -> None:
-        """After a commit: nothing that goes wrong here is an error of the operation. To look costs
-        as much as a statement, so it is done after so many commits, or rows."""
-        changes = connection.total_changes
-        self._commits += 1
-        if self._commits < LOOK_AT_LOG_COMMITS and changes - self._changes < LOOK_AT_LOG_ROWS:
-            return
-        self._commits, self._changes = 0, changes
-        try:
-            if self._checkpoint.due():
-                self._copy_log(connection)
-        except (sqlite3.Error, TowlineError, OSError):
-            pass  # a foreign writer came first, or the disk is full: a later commit tries again
-
-    def _make_room(self, connection: sqlite3.Connection) -> bool:
-        """The disk is full, perhaps of the log: copy it, so that the next commit begins it anew.
-
-        True when there may be room now and a transaction is open again.
-        """
-        try:
-            if not self._copy_log(connection):
-                return False
-            connection.execute("BEGIN IMMEDIATE")
-        except (sqlite3.Error, TowlineError, OSError):
-            return False
-        return True
-
-    def _copy_log(self, connection: sqlite3.Connection) -> bool:
-        if self._second is None:
-            self._second = self._connect()
-        return self._checkpoint.run(connection, self._second)
