@@ -25,7 +25,6 @@ from .settings import Settings
 from .slots import Slots
 from .slots.loop import LoopSlots
 from .slots.thread import ThreadSlots
-from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from ..app import Towline
@@ -185,7 +184,7 @@ class Worker:
     def stop(self, *, now: bool = False, wait: bool = True) -> None:
         """Stop claiming, let handlers end, hand the rest back. `now` does not wait for them."""
         if self.running and not self.pump.is_stopping:
-            number = len(self.pump.held)
+            number = len(self.pump.turns.held)
             log.info(
                 "worker %s is stopping: %s",
                 self.name,
@@ -256,13 +255,12 @@ class Worker:
             log.info(
                 "worker %s has stopped: %s",
                 self.name,
-                counted(self.pump.finished, "attempt ended", "attempts ended"),
+                counted(self.pump.turns.finished, "attempt ended", "attempts ended"),
             )
             self._ended.set()
 
     def _new_pump(self) -> Pump:
-        upkeep = Upkeep(self.app, self.settings.lease)
-        return Pump(self.app, self.settings, self._slots_of, upkeep, self._register)
+        return Pump(self.app, self.settings, self._slots_of, self._register)
 
     def _register(self) -> int:
         settings = self.settings

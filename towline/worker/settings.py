@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 # Seconds that a worker's pump waits for whoever writes: timeouts of handlers and renewals must not
 # wait with it.
-PATIENCE = 1.0
+LOCK_WAIT = 1.0
 
 
 @dataclass(frozen=True)
