@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ..worker import Worker, WorkerSettings
-    from ..worker.attempt import Middleware
+    from ..worker.middleware import Middleware
 
 log = logging.getLogger("towline")
 

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from ..model import Outcome
 from .attempt import Attempt
 from .duty import NEVER
+from .ending import timed_out
 from .turns import Turns
 from .unwritten import Key
 
@@ -76,14 +77,14 @@ class Deadlines:
         log.warning("%s did not stop: its slot is replaced", attempt)
         self._turns.abandon(attempt)
         if attempt.key in self._held:
-            self._turns.end(attempt, attempt.timed_out())
+            self._turns.end(attempt, timed_out(attempt))
 
     def drop_lost(self, keys: Collection[Key]) -> None:
         """Attempts that another worker has, or whose jobs ended from outside: their handlers are
         asked to stop, and not waited for for long."""
         for key in keys:
             attempt = self._held.get(key)
-            if attempt is not None and (attempt.settled or attempt.outside):
+            if attempt is not None and (attempt.completed_inside or attempt.caller_commits):
                 continue  # it has completed its job itself, and is not done yet
             self._turns.forget(key)
             if attempt is None:

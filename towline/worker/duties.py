@@ -14,9 +14,10 @@ from collections.abc import Callable
 
 from ..model import Ending, Outcome
 from ..times import MICRO
-from .attempt import Attempt, log_failure
+from .attempt import Attempt
 from .deadlines import Deadlines
 from .duty import NEVER, Duty
+from .ending import log_failure, put_off, released
 from .slots import kind_of
 from .turns import Turns, begins_of, report_of
 from .upkeep import Prune, SweepDead, SweepExpired
@@ -90,7 +91,7 @@ class CollectEnded:
             if attempt.key not in held:
                 continue  # it was lost or abandoned meanwhile
             if ending is None:
-                turns.finished += attempt.settled
+                turns.finished += attempt.completed_inside
             elif ending.outcome is not Outcome.COMPLETED:
                 log_failure(attempt, ending)
             turns.end(attempt, ending)
@@ -143,7 +144,7 @@ class HandBack:
         turns = self._turns
         for attempt in turns.ahead.waiting_too_long(now):
             if attempt.key in turns.held and attempt.withdraw():
-                turns.end(attempt, attempt.released())
+                turns.end(attempt, released(attempt))
                 turns.stall()
 
 
@@ -175,7 +176,7 @@ class StartLastTry:
             turns.start(attempt)
         for attempt in self._tries.waiting_too_long(now):
             if attempt.key in turns.held and attempt.withdraw():
-                turns.end(attempt, attempt.put_off())
+                turns.end(attempt, put_off(attempt))
 
 
 class LookForWork:
@@ -253,7 +254,7 @@ class WriteProgress:
         self._next_at = 0.0
 
     def _fresh(self) -> list[Attempt]:
-        return [a for a in self._turns.held.values() if a.report is not a.reported]
+        return [a for a in self._turns.held.values() if a.progress is not a.progress_written]
 
     @property
     def at(self) -> float:
@@ -262,7 +263,7 @@ class WriteProgress:
     def do(self, now: float) -> None:
         fresh = self._fresh()
         for attempt in fresh:
-            attempt.reported = attempt.report
+            attempt.progress_written = attempt.progress
         self._next_at = time.monotonic() + PROGRESS_INTERVAL
         turns = self._turns
         turns.run(turns.store.progress([report_of(attempt) for attempt in fresh]))

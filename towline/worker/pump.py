@@ -18,6 +18,7 @@ from ..times import MICRO
 from .attempt import Attempt
 from .deadlines import STOP_GRACE
 from .duties import Duties
+from .ending import released
 from .settings import Settings
 from .slots import Slots
 from .turns import Turns
@@ -141,7 +142,7 @@ class Pump:
         end = time.monotonic() + grace
         for attempt in list(turns.held.values()):
             if attempt.withdraw():
-                turns.end(attempt, attempt.released())
+                turns.end(attempt, released(attempt))
         patience = max(min(STOP_GRACE, grace / 2), 0.2)
         self._work_on(grace - patience, until_hurried=True)
         for attempt in turns.held.values():
@@ -149,7 +150,7 @@ class Pump:
         self._work_on(0.2 if self._at_once else patience - min(0.5, grace / 8))
         for attempt in list(turns.held.values()):
             turns.abandon(attempt)
-            turns.end(attempt, attempt.released())
+            turns.end(attempt, released(attempt))
         self._duties.collect.do(time.monotonic())
         self._write_rest(max(0.0 if self._at_once else end, time.monotonic() + LAST_WRITES))
         try:

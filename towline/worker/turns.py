@@ -15,8 +15,9 @@ from ..errors import StoreError
 from ..model import Claimed, Ending, Outcome
 from ..store.work import Report, Turn
 from ..wakes.bell import Bell
-from .attempt import MOST_SET_BACK, Attempt
+from .attempt import Attempt
 from .claimed_ahead import ClaimedAhead
+from .ending import MOST_SET_BACK, put_off
 from .last_try import LastTries
 from .lookout import Lookout
 from .prefetch import Prefetch
@@ -70,10 +71,10 @@ class Turns:
         except Exception:
             log.exception("%s could not be started: it is handed back", attempt)
             attempt.withdraw()
-            self.end(attempt, attempt.put_off())
+            self.end(attempt, put_off(attempt))
 
     def ask_to_stop(self, attempt: Attempt, why: Outcome) -> None:
-        attempt.tell(why)
+        attempt.ask_to_stop(why)
         self._slots(kind_of(attempt)).interrupt(attempt)
 
     def abandon(self, attempt: Attempt) -> None:
@@ -89,8 +90,8 @@ class Turns:
         if ending is None:
             return
         self.endings.add(ending)
-        if attempt.report is not attempt.reported and ending.started:
-            attempt.reported = attempt.report
+        if attempt.progress is not attempt.progress_written and ending.started:
+            attempt.progress_written = attempt.progress
             self._reports[attempt.key] = report_of(attempt)
 
     def forget(self, key: Key) -> None:
@@ -192,9 +193,10 @@ class Turns:
                 unknown.append(held)
                 continue
             blockers = turn.blockers.get(held.job_id, ())
-            attempt = Attempt(self.app, task, held, blockers, self.bell.ring)
-            attempt.worker = self.settings.name, self.worker
-            attempt.ledger = self.ahead.ledger
+            attempt = Attempt(
+                self.app, task, held, blockers,
+                worker=self.settings.name, ledger=self.ahead.ledger, ring=self.bell.ring,
+            )  # fmt: skip
             self.held[attempt.key] = attempt
             in_danger = held.lost >= last
             if in_danger and kind_of(attempt) != "process" and attempt.set_back < MOST_SET_BACK:
@@ -216,5 +218,5 @@ def begins_of(attempts: Collection[Attempt]) -> list[tuple[Claimed, int]]:
 
 
 def report_of(attempt: Attempt) -> Report:
-    fraction, text = attempt.report or (None, None)
+    fraction, text = attempt.progress or (None, None)
     return attempt.held, fraction, text

@@ -17,13 +17,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...model import Ending, storable
-from ..attempt import Attempt, describe
+from ..attempt import Attempt
+from ..ending import describe, of_error
 from .line import begin_lines
 from .locate import load
 from .protocol import (
@@ -43,7 +43,6 @@ from .protocol import (
 
 if TYPE_CHECKING:
     from ...app import Towline
-    from ...task import Task
 
 PR_SET_PDEATHSIG = 1
 ORPHANED = 70  # exit status when the worker is gone
@@ -67,37 +66,6 @@ def main(fileno: int) -> None:
     wire: Wire[Order] = Wire(socket.socket(fileno=fileno), Order)
     os.register_at_fork(after_in_child=wire.forget)  # or nobody saw that this process has died
     Child(wire).serve()
-
-
-class Remote(Attempt):
-    """An attempt that the worker has begun, and whose progress it is told as it comes."""
-
-    __slots__ = ("_latest", "_on_report", "_started_at")
-
-    def __init__(
-        self, app: Towline, task: Task[..., Any], run: Run, on_report: Callable[[], None]
-    ) -> None:
-        self._on_report = on_report
-        self._latest: tuple[float | None, str | None] | None = None
-        self._started_at = run.started_at
-        super().__init__(app, task, run.held, run.blockers)
-        self.begin()
-
-    @property
-    def started_at(self) -> int | None:
-        return self._started_at
-
-    @property
-    def report(self) -> tuple[float | None, str | None] | None:
-        return self._latest
-
-    @report.setter
-    def report(  # pyright: ignore[reportIncompatibleVariableOverride]
-        self, latest: tuple[float | None, str | None] | None
-    ) -> None:
-        self._latest = latest
-        if latest is not None:
-            self._on_report()
 
 
 class Child:
@@ -166,7 +134,12 @@ class Child:
             where = f"no task named {order.held.task} is registered when the app is imported"
             self._wire.send(Broken(f"{where}: define it at module level, or include it there"))
             return
-        attempt = Remote(self._app, task, order, self._report)
+        attempt = Attempt(
+            self._app, task, order.held, order.blockers,
+            worker=order.worker, on_progress=self._report,
+        )  # fmt: skip
+        attempt.begin()
+        attempt.started_at = order.started_at  # as the worker, which has begun it, counts
         with self._mutex:
             self._current = attempt
         self._wire.send(Begun())
@@ -176,7 +149,7 @@ class Child:
         with self._mutex:
             attempt = self._current
         if attempt is not None and attempt.key == (order.job_id, order.attempt):
-            attempt.tell(order.why)
+            attempt.ask_to_stop(order.why)
             if (slot := attempt.slot) is not None:
                 self._runner.get_loop().call_soon_threadsafe(slot.cancel)
 
@@ -190,7 +163,7 @@ class Child:
             return context.run(attempt.run)
         except MemoryError:  # no room even to describe it
             self._memory.loosen()
-        return attempt.failed(MemoryError("the process has no memory left"))
+        return of_error(attempt, MemoryError("the process has no memory left"))
 
     def _end(self, attempt: Attempt, ending: Ending | None) -> None:
         worn = self._memory.is_worn()
@@ -202,7 +175,7 @@ class Child:
                 raise  # the worker is gone
             except Exception as error:
                 # Not told what it is, the worker would take it for the death of this process.
-                self._wire.send(_ended(attempt.failed(error), None, worn))
+                self._wire.send(_ended(of_error(attempt, error), None, worn))
 
     # ---- progress
 
@@ -246,9 +219,9 @@ def _ended(ending: Ending | None, report: Report | None, worn: bool) -> Ended:
 
 
 def _report_of(attempt: Attempt) -> Report | None:
-    if attempt.report is None:
+    if attempt.progress is None:
         return None
-    fraction, text = attempt.report
+    fraction, text = attempt.progress
     return Report(fraction, storable(text))
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ..attempt import Attempt
+from ..ending import put_off
 from . import Done
 
 log = logging.getLogger("towline.worker")
@@ -61,7 +62,7 @@ class LoopSlots:
                     ring = None
             self._watch()
         if ring is None:
-            self._done(attempt, attempt.put_off())
+            self._done(attempt, put_off(attempt))
 
     def interrupt(self, attempt: Attempt) -> None:
         with self._mutex:
@@ -146,7 +147,7 @@ class LoopSlots:
     def _hand_back(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:
             if attempt.withdraw():
-                self._done(attempt, attempt.put_off())
+                self._done(attempt, put_off(attempt))
 
     # ---- the thread that listens whether the loop answers
 

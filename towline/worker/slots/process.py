@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from ...errors import InvalidTask
 from ...model import Ending, Outcome
 from ..attempt import Attempt
+from ..ending import crashed, never_begun, of_error, put_off, released, timed_out
 from . import Done
 from .line import Line, levels
 from .locate import place_of, search_path
@@ -149,7 +150,7 @@ class ProcessSlots:
             attempt = self._line.popleft() if self._line and not self.closing else None
         if attempt is not None and attempt.begin():
             log.error("no process for %s: %s", attempt, error)
-            self._done(attempt, attempt.failed(error))
+            self._done(attempt, of_error(attempt, error))
 
     def put_off(self, error: Exception) -> None:
         """There is no room for another process: what waited for it goes back, nothing used."""
@@ -157,7 +158,7 @@ class ProcessSlots:
             attempt = self._line.popleft() if self._line and not self.closing else None
         if attempt is not None and attempt.withdraw():
             log.warning("no process for %s just now, it is handed back: %s", attempt, error)
-            self._done(attempt, attempt.put_off())
+            self._done(attempt, put_off(attempt))
 
     def ended(self, attempt: Attempt, ending: Ending | None) -> None:
         if not attempt.abandoned:
@@ -177,7 +178,7 @@ class ProcessSlots:
             self.work.notify()  # it may have been woken for what it did not take
         for attempt in back:
             if attempt.withdraw():
-                self._done(attempt, attempt.put_off())
+                self._done(attempt, put_off(attempt))
 
     def _open_seats(self) -> None:
         """As many as are needed; RuntimeError when there is not one. One more that cannot begin
@@ -251,7 +252,7 @@ class Seat:
         except Exception as error:
             log.exception("a process slot ended by an error")
             if (attempt := self.attempt) is not None:
-                self._slots.ended(attempt, attempt.failed(error))
+                self._slots.ended(attempt, of_error(attempt, error))
         finally:
             self._slots.left(self)
 
@@ -298,7 +299,8 @@ class Seat:
     def _run(self, process: Process, attempt: Attempt) -> bool:
         """Whether the process can take another one."""
         try:
-            process.wire.send(Run(attempt.held, list(attempt.blockers), attempt.started_at))
+            held, blockers = attempt.held, list(attempt.blockers)
+            process.wire.send(Run(held, blockers, attempt.worker, attempt.started_at))
         except OSError:
             pass  # it has just died, as will be seen
         begun = False
@@ -306,10 +308,10 @@ class Seat:
             while isinstance(answer := process.receive(), Begun | Report):
                 begun = True
                 if isinstance(answer, Report):
-                    attempt.report = answer.fraction, answer.text
+                    attempt.progress = answer.fraction, answer.text
         except Garbled as error:  # it lives, and may have done its work
             self._free()
-            self._slots.ended(attempt, attempt.failed(error))
+            self._slots.ended(attempt, of_error(attempt, error))
             return False
         if isinstance(answer, Ended):
             killed = self._free()
@@ -317,16 +319,16 @@ class Seat:
             return not (killed or answer.worn)
         if isinstance(answer, Broken):
             self._free()
-            self._slots.ended(attempt, attempt.failed(InvalidTask(answer.error)))
+            self._slots.ended(attempt, of_error(attempt, InvalidTask(answer.error)))
             return False  # the next may have loaded what is missing
         why = self._end(process)
         if not self._free():
             log.warning("%s: %s", attempt, why)
-            self._slots.ended(attempt, attempt.crashed(why) if begun else attempt.never_begun())
+            self._slots.ended(attempt, crashed(attempt, why) if begun else never_begun(attempt))
         elif attempt.stopped_for is Outcome.TIMEOUT:
-            self._slots.ended(attempt, attempt.timed_out())
+            self._slots.ended(attempt, timed_out(attempt))
         elif attempt.stopped_for is Outcome.RELEASED:
-            self._slots.ended(attempt, attempt.released())
+            self._slots.ended(attempt, released(attempt))
         else:
             self._slots.ended(attempt, None)  # it is not this worker's any more
         return False
@@ -410,7 +412,7 @@ class Process:
 def _ending(attempt: Attempt, ended: Ended) -> Ending | None:
     """What the process says, with what only the worker knows."""
     if ended.report is not None:
-        attempt.report = ended.report.fraction, ended.report.text
+        attempt.progress = ended.report.fraction, ended.report.text
     if ended.outcome is None:
         return None
     return Ending(

@@ -46,6 +46,7 @@ class Run(Struct, tag=True):
 
     held: Claimed
     blockers: list[BlockerRecord]
+    worker: str
     started_at: int | None
 
 

@@ -8,6 +8,7 @@ import threading
 from queue import Empty, SimpleQueue
 
 from ..attempt import Attempt
+from ..ending import put_off
 from . import Done
 
 log = logging.getLogger("towline.worker")
@@ -123,7 +124,7 @@ class ThreadSlots:
     def _hand_back(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:
             if attempt.withdraw():
-                self._done(attempt, attempt.put_off())
+                self._done(attempt, put_off(attempt))
 
     def _serve(self) -> None:
         while True:
