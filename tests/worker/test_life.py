@@ -18,7 +18,7 @@ from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, heard, outcomes, until
 from towline import INJECTED, Context, InvalidState, State, Towline
 from towline.errors import InvalidSetting
-from towline.worker import STOPPED, STOPPED_AT_ONCE
+from towline.worker.exit_codes import STOPPED, STOPPED_AT_ONCE
 
 
 def test_a_worker_registers_and_signs_off(app: Towline) -> None:

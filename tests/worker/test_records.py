@@ -24,7 +24,7 @@ from towline import (
     Towline,
 )
 from towline.app.handles import Progress
-from towline.worker import STOPPED
+from towline.worker.exit_codes import STOPPED
 
 AT_ONCE = Backoff(first=0)
 

@@ -21,10 +21,11 @@ from ..errors import (
     StoreError,
     TowlineError,
 )
+from ..worker.exit_codes import NO_DATABASE, STOPPED_AT_ONCE, WRONG_USAGE
 from .output import NotWritten, flush
 from .text import fit, plain, shortened
 
-OK, FAILED, USAGE, AT_ONCE, DATABASE = 0, 1, 2, 3, 4
+OK, FAILED, USAGE, AT_ONCE, DATABASE = 0, 1, WRONG_USAGE, STOPPED_AT_ONCE, NO_DATABASE
 INTERRUPTED = 128 + signal.SIGINT
 
 MEANING = {

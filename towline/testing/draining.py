@@ -26,7 +26,7 @@ from ..task.retry import Signal
 from ..times import MICRO
 from ..worker.attempt import Attempt
 from ..worker.ending import released
-from ..worker.identity import birth_of
+from ..worker.identity import identity_of
 from .clock import Clock
 from .crash import NAME, Crash
 
@@ -107,7 +107,8 @@ class Drain:
         self._worker = self._app.runner.run(
             store.register(
                 self._name, host=socket.gethostname(), pid=os.getpid(),
-                birth=birth_of(os.getpid()), version="test", queues=[], concurrency=1, lease=LEASE,
+                birth=identity_of(os.getpid()), version="test", queues=[], concurrency=1,
+                lease=LEASE,
             )
         )  # fmt: skip
         while self._app.runner.run(

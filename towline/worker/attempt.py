@@ -1,5 +1,5 @@
-"""One run of a claimed job, in a line: begin → middleware and handler → ending. Whoever has a slot
-calls it; what its handler's value or exception means is `ending.py`'s to say.
+"""One run of a claimed job: begin → middleware and handler → ending. Its slot calls it; what the
+handler's value or exception means is `ending.py`'s to say.
 
     claimed ──► waits for a slot ──► begun ──► over
                      └── withdrawn ────────────► over
@@ -65,7 +65,7 @@ class Attempt:
         self.begun: float | None = None  # when the handler was called, by the monotonic clock
         self.started_at: int | None = None  # the same by the database's clock
         self.deadline: float | None = None
-        self._stop: threading.Event | None = None  # made when somebody wants to wait for it
+        self._stop: threading.Event | None = None  # made when the handler wants to wait for it
         self.stopped_for: Outcome | None = None
         self.slot: Any = None
         self.withdrawn = False  # handed back before it began

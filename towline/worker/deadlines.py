@@ -24,7 +24,7 @@ STOP_GRACE = 2.0  # seconds an attempt has to stop after it was asked to
 
 
 class Deadlines:
-    """The duty to see that no attempt of this worker goes on for longer than it may."""
+    """The duty to end what goes on for longer than it may."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns

@@ -200,7 +200,7 @@ def shortened(text: str) -> str:
 
 
 def log_failure(attempt: Attempt, ending: Ending) -> None:
-    """One line for whoever watches: what kind of error, not what it says, which may be private."""
+    """One line for operators: the kind of the error, not its text, which may be private."""
     held = attempt.held
     if ending.outcome is Outcome.LOST:
         final = held.lost + 1 >= attempt.app.runner.store.crash_limit

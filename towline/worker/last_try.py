@@ -1,6 +1,6 @@
 """Jobs that would fail if they lost their worker once more: each runs with nothing else beside it.
 
-A job that kills its worker takes along what runs there, and nobody can tell which of them did it.
+A job that kills its worker takes along what runs there, and no trace says which of them did it.
 So the last try of each is made alone: the one that kills its worker then fails alone, and those
 that were only beside it come through.
 """

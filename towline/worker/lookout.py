@@ -1,4 +1,4 @@
-"""When a worker looks for work: what it was told, what is due, and what its last look has shown."""
+"""When a worker looks for work: wakes, due times, and what its last look has shown."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Pump:
         self._leave()
 
     def _pause(self) -> float:
-        """How long to sleep if nobody rings."""
+        """Seconds to sleep if no bell rings."""
         return max(self._duties.at - time.monotonic(), 0.0)
 
     def _tick(self) -> None:
@@ -136,7 +136,7 @@ class Pump:
     def _leave(self) -> None:
         """Let handlers end, hand back what did not begin or does not end, and sign off.
 
-        Whoever stops us may kill us when the grace is over: what is left must be written by then.
+        A supervisor may kill us when the grace is over: what is left must be written by then.
         """
         turns, grace = self.turns, self._settings.grace
         end = time.monotonic() + grace

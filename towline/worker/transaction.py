@@ -1,6 +1,6 @@
 """`ctx.transaction()`: the application's own writes and the job's end in one commit.
 
-It takes the fence first: whoever lost the attempt finds out before writing. On our own connection
+It takes the fence first: an attempt that was lost finds out before writing. On our own connection
 the block is the transaction. On the application's connection or session it is the application's,
 unless we found it idle: then what we began is committed at the end of the block.
 """
@@ -34,7 +34,7 @@ LONG_TRANSACTION = 1.0  # seconds after which an open transaction is worth a war
 
 
 class JobTransaction:
-    """What `with ctx.transaction() as tx` gives."""
+    """The `tx` of `with ctx.transaction() as tx`."""
 
     def __init__(self, app: Towline, attempt: Attempt, on: object) -> None:
         self._app = app

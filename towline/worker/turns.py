@@ -1,4 +1,4 @@
-"""What a worker holds and what it writes: one *turn* after the other.
+"""The attempts that a worker holds, and what it writes: one *turn* after the other.
 
 A turn promotes what is due, finishes what ended and claims what fits, in one transaction. What
 cannot be written stays here and is tried again; what cannot be stored at all fails its job alone.
