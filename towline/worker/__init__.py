@@ -15,9 +15,9 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidState, StoreUnavailable
+from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK
 from ..secret import masked
 from ..times import MICRO, Seconds
-from .exit_codes import BROKEN, NO_DATABASE, STOPPED, STOPPED_AT_ONCE
 from .identity import identity_of
 from .pump import Pump
 from .settings import check_settings
@@ -102,10 +102,10 @@ class Worker:
             for number, handler in previous.items():
                 signal.signal(number, handler)
         if self._broken:
-            return BROKEN
+            return FAILED
         if not self._ended.is_set() or self.pump.unwritten:
-            return NO_DATABASE
-        return STOPPED_AT_ONCE if self._at_once else STOPPED
+            return DATABASE
+        return AT_ONCE if self._at_once else OK
 
     def start(self) -> Worker:
         """Work in threads of its own, beside the caller's code.

@@ -13,12 +13,12 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from .exit_codes import BROKEN
+from ..exit_codes import FAILED
 
 if TYPE_CHECKING:
     from . import Worker
 
-log = logging.getLogger("towline.worker.supervisor")
+log = logging.getLogger("towline.supervisor")
 
 STOP, NOW, DONE = b"s", b"n", b"d"  # the words of the line
 STOP_OVERRUN = 10.0  # seconds beyond the grace time, for writing what is left
@@ -105,4 +105,4 @@ def _listen(worker: Worker, line: socket.socket, asked: threading.Event) -> None
     asked.set()
     worker.stop(wait=False)
     time.sleep(worker.settings.grace + STOP_OVERRUN)
-    os._exit(BROKEN)
+    os._exit(FAILED)

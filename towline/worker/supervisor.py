@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import FrameType
 
-from .exit_codes import BROKEN, NO_DATABASE, STOPPED, STOPPED_AT_ONCE, WRONG_USAGE
+from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK, USAGE
 from .supervised import DONE, NOW, STOP, STOP_OVERRUN, on_signal
 
-log = logging.getLogger("towline.worker.supervisor")
+log = logging.getLogger("towline.supervisor")
 
 EARLY = (-signal.SIGTERM, -signal.SIGINT)  # one that was told to stop while it was starting
 FIRST_RESTART_PAUSE, LONGEST_RESTART_PAUSE = 1.0, 30.0  # seconds until a dead one starts again
@@ -88,7 +88,7 @@ class Supervisor:
         self._later: dict[int, float] = {}  # when a dead one is started again
         self._pauses: dict[int, float] = {}
         self._signals = 0
-        self._code = STOPPED
+        self._code = OK
         self._hurry_at: float | None = None
         self._kill_at: float | None = None
 
@@ -107,8 +107,8 @@ class Supervisor:
         while self._children or self._later or self._waits_for_change():
             self._step()
         on_signal(signal.SIG_IGN)
-        if self._code == STOPPED and self._signals > 1:
-            return STOPPED_AT_ONCE
+        if self._code == OK and self._signals > 1:
+            return AT_ONCE
         return self._code
 
     def _waits_for_change(self) -> bool:
@@ -192,14 +192,14 @@ class Supervisor:
         child.line.close()
         code = child.process.returncode
         if self._signals:
-            if code not in (STOPPED, STOPPED_AT_ONCE, *EARLY):
+            if code not in (OK, AT_ONCE, *EARLY):
                 log.error("worker process %d %s while stopping", child.process.pid, _how(code))
-                self._code = self._code or BROKEN
+                self._code = self._code or FAILED
         elif child.replaced:
             self._start(child.number)
-        elif code in (WRONG_USAGE, NO_DATABASE):
+        elif code in (USAGE, DATABASE):
             self._give_up(child, code)
-        elif done and code == STOPPED:
+        elif done and code == OK:
             self._pauses.pop(child.number, None)
         else:
             self._start_later(child)
@@ -218,7 +218,7 @@ class Supervisor:
         if child.lived_long():
             self._pauses.pop(child.number, None)
         how = _how(child.process.returncode)
-        if child.process.returncode in (STOPPED, STOPPED_AT_ONCE):
+        if child.process.returncode in (OK, AT_ONCE):
             how += " though this supervisor did not stop it"
         log.error(
             "worker process %d %s: another starts in %g s; its jobs are taken over",
@@ -244,7 +244,7 @@ class Supervisor:
         self._signals += 1
         if self._signals == 1 and self._keeps_dying():
             log.error("stopped while worker processes kept dying")
-            self._code = self._code or BROKEN
+            self._code = self._code or FAILED
         self._later.clear()
         self._hurry_at = None
         first = self._signals == 1
