@@ -136,11 +136,8 @@ class Worker:
         """Stop claiming, let handlers end, hand the rest back. `now` does not wait for them."""
         if self.running and not self.pump.is_stopping:
             number = len(self.pump.turns.held)
-            log.info(
-                "worker %s is stopping: %s",
-                self.name,
-                counted(number, "attempt runs", "attempts run"),
-            )
+            text = f"is stopping: {counted(number, 'attempt runs', 'attempts run')}"
+            self.pump.turns.announce.changed("stopping", text)
         self._at_once = self._at_once or now
         by = time.monotonic() + STOP_OVERRUN + (0.0 if now else self.settings.grace)
         self._stop_by = by if self._stop_by is None else min(by, self._stop_by)
@@ -186,16 +183,17 @@ class Worker:
     # ---- inside
 
     def _serve(self) -> None:
+        settings, announce = self.settings, self.pump.turns.announce
         try:
-            log.info(
-                "worker %s begins on %s: queues %s, %d at a time",
-                self.name, masked(self.app.url), ", ".join(self.settings.queues),
-                self.settings.concurrency,
-            )  # fmt: skip
+            announce.changed(
+                "started",
+                f"begins on {masked(self.app.url)}: queues {', '.join(settings.queues)}, "
+                f"{settings.concurrency} at a time",
+            )
             self.pump.run()
-        except BaseException:
+        except BaseException as error:
             self._broken = True
-            log.exception("worker %s ended by an error", self.name)
+            announce.changed("broken", "ended by an error", error)
         finally:
             for wake in self._wakes:
                 wake.stop()
@@ -203,11 +201,9 @@ class Worker:
             for slots in self._slots.values():
                 slots.close()
             self._slots.clear()
-            log.info(
-                "worker %s has stopped: %s",
-                self.name,
-                counted(self.pump.turns.finished, "attempt ended", "attempts ended"),
-            )
+            ended = counted(self.pump.turns.finished, "attempt ended", "attempts ended")
+            announce.changed("stopped", f"has stopped: {ended}")
+            self.app.runner.events.flush()
             self._ended.set()
 
     def _new_pump(self) -> Pump:

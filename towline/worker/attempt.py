@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArguments
+from ..events.kinds import AttemptStarted
 from ..model import BlockerRecord, Claimed, Ending, Outcome
 from ..task import Task
 from ..task.context import Blockers, Context, current
@@ -98,11 +99,25 @@ class Attempt:
         self.started_at = held.claimed_at + round((begun - self.claimed) * MICRO)
         if self.ledger is not None:
             self.ledger.begin(held.job_id, held.attempt, self.started_at)
+        if AttemptStarted.name in self.app.runner.events.wanted:
+            self._announce_start()
         if held.timeout is not None:
             self.deadline = begun + held.timeout / MICRO
             if self._ring is not None:
                 self._ring()
         return True
+
+    def _announce_start(self) -> None:
+        from .slots import kind_of
+
+        held = self.held
+        self.app.runner.events.publish(
+            AttemptStarted(
+                task=held.task, queue=held.queue, slot=kind_of(self), job=held.job_id,
+                chain=held.chain_id, position=held.position, attempt=held.attempt,
+                worker=self.worker,
+            )
+        )  # fmt: skip
 
     def withdraw(self) -> bool:
         """Take it back from its slot, if it has not begun."""

@@ -5,7 +5,6 @@ too late, or not ours any more ──► asked to stop ──STOP_GRACE──►
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection
 
@@ -15,8 +14,6 @@ from .duty import NEVER
 from .ending import timed_out
 from .turns import Turns
 from .unwritten import Key
-
-log = logging.getLogger("towline.worker")
 
 OWNERSHIP_CHECK = 0.8  # seconds between checks whether long attempts are still ours
 OWNERSHIP_CHECK_WHEN_WOKEN = 0.2  # the same when a wake said that something has changed
@@ -70,11 +67,11 @@ class Deadlines:
     def _too_late(self, attempt: Attempt, now: float) -> None:
         """First the handler is asked; when it does not stop, its slot is given to others."""
         if attempt.stopped_for is None:
-            log.warning("%s takes longer than its timeout: told to stop", attempt)
+            self._turns.announce.stopping(attempt, "timeout")
             self._turns.ask_to_stop(attempt, Outcome.TIMEOUT)
             attempt.deadline = now + STOP_GRACE
             return
-        log.warning("%s did not stop: its slot is replaced", attempt)
+        self._turns.announce.abandoned(attempt)
         self._turns.abandon(attempt)
         if attempt.key in self._held:
             self._turns.end(attempt, timed_out(attempt))
@@ -91,6 +88,6 @@ class Deadlines:
                 continue
             self._turns.end(attempt, None)
             if not attempt.withdraw():
-                log.info("%s is not this worker's any more: told to stop", attempt)
+                self._turns.announce.stopping(attempt, "lost")
                 self._turns.ask_to_stop(attempt, Outcome.CANCELLED)
                 self.dismissed[attempt] = time.monotonic() + STOP_GRACE

@@ -6,7 +6,6 @@ sleeps. So a duty is a class with `at` and `do`, and an entry here; nothing else
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections import deque
@@ -17,12 +16,10 @@ from ..times import MICRO
 from .attempt import Attempt
 from .deadlines import Deadlines
 from .duty import NEVER, Duty
-from .ending import log_failure, put_off, released
+from .ending import put_off, released
 from .slots import kind_of
 from .turns import Turns, begins_of, report_of
 from .upkeep import Prune, SweepDead, SweepExpired
-
-log = logging.getLogger("towline.worker")
 
 PROGRESS_INTERVAL = 0.3  # seconds between two writings of progress
 
@@ -92,8 +89,7 @@ class CollectEnded:
                 continue  # it was lost or abandoned meanwhile
             if ending is None:
                 turns.finished += attempt.completed_inside
-            elif ending.outcome is not Outcome.COMPLETED:
-                log_failure(attempt, ending)
+                turns.announce.ended(attempt, Outcome.COMPLETED)
             turns.end(attempt, ending)
 
 
@@ -125,7 +121,7 @@ class RenewLease:
             self.at = time.monotonic() + settings.lease / 3
             self._deadlines.drop_lost(renewed.lost)
             return
-        log.warning("worker %s had lost its lease: what it ran was taken over", settings.name)
+        turns.announce.lease_lost()
         self._deadlines.drop_lost(mine)
         self.register()
 
@@ -208,7 +204,7 @@ class LookForWork:
         lookout.looked(found, tasks, let_others_first=let_others_first)
         if lookout.barren:
             if number := turns.run(turns.store.drop_orphans(queues)):
-                log.warning("removed %d open jobs whose rows in the table of jobs are gone", number)
+                turns.announce.orphaned(number)
 
 
 class TakeTurn:

@@ -197,19 +197,3 @@ def shortened(text: str) -> str:
         half = MOST_ERROR // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
     return text
-
-
-def log_failure(attempt: Attempt, ending: Ending) -> None:
-    """One line for operators: the kind of the error, not its text, which may be private."""
-    held = attempt.held
-    if ending.outcome is Outcome.LOST:
-        final = held.lost + 1 >= attempt.app.runner.store.crash_limit
-    elif ending.outcome in (Outcome.FAILED, Outcome.TIMEOUT):
-        final = held.used + 1 >= held.max_attempts
-    else:
-        return
-    what = ending.kind or str(ending.outcome)
-    if final or ending.delay is None:
-        log.warning("%s: %s; the job has failed", attempt, what)
-    else:
-        log.info("%s: %s; again in %.1f s", attempt, what, ending.delay / MICRO)

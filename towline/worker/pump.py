@@ -6,7 +6,6 @@ are. What cannot be written stays with it and is tried again.
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Callable, Collection
@@ -25,8 +24,6 @@ from .turns import Turns
 
 if TYPE_CHECKING:
     from ..app import Towline
-
-log = logging.getLogger("towline.worker")
 
 LONGEST_RETRY_PAUSE = 2.0  # seconds between tries while the database is away
 DRAIN_WAITS_FOR = 1.0  # seconds within which a scheduled job is due that a drain waits for
@@ -99,26 +96,25 @@ class Pump:
         self._duties.do(time.monotonic())
 
     def _retrying(self, action: Callable[[], None]) -> bool:
-        """Survive whatever happens: log it and wait, longer each time; whether all went well."""
+        """Survive whatever happens: say it and wait, longer each time; whether all went well."""
         try:
             action()
         except Exception as error:
             self._trouble += 1
-            self._log_trouble(error)
+            self._announce_trouble(error)
             pause = min(LONGEST_RETRY_PAUSE, 0.05 * 2 ** min(self._trouble, 7))
             self._bell.wait(random.uniform(0.5, 1) * pause)
             return False
         if self._trouble:
-            log.info("worker %s works again", self._settings.name)
+            self.turns.announce.changed("recovered", "works again")
         self._trouble = 0
         return True
 
-    def _log_trouble(self, error: Exception) -> None:
+    def _announce_trouble(self, error: Exception) -> None:
         known = isinstance(error, TowlineError)
         if self._trouble in (1, 10, 100) or not known:
-            text = "worker %s cannot go on just now (%s: %s); it tries again"
-            name = type(error).__name__
-            log.warning(text, self._settings.name, name, error, exc_info=not known)
+            text = f"cannot go on just now ({type(error).__name__}: {error}); it tries again"
+            self.turns.announce.changed("troubled", text, None if known else error)
 
     # ---- the end
 
@@ -157,7 +153,8 @@ class Pump:
             if turns.worker and not self._trouble:
                 turns.run(turns.store.unregister(turns.worker))
         except TowlineError as error:
-            log.warning("could not sign off (%s); the lease will end by itself", error)
+            text = f"could not sign off ({error}); its lease will end by itself"
+            turns.announce.changed("troubled", text)
         if not self.unwritten:
             turns.ahead.close()
 
@@ -179,7 +176,5 @@ class Pump:
             self._retrying(self._tick)
         self.unwritten = len(endings)
         if self.unwritten:
-            log.error(
-                "worker %s stops without having recorded how %d attempts ended: they are taken "
-                "over when its lease ends", self._settings.name, self.unwritten,
-            )  # fmt: skip
+            text = f"stops without having recorded how {self.unwritten} attempts ended: they are "
+            self.turns.announce.changed("broken", text + "taken over when its lease ends")

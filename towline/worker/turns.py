@@ -6,15 +6,15 @@ cannot be written stays here and is tried again; what cannot be stored at all fa
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import StoreError
-from ..model import Claimed, Ending, Outcome
+from ..errors import StoreError, TowlineError
+from ..model import Claimed, Ending, Finished, Outcome
 from ..store.work import Report, Turn
 from ..wakes.bell import Bell
+from .announcements import Announcements
 from .attempt import Attempt
 from .claimed_ahead import ClaimedAhead
 from .ending import MOST_SET_BACK, put_off
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ..store import Store
 
 T = TypeVar("T")
-
-log = logging.getLogger("towline.worker")
 
 
 class Turns:
@@ -53,6 +51,7 @@ class Turns:
         self.ahead = ClaimedAhead(self._prefetch)
         self.last_tries = LastTries()
         self.finished = 0
+        self.announce = Announcements(app.runner.events, settings.name, self.store.crash_limit)
 
     @property
     def store(self) -> Store:
@@ -68,8 +67,8 @@ class Turns:
         """Give it to the slots of its kind; back to the database when they cannot take it."""
         try:
             self._slots(kind_of(attempt)).start(attempt)
-        except Exception:
-            log.exception("%s could not be started: it is handed back", attempt)
+        except Exception as error:
+            self.announce.returned(attempt.held, "not started", error)
             attempt.withdraw()
             self.end(attempt, put_off(attempt))
 
@@ -89,6 +88,7 @@ class Turns:
             self.last_tries.over(attempt)
         if ending is None:
             return
+        self.announce.ended(attempt, ending.outcome, ending)
         self.endings.add(ending)
         if attempt.progress is not attempt.progress_written and ending.started:
             attempt.progress_written = attempt.progress
@@ -98,6 +98,7 @@ class Turns:
         """Whatever is still to be written of it is not this worker's to write."""
         self.endings.discard(key)
         self._reports.pop(key, None)
+        self.announce.forget(key)
 
     def stall(self) -> None:
         """Nothing is claimed ahead any more until an attempt has ended."""
@@ -133,6 +134,7 @@ class Turns:
         if self._reports:
             reports = [self._reports[e.key] for e in sent if e.key in self._reports]
         settings = self.settings
+        began = time.monotonic()
         self._prefetch.begin_turn(sum(ending.started for ending in sent))
         try:
             turn = self.run(
@@ -147,26 +149,29 @@ class Turns:
         except Exception as error:
             if not sent:
                 raise
-            self._finish_singly(sent, error)  # one of them cannot be written as it is
+            if not isinstance(error, TowlineError):
+                self.announce.changed("troubled", "writes endings one by one", error)
+            self._finish_singly(sent)  # one of them cannot be written as it is
             return
         self._prefetch.end_turn()
         self._prefetch.claimed(turn.claimed)
         self.ahead.recorded(lasting)
-        self._note_written(sent, turn.finished.postponed)
+        self._note_written(sent, turn.finished)
+        self.announce.turn_taken(turn.finished, len(turn.claimed), time.monotonic() - began)
         if room:  # else there is nothing to say about what waits
             self.lookout.took(turn, room)
         self._start_claimed(turn, free)
 
-    def _note_written(self, sent: Sequence[Ending], postponed: Collection[int]) -> None:
-        written = self.endings.settle(sent, postponed)
+    def _note_written(self, sent: Sequence[Ending], finished: Finished) -> None:
+        written = self.endings.settle(sent, finished.postponed)
         self.finished += len(written)
+        self.announce.written(sent, finished)
         if self._reports:
             for key in written:
                 self._reports.pop(key, None)
 
-    def _finish_singly(self, sent: Sequence[Ending], why: Exception) -> None:
+    def _finish_singly(self, sent: Sequence[Ending]) -> None:
         """What cannot be stored is a failure of its job, and of no other."""
-        log.debug("endings are written one by one", exc_info=why)
         for ending in sent:
             try:
                 done = self.run(self.store.finish([ending], self.settings.name, self.worker))
@@ -175,11 +180,11 @@ class Turns:
             except Exception as error:
                 self._refuse(ending, error)
             else:
-                self._note_written([ending], done.postponed)
+                self._note_written([ending], done)
 
     def _refuse(self, ending: Ending, error: Exception) -> None:
         if ending.kind == type(error).__name__:  # not even that it was refused can be written
-            log.error("%s %s cannot be recorded", *ending.key, exc_info=error)
+            self.announce.returned(ending.held, "not recorded", error)
             self.forget(ending.key)  # a renewal finds the job and puts it back
         else:
             self.endings.add(ending.refused(error))
@@ -208,9 +213,8 @@ class Turns:
                 self.ahead.begins(attempt)
             self.start(attempt)
         if unknown:
-            names = ", ".join(sorted({held.task for held in unknown}))
-            log.warning("no task named %s here: set aside until a worker knows it", names)
             self.run(self.store.park(unknown))
+            self.announce.parked(unknown)
 
 
 def begins_of(attempts: Collection[Attempt]) -> list[tuple[Claimed, int]]:

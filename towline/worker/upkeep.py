@@ -5,7 +5,6 @@ No leader: every statement is fenced and bounded, and the intervals are jittered
 
 from __future__ import annotations
 
-import logging
 import random
 import socket
 import time
@@ -14,8 +13,6 @@ from collections.abc import Collection
 from .identity import is_gone
 from .ledger import begun_by, forget
 from .turns import Turns
-
-log = logging.getLogger("towline.worker")
 
 DEAD_CHECK = 2.0  # seconds between looks for workers of this host that are gone
 PRUNE_INTERVAL = 60.0
@@ -75,7 +72,9 @@ class Prune:
     def do(self, now: float) -> None:
         self.at = now + PRUNE_INTERVAL * random.uniform(0.8, 1.2)
         turns = self._turns
-        if turns.run(turns.store.prune(turns.app.settings.keep)).done:
+        pruned = turns.run(turns.store.prune(turns.app.settings.keep))
+        turns.announce.pruned(pruned.chains)
+        if pruned.done:
             turns.app.runner.engine.after_prune()
         else:
             self.at = time.monotonic() + PRUNE_PAUSE
@@ -86,6 +85,6 @@ def sweep(turns: Turns, suspects: Collection[int], gone: Collection[int]) -> Non
     begun = {id: known for id in (*suspects, *gone) if (known := begun_by(id)) is not None}
     while taken := turns.run(turns.store.sweep(suspects, gone, begun=begun)):
         turns.lookout.may_have_work = True
-        log.warning("took back %d jobs of workers that are gone", taken)
+        turns.announce.swept(taken)
     for id in begun:
         forget(id)
