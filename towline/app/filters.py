@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TypedDict, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, cast
 
 from ..errors import InvalidSetting, NotFound
 from ..model import ChainState, Outcome, State
 from ..naming import check_known
-from ..store.listing import ChainFilter, Found, JobFilter
+from ..store.listing import ChainFilter, JobFilter, RecordPage
 from ..task import check_name
 from ..times import to_micros
 from .handles import AtLeast
@@ -124,7 +124,7 @@ def position(cursor: str | None) -> int | None:
     return int(cursor)
 
 
-def cursor_of(found: Found) -> str | None:
+def cursor_of(found: RecordPage[Any]) -> str | None:
     return None if found.cursor is None else str(found.cursor)
 
 

@@ -9,9 +9,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreError
-from ..model import BlockerRecord, DependentRecord, NewJob
+from ..model import BlockerRecord, ChainRecord, DependentRecord, JobRecord, NewJob
 from ..operation import Op
-from ..store.listing import Found
+from ..store.listing import RecordPage
 from ..task import Next, Tasks
 from ..task.batch import next_job
 from .filters import (
@@ -64,10 +64,10 @@ class Management(Tasks):
 
     def job(self, id: int, *, on: object = None) -> Job[Any]:
         """A job by its id; NotFound when there is none."""
-        return Job(self, self.runner.run(self._store.one(known(id)), on))
+        return Job(self, self.runner.run(self._store.job(known(id)), on))
 
     async def ajob(self, id: int, *, on: object = None) -> Job[Any]:
-        return Job(self, await self.runner.arun(self._store.one(known(id)), on))
+        return Job(self, await self.runner.arun(self._store.job(known(id)), on))
 
     def chain(self, id: int, *, on: object = None) -> Chain:
         """A chain by its first job's id, with its last job; NotFound when there is none."""
@@ -212,7 +212,7 @@ class Management(Tasks):
 
         A worker that runs it loses it. The value is checked against the task's return type.
         """
-        record = self.runner.run(self._store.addressed(known(id)), on)
+        record = self.runner.run(self._store.target(known(id)), on)
         output, following = self._outcome(record.task, value)
         return Job(
             self, self.runner.run(self._store.complete(known(id), output, following, by), on)
@@ -221,7 +221,7 @@ class Management(Tasks):
     async def acomplete(
         self, id: int, value: Any = None, *, by: str | None = None, on: object = None
     ) -> Job[Any]:
-        record = await self.runner.arun(self._store.addressed(known(id)), on)
+        record = await self.runner.arun(self._store.target(known(id)), on)
         output, following = self._outcome(record.task, value)
         return Job(
             self, await self.runner.arun(self._store.complete(known(id), output, following, by), on)
@@ -355,20 +355,20 @@ class Management(Tasks):
 
     def _list_jobs(
         self, where: JobsWhere, limit: int, cursor: str | None, newest: bool
-    ) -> Op[Found]:
+    ) -> Op[RecordPage[JobRecord]]:
         check_limit(limit)
         return self._store.jobs(job_filter(where), limit, position(cursor), newest)
 
     def _list_chains(
         self, where: ChainsWhere, limit: int, cursor: str | None, newest: bool
-    ) -> Op[Found]:
+    ) -> Op[RecordPage[ChainRecord]]:
         check_limit(limit)
         return self._store.chains(chain_filter(where), limit, position(cursor), newest)
 
-    def _jobs_page(self, found: Found) -> Page[Job[Any]]:
+    def _jobs_page(self, found: RecordPage[JobRecord]) -> Page[Job[Any]]:
         return Page([Job(self, record) for record in found.records], cursor_of(found))
 
-    def _chains_page(self, found: Found) -> Page[Chain]:
+    def _chains_page(self, found: RecordPage[ChainRecord]) -> Page[Chain]:
         return Page([Chain(self, record) for record in found.records], cursor_of(found))
 
     def _bulk(

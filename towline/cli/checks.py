@@ -14,8 +14,7 @@ from typing import Any
 
 from ..app import Towline
 from ..errors import StoreError
-from ..model import JobRecord, Outcome, State, WorkerRecord
-from ..operation import Op, compose
+from ..model import Outcome, State, WorkerRecord
 from ..sqlite.engine import SqliteEngine
 from ..times import MICRO, to_datetime
 from ..views import now_of
@@ -147,7 +146,7 @@ def _workers(app: Towline, workers: list[WorkerRecord], now: datetime) -> Iterat
     late = [worker for worker in workers if to_datetime(worker.lease_until) < now]
     for worker in late:
         ids = [job for job, _ in app.runner.run(app.runner.store.running(worker.id))]
-        tasks = sorted({record.task for record in app.runner.run(_records(app, ids))})
+        tasks = sorted({record.task for record in app.runner.run(app.runner.store.records(ids))})
         gone = worker.host == socket.gethostname() and is_gone(worker.pid, worker.birth)
         where = f"worker {worker.name} (process {worker.pid} on {worker.host})"
         if gone:
@@ -168,10 +167,6 @@ def _workers(app: Towline, workers: list[WorkerRecord], now: datetime) -> Iterat
         yield Finding(OK, "workers", f"{alive} registered")
     elif not workers:
         yield Finding(NOTE, "workers", "none is registered", "towline worker MODULE:APP")
-
-
-def _records(app: Towline, ids: list[int]) -> Op[list[JobRecord]]:
-    return compose("records", lambda: app.runner.store.records(ids), reads=True)
 
 
 def _queues(

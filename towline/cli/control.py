@@ -160,7 +160,7 @@ def complete(app: Towline, words: tuple[str, ...], as_json: bool) -> int:
         raise click.BadParameter(f"{shown(text)} is not JSON{quoted}") from None
 
     def completed(id: int) -> Job[Any]:
-        task = app.runner.run(app.runner.store.addressed(id)).task
+        task = app.runner.run(app.runner.store.target(id)).task
         return app.complete(id, app.decode_output(task, text), by=who())
 
     return each(app, [id], completed, as_json)

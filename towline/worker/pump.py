@@ -160,7 +160,7 @@ class Pump(Turns):
         if (write_at is not None and now >= write_at) or (lookout.hungry and self._room() > 0):
             self._turn()
         elif lasting := self._ahead.lasting(now):
-            self._run(self._runner.store.mark_begun(begins_of(lasting)))
+            self._run(self._runner.store.progress((), begins_of(lasting)))
             self._ahead.recorded(lasting)
         if now >= self._report_at:
             self._report()

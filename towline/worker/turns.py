@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreError
 from ..model import Claimed, Ending
-from ..store.work import Report, Turn
+from ..store.lease import Report
+from ..store.turn import Turn
 from ..wakes.bell import Bell
 from .ahead import Ahead
 from .attempt import MOST_SET_BACK, Attempt
