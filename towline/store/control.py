@@ -43,7 +43,6 @@ class BulkPage(NamedTuple):
 def cancel(
     store: Ground, job_id: int, reason: str | None = None, by: str | None = None
 ) -> Steps[JobRecord]:
-    """End an open job as cancelled, its chain with it; what its handler says is refused."""
     record = yield from _open_job(store, job_id, "cancelled")
     return (yield from _end(store, record, Outcome.CANCELLED, error=reason, by=by))
 
@@ -55,20 +54,17 @@ def complete(
     next: NewJob | None = None,
     by: str | None = None,
 ) -> Steps[JobRecord]:
-    """Complete an open job from outside, with an output or with its continuation."""
     record = yield from _open_job(store, job_id, "completed")
     outcome = Outcome.COMPLETED if next is None else Outcome.CONTINUED
     return (yield from _end(store, record, outcome, output=output, next=next, by=by))
 
 
 def fail(store: Ground, job_id: int, reason: str, by: str | None = None) -> Steps[JobRecord]:
-    """Fail an open job from outside, without another try."""
     record = yield from _open_job(store, job_id, "failed")
     return (yield from _end(store, record, Outcome.FAILED, error=reason, by=by))
 
 
 def run_now(store: Ground, job_id: int) -> Steps[JobRecord]:
-    """Make a scheduled job pending at once; one that is pending stays as it is."""
     yield from store.hold_jobs([job_id])
     record = yield from read.job(store, job_id)
     if record.state is State.PENDING:
@@ -87,11 +83,6 @@ def run_now(store: Ground, job_id: int) -> Steps[JobRecord]:
 
 
 def retry(store: Ground, job_id: int) -> Steps[JobRecord]:
-    """Make a failed or cancelled job pending again with fresh attempts; history stays.
-
-    The first job of a failed chain stands for its chain: the last job is retried. Jobs that
-    this chain's failure had failed are revived.
-    """
     record = yield from read.locked_target(store, job_id)
     if record.state not in (State.FAILED, State.CANCELLED):
         raise InvalidState(
@@ -114,13 +105,11 @@ def retry(store: Ground, job_id: int) -> Steps[JobRecord]:
 
 
 def pause(store: Ground, queue: str, by: str | None = None) -> Steps[None]:
-    """Stop claims from a queue, for every worker and across restarts."""
     now = yield from store.now()
     yield store.sql.pause_queue(name=queue, now=now, by=brief(by))
 
 
 def resume(store: Ground, queue: str) -> Steps[None]:
-    """Let workers claim from a paused queue again."""
     yield store.sql.resume_queue(name=queue)
     yield from store.wake([queue])
 

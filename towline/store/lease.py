@@ -48,11 +48,6 @@ def register(
     store: Ground, name: str, host: str, pid: int, birth: str | None, version: str,
     queues: Sequence[str], concurrency: int, lease: int, number: int | None,
 ) -> Steps[int]:  # fmt: skip
-    """Enter a worker and return its number. Everything it claims hangs on this one lease.
-
-    The number is drawn by lot, unless it is given: one from a counter would be given out again
-    by a database that has lost its last commits, and with it the fence of who had it before.
-    """
     now = yield from store.now()
     id = number or secrets.randbits(62) + 1
     yield store.sql.insert_worker(
@@ -63,18 +58,12 @@ def register(
 
 
 def unregister(store: Ground, worker: int) -> Steps[None]:
-    """Take a worker out; its row stays while something still runs in its name."""
     yield store.sql.remove_workers(workers=as_json([worker]))
 
 
 def renew(
     store: Ground, worker: int, name: str, lease: int, held: Collection[tuple[int, int]]
 ) -> Steps[Renewed]:
-    """Extend the lease of everything a worker holds, by its one row.
-
-    Says which of the held (job, attempt) are no longer the worker's, and puts back what runs
-    in its name without its knowledge: nothing is orphaned inside a living worker.
-    """
     now = yield from store.now()
     ((kept,),) = yield store.sql.renew_worker.counted(
         ("now", "lease_until", "id", "name"), [(now, now + lease, worker, name)]
@@ -97,13 +86,11 @@ def renew(
 
 
 def running(store: Ground, worker: int) -> Steps[set[tuple[int, int]]]:
-    """What runs in a worker's name, as (job, attempt)."""
     rows = yield store.sql.find_running_of(worker=worker)
     return {(int_of(job), int_of(attempt)) for job, attempt, *_ in rows}
 
 
 def still_running(store: Ground, held: Claimed) -> Steps[bool]:
-    """Whether an attempt is still the running one; it stays so until the commit."""
     yield from store.hold_jobs([held.job_id])
     for record in (yield from read.records(store, [held.job_id])):
         fence = (record.live_state, record.attempt, record.held_by)
@@ -122,8 +109,6 @@ def progress(
 
 
 def expired(store: Ground) -> Steps[Expired]:
-    """Workers whose lease has run out: suspects for a sweep; and whether jobs run in the name
-    of a worker that is not registered at all."""
     now = yield from store.now()
     rows = yield store.sql.find_expired_workers(now=now)
     strays = yield store.sql.find_lost(dead="[]", limit=1)
@@ -137,15 +122,6 @@ def sweep(
     limit: int,
     begun: Mapping[int, Begun],
 ) -> Steps[int]:
-    """Take back the jobs of dead workers, a bounded number; return how many.
-
-    Dead is: the lease has run out *and* it was a suspect before (all are when suspects is
-    None), or the process is provably gone. A lost attempt is recorded; its
-    job comes back after a wide jitter, or fails at the crash limit.
-
-    `begun` says of workers which attempts they had begun, where that is known: what is not
-    among them goes back as if it had never been claimed.
-    """
     now = yield from store.now()
     expired = yield store.sql.find_expired_workers(now=now)
     dead = {int_of(id) for id, *_ in expired if suspects is None or id in suspects} | set(gone)

@@ -99,30 +99,25 @@ class RecordPage(NamedTuple, Generic[R]):
 
 
 def attempts(store: Ground, job_id: int) -> Steps[list[AttemptRecord]]:
-    """Every attempt of a job, oldest first, the running one last."""
     yield from read.job(store, job_id)
     rows = yield store.sql.list_attempts(job_id=job_id)
     return [AttemptRecord._make(row) for row in rows]
 
 
 def dependents(store: Ground, chain_id: int) -> Steps[list[DependentRecord]]:
-    """Jobs that wait, or waited, for a chain."""
     rows = yield store.sql.find_dependents(chains=as_json([chain_id]))
     return sorted(map(DependentRecord._make, rows), key=lambda record: record.job_id)
 
 
 def workers(store: Ground) -> Steps[list[WorkerRecord]]:
-    """Registered workers."""
     return [WorkerRecord._make(row) for row in (yield store.sql.list_workers())]
 
 
 def paused(store: Ground) -> Steps[list[str]]:
-    """Names of paused queues."""
     return [str(name) for name, *_ in (yield store.sql.list_paused())]
 
 
 def parked(store: Ground, limit: int = 1000) -> Steps[dict[str, int]]:
-    """Tasks that no worker knew, with their jobs that are set aside; counts up to `limit`."""
     ids: list[int] = []
     for queue, priority in (yield store.sql.live_lanes(state=int(Live.PARKED))):
         rows = yield store.sql.walk_live_oldest(
@@ -134,7 +129,6 @@ def parked(store: Ground, limit: int = 1000) -> Steps[dict[str, int]]:
 
 
 def describe(store: Ground) -> Steps[Row]:
-    """What the database says about itself; each engine has columns of its own."""
     (row,) = yield store.sql.describe_database()
     return row
 
@@ -160,10 +154,6 @@ def chains(
 
 
 def counts(store: Ground) -> Steps[dict[str, dict[State, tuple[int, bool]]]]:
-    """Jobs by queue and state; True marks a number that is "at least".
-
-    Open jobs are counted from their rows up to a limit, ended ones from the roll-ups.
-    """
     found: dict[str, dict[State, tuple[int, bool]]] = {}
 
     def add(queue: str, state: State, number: int, more: bool = False) -> None:

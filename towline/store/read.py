@@ -15,7 +15,6 @@ from .ground import Ground, as_json, chunks, int_of
 
 
 def records(store: Ground, ids: Sequence[int]) -> Steps[list[JobRecord]]:
-    """Jobs as they stand, in the order of the ids; unknown ones are left out."""
     found: dict[int, JobRecord] = {}
     for chunk in chunks(ids):
         rows = yield store.sql.job_records(ids=as_json(chunk))
@@ -50,7 +49,6 @@ def chain_records(store: Ground, ids: Sequence[int]) -> Steps[list[ChainRecord]]
 
 
 def chain(store: Ground, chain_id: int) -> Steps[tuple[ChainRecord, JobRecord]]:
-    """A chain and its last job."""
     found = yield from chain_records(store, [chain_id])
     last = yield from tail(store, chain_id)
     if not found or last is None:
@@ -59,7 +57,6 @@ def chain(store: Ground, chain_id: int) -> Steps[tuple[ChainRecord, JobRecord]]:
 
 
 def target(store: Ground, job_id: int) -> Steps[JobRecord]:
-    """The job that control of this one acts on."""
     record = yield from job(store, job_id)
     if record.live_state is None and record.id == record.chain_id and record.continued_by:
         record = (yield from tail(store, record.chain_id)) or record
@@ -78,7 +75,6 @@ def locked_target(store: Ground, job_id: int) -> Steps[JobRecord]:
 
 
 def blockers(store: Ground, jobs: Sequence[int]) -> Steps[dict[int, list[BlockerRecord]]]:
-    """What jobs wait or waited for, in declared order, with each chain's output or error."""
     if not jobs:
         return {}
     found: dict[int, list[BlockerRecord]] = {}

@@ -53,12 +53,6 @@ class Pruned:
 def delete(
     store: Ground, chain_ids: Sequence[int], cascade: bool = False, force: bool = True
 ) -> Steps[list[int]]:
-    """Delete chains with their jobs, attempts and edges; return the chains that went.
-
-    With cascade also every chain they waited for, followed from continuations too. Refused,
-    naming the dependents, while an open job outside the set waits for one of them; and, unless
-    forced, while a job of one of them runs.
-    """
     known = yield from read.chain_records(store, chain_ids)
     missing = set(chain_ids) - {chain.id for chain in known}
     if missing:
@@ -89,10 +83,6 @@ def delete(
 
 
 def prune(store: Ground, ages: KeepFor, limit: int = PRUNE_BATCH) -> Steps[Pruned]:
-    """Delete ended chains older than their age, one bounded batch past a remembered position.
-
-    Never deletes what a job still waits for, or would need again when it is retried.
-    """
     now = yield from store.now()
     position = yield from store.prune_position()
     if position is None:

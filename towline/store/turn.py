@@ -91,13 +91,6 @@ def claim(
     name: str | None = None,
     ahead: int = 0,
 ) -> Steps[list[Claimed]]:
-    """Take up to `room` pending jobs: higher priority first, then age. Paused queues give none.
-
-    Up to `ahead` more are taken, which are not seen running before they begin.
-
-    Each claim gives out the job's next attempt number, which is never given out again. A
-    worker that gives its name and is no longer registered under it claims nothing.
-    """
     if room + ahead <= 0 or not queues:
         return []
     now = yield from store.now()
@@ -106,7 +99,6 @@ def claim(
 
 
 def promote(store: Ground, limit: int = PROMOTE_LIMIT) -> Steps[int]:
-    """Make scheduled jobs pending whose time has come, oldest first, a bounded number."""
     now = yield from store.now()
     rows = yield store.sql.find_due(now=now, limit=limit)
     if rows:
@@ -121,11 +113,6 @@ def _next_due(store: Ground) -> Steps[int | None]:
 
 
 def peek(store: Ground, queues: Sequence[str], most: int, tasks: Sequence[str]) -> Steps[Peeked]:
-    """Whether a claim would find something, without taking the writer; and what is due next.
-
-    Pending jobs are counted up to `most` of each queue. Parked ones of these tasks come back
-    by a turn that unparks them.
-    """
     now = yield from store.now()
     ((found, parked),) = yield store.sql.peek_pending(
         queues=as_json(queues), most=most, tasks=as_json(tasks)
@@ -135,7 +122,6 @@ def peek(store: Ground, queues: Sequence[str], most: int, tasks: Sequence[str]) 
 
 
 def park(store: Ground, jobs: Sequence[Claimed]) -> Steps[int]:
-    """Set claimed jobs aside whose task this worker does not know; no attempt is used."""
     rows: list[Row] = [(j.task, j.queue, j.priority, j.job_id, j.attempt, j.worker) for j in jobs]
     counts = (yield store.sql.park_jobs.counted(PARK, rows)) if rows else []
     yield from store.wake(j.queue for j in jobs)  # somebody else may know it
@@ -145,7 +131,6 @@ def park(store: Ground, jobs: Sequence[Claimed]) -> Steps[int]:
 def unpark(
     store: Ground, tasks: Sequence[str], queues: Sequence[str], limit: int = UNPARK_LIMIT
 ) -> Steps[int]:
-    """Make parked jobs of these tasks pending again, a bounded number; call until it says 0."""
     rows = yield store.sql.find_parked(tasks=as_json(tasks), queues=as_json(queues), limit=limit)
     if rows:
         yield store.sql.unpark_jobs.many(KEY, rows)
@@ -154,11 +139,6 @@ def unpark(
 
 
 def drop_orphans(store: Ground, queues: Sequence[str]) -> Steps[int]:
-    """Remove rows at the head of these queues whose job is gone; return how many.
-
-    Nothing of ours leaves such rows, but somebody may have deleted jobs by hand: as many as
-    fit into a turn would keep all that is behind them from being claimed.
-    """
     rows = yield store.sql.find_orphans(queues=as_json(queues), limit=ORPHAN_LIMIT)
     if rows:
         yield store.sql.delete_live.many(DELETE_LIVE, rows)
