@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Generator
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .errors import SchemaMismatch, SchemaMissing
 from .events import Events
 from .events.report import Report
 from .executor import Executor
-from .operation import Mark, Op
+from .operation import Mark, Op, adrive, drive
 from .wakes.local import Local
 from .wakes.waiting import Waiting
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from .wakes import Wake
 
 T = TypeVar("T")
+# Operations that a caller runs one after the other, each by what the one before answered.
+Loop = Generator[Op[Any], Any, T]
 
 
 class Runner:
@@ -133,6 +136,13 @@ class Runner:
             report.ended(answer)
         return answer
 
+    def run_each(self, loop: Loop[T], on: object = None) -> T:
+        """Run operations one after the other, each as `run` does, so that others get in between."""
+        return drive(cast(Op[T], loop), lambda op: self.run(cast(Op[Any], op), on))
+
+    async def arun_each(self, loop: Loop[T], on: object = None) -> T:
+        return await adrive(cast(Op[T], loop), lambda op: self.arun(cast(Op[Any], op), on))
+
     def _follow(self, mark: Mark) -> None:
         """Wake workers and waiters after a commit, by every road there is."""
         if mark.queues:
@@ -167,12 +177,20 @@ class Runner:
     # ---- the tables
 
     def prepare(self, *, create: bool | None = None) -> None:
-        """On first use: the file or server, and its tables; `create` as the app says."""
+        """On first use: the file or server, and its tables; `create` as the app says.
+
+        With create=False nothing is made, and a database that is not there is refused.
+        """
         if self._ready:
             return
         if os.getpid() != self._pid:  # the lock may have been held when this process was forked
             self._pid, self._preparing = os.getpid(), Lock()
         with self._preparing:
+            if create is False and not self.engine.exists():
+                raise SchemaMissing(
+                    f"there is no database at {self.engine.place}: start a worker or run "
+                    "`towline migrate` to create it"
+                )
             self.engine.prepare()
             try:
                 self.engine.check_schema()
@@ -193,6 +211,11 @@ class Runner:
                 ) from None
             self.prepare()
         self._seen = True
+
+    def prefixes(self) -> list[tuple[str, str]]:
+        """Prefix and schema of each set of tables like ours: for whoever looks with a wrong one.
+        SQLite has no schemas, so no name of one."""
+        return self.engine.run(self.engine.migrations.prefixes(self.store.sql))
 
     def migrate(self) -> list[str]:
         """Create the tables or bring them up to date; return the migrations that were applied."""

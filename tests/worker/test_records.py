@@ -23,8 +23,8 @@ from towline import (
     State,
     Towline,
 )
-from towline.app.handles import Progress
-from towline.worker import STOPPED
+from towline.app.answers import Progress
+from towline.exit_codes import OK
 
 AT_ONCE = Backoff(first=0)
 
@@ -179,11 +179,11 @@ def test_what_ended_is_counted_however_it_did(
 
     calls = [plain.call(), plain.call(), books.call(), books.call(), books.call(), broken.call()]
     app.enqueue_many(calls)
-    assert app.worker(drain=True).run() == STOPPED
+    assert app.worker(drain=True).run() == OK
     assert "has stopped: 6 attempts ended" in lines.text
     lines.said.clear()
     books.enqueue()
-    assert app.worker(drain=True).run() == STOPPED
+    assert app.worker(drain=True).run() == OK
     assert "has stopped: 1 attempt ended" in lines.text
 
 
@@ -233,7 +233,7 @@ def test_a_drain_waits_for_a_retry_that_is_due_in_a_moment(app: Towline) -> None
         raise ValueError
 
     quickly, later = shaky.enqueue(), slow.enqueue()
-    assert app.worker(drain=True).run() == STOPPED
+    assert app.worker(drain=True).run() == OK
     assert quickly.result(0) == 3
     assert later.refresh().state is State.SCHEDULED
 

@@ -1,7 +1,8 @@
 """The application: its settings and tasks, enqueueing, workers, the schema.
 
-Reading and control are in `management`, running operations in `runner`. A method whose name begins
-with `a` awaits; apart from that the two are the same, and a test compares them.
+What one reads is in `reading`, what one does to jobs in `management`, running operations in
+`runner`. A method whose name begins with `a` awaits; apart from that the two are the same, and a
+test compares them.
 """
 
 from __future__ import annotations

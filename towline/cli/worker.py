@@ -15,9 +15,10 @@ from typing import Any
 import click
 
 from ..errors import InvalidSetting, TowlineError
+from ..exit_codes import AT_ONCE
 from ..times import micros
 from . import logs
-from .exit_codes import AT_ONCE, CommandError
+from .ending import CommandError
 from .target import APP_VARIABLE, is_name, load
 
 SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}

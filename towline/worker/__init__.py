@@ -16,6 +16,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..errors import InvalidSetting, InvalidState, StoreUnavailable
+from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK
 from ..secret import masked
 from ..task import check_name
 from ..times import MICRO, Seconds, micros
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("towline.worker")
 
 LEAST_LEASE = 1.0
-STOPPED, BROKEN, STOPPED_AT_ONCE, NO_DATABASE = 0, 1, 3, 4  # exit codes
 SIGNAL_LOOK = 0.1  # seconds in which a signal is heeded
 OVERRUN = 15.0  # seconds beyond its grace in which a stop ends, whatever the database does
 
@@ -151,10 +151,10 @@ class Worker:
             for number, handler in previous.items():
                 signal.signal(number, handler)
         if self._broken:
-            return BROKEN
+            return FAILED
         if not self._ended.is_set() or self.pump.unwritten:
-            return NO_DATABASE
-        return STOPPED_AT_ONCE if self._at_once else STOPPED
+            return DATABASE
+        return AT_ONCE if self._at_once else OK
 
     def start(self) -> Worker:
         """Work in threads of its own, beside the caller's code.

@@ -26,7 +26,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from . import STOPPED, STOPPED_AT_ONCE
+from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK, USAGE
 
 if TYPE_CHECKING:
     from . import Worker
@@ -35,8 +35,6 @@ log = logging.getLogger("towline.supervisor")
 
 STOP, NOW, DONE = b"s", b"n", b"d"
 EARLY = (-signal.SIGTERM, -signal.SIGINT)  # one that was told to stop while it was starting
-# Exit codes: something had to be killed; the command cannot work; its database cannot be used.
-BROKEN, MISTAKEN, UNUSABLE = 1, 2, 4
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 LONG_LIFE = 60.0  # whoever lived so long did not die of its start
 PATIENCE = 10.0  # seconds beyond the grace time, for writing what is left
@@ -96,7 +94,7 @@ class Supervisor:
         self._later: dict[int, float] = {}  # when a dead one is started again
         self._pauses: dict[int, float] = {}
         self._signals = 0
-        self._code = STOPPED
+        self._code = OK
         self._hurry_at: float | None = None
         self._kill_at: float | None = None
 
@@ -115,8 +113,8 @@ class Supervisor:
         while self._children or self._later or self._waits_for_change():
             self._step()
         on_signal(signal.SIG_IGN)
-        if self._code == STOPPED and self._signals > 1:
-            return STOPPED_AT_ONCE
+        if self._code == OK and self._signals > 1:
+            return AT_ONCE
         return self._code
 
     def _waits_for_change(self) -> bool:
@@ -200,14 +198,14 @@ class Supervisor:
         child.line.close()
         code = child.process.returncode
         if self._signals:
-            if code not in (STOPPED, STOPPED_AT_ONCE, *EARLY):
+            if code not in (OK, AT_ONCE, *EARLY):
                 log.error("worker process %d %s while stopping", child.process.pid, _how(code))
-                self._code = self._code or BROKEN
+                self._code = self._code or FAILED
         elif child.replaced:
             self._start(child.number)
-        elif code in (MISTAKEN, UNUSABLE):
+        elif code in (USAGE, DATABASE):
             self._mistaken(child, code)
-        elif done and code == STOPPED:
+        elif done and code == OK:
             self._pauses.pop(child.number, None)
         else:
             self._start_later(child)
@@ -226,7 +224,7 @@ class Supervisor:
         if child.lived_long():
             self._pauses.pop(child.number, None)
         how = _how(child.process.returncode)
-        if child.process.returncode in (STOPPED, STOPPED_AT_ONCE):
+        if child.process.returncode in (OK, AT_ONCE):
             how += " though this supervisor did not stop it"
         log.error(
             "worker process %d %s: another starts in %g s; its jobs are taken over",
@@ -252,7 +250,7 @@ class Supervisor:
         self._signals += 1
         if self._signals == 1 and self._keeps_dying():
             log.error("stopped while worker processes kept dying")
-            self._code = self._code or BROKEN
+            self._code = self._code or FAILED
         self._later.clear()
         self._hurry_at = None
         first = self._signals == 1
@@ -373,4 +371,4 @@ def _listen(worker: Worker, line: socket.socket, told: threading.Event) -> None:
     told.set()
     worker.stop(wait=False)
     time.sleep(worker.settings.grace + PATIENCE)
-    os._exit(BROKEN)
+    os._exit(FAILED)
