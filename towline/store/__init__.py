@@ -5,11 +5,12 @@ blocking or awaiting, on our connection or the caller's. How it is done stands i
 beside this page, as functions that call one another with `yield from`; what engines do in their
 own way is in `ground`. No operation runs inside another.
 
-`Loss` says when a crash of the machine may take an acknowledged commit; where nothing is said,
-never.
+`Loss` says when a crash of the machine may take an acknowledged commit: never, unless it is named.
 
-    ground ← read ← cascade ← enqueue ← finish ← lease ← turn
-                                      ← revive ← control      listing · retention
+A subject needs those to its left, no other:
+
+    ground · read, cascade · enqueue · finish, revive · lease · turn
+                             listing · retention · control
 """
 
 from __future__ import annotations
