@@ -20,7 +20,7 @@ from examples.demo.ledger import Figures, Ledger
 from examples.demo.shop import app
 from tests import servers
 from tests.shape.source import ROOT
-from towline.worker.identity import birth_of, is_gone
+from towline.worker.identity import identity_of, is_gone
 
 SMALL = 14  # jobs beside the crowd: a chain of three, nine for the album, a receipt, the stock
 CONTINUED = 2
@@ -205,7 +205,7 @@ time.sleep(60)
     )
     assert driver.stdout is not None
     pid = int(driver.stdout.readline())
-    birth = birth_of(pid)
+    birth = identity_of(pid)
     os.kill(driver.pid, signal.SIGKILL)
     driver.communicate()
     while not is_gone(pid, birth):

@@ -60,7 +60,7 @@ def lines() -> Iterator[Lines]:
 def test_the_last_progress_is_kept(app: Towline, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finding B7: with the end of the attempt, though it was said just before and nobody has
     written it meanwhile."""
-    monkeypatch.setattr("towline.worker.pump.Pump._report", lambda pump: None)
+    monkeypatch.setattr("towline.worker.duties.WriteProgress.at", float("inf"))
 
     @app.task(max_attempts=1)
     def last() -> None:
@@ -273,7 +273,7 @@ def test_rows_without_a_job_do_not_starve_their_queue(
 ) -> None:
     """Finding A8e: more of them than a turn claims, at the head of the queue; then innocent
     jobs."""
-    monkeypatch.setattr("towline.worker.lookout.LONGEST_PAUSE", 0.2)  # three looks without a claim
+    monkeypatch.setattr("towline.worker.lookout.LOOK_INTERVAL", 0.2)  # three looks without a claim
 
     @app.task
     def work(number: int) -> int:

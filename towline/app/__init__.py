@@ -33,8 +33,9 @@ from .settings import check_settings, open_engine
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ..worker import Worker, WorkerSettings
-    from ..worker.attempt import Middleware
+    from ..worker import Worker
+    from ..worker.middleware import Middleware
+    from ..worker.settings import WorkerSettings
 
 log = logging.getLogger("towline")
 
@@ -157,7 +158,8 @@ class Towline(Management):
 
     def worker(self, **settings: Unpack[WorkerSettings]) -> Worker:
         """A worker for the tasks of this app: `app.worker(concurrency=8).run()`."""
-        from ..worker import Worker, WorkerSettings
+        from ..worker import Worker
+        from ..worker.settings import WorkerSettings
 
         check_known("worker()", settings, WorkerSettings.__annotations__)
         return Worker(self, **settings)

@@ -160,7 +160,7 @@ def worker(
 
 def work(target: str, options: Options, line: int | None) -> int:
     """Be a worker, on its own or on a supervisor's line."""
-    from ..worker.supervisor import run_alone, run_on_line
+    from ..worker.supervised import run_alone, run_on_line
 
     found = load(target)
     worker = found.worker(**options.settings())
