@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Awaitable, Callable, Generator, Sequence, Set
-from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from enum import Enum
+from typing import Any, Generic, TypeVar
 
 from .sql import Row, Statement
 
 T = TypeVar("T")
-S = TypeVar("S")
-P = ParamSpec("P")
 
 
 class Mark:
@@ -38,27 +36,38 @@ Execute = Callable[[Statement], list[Row]]
 AwaitedExecute = Callable[[Statement], Awaitable[list[Row]]]
 
 
+class Loss(Enum):
+    """When a crash of the machine, or a power cut, may take the last commits of an operation."""
+
+    NEVER = "a promise hangs on it"
+    IF_ALLOWED = "only where the application said durable=False"
+    # On SQLite the machine that crashes runs the workers. PostgreSQL's may live on: an attempt
+    # number would be given out to a second worker while the first still runs under it.
+    WITH_WORKERS = "only where the same crash ends every worker"
+    ANY_TIME = "it is said again soon"
+
+
 class Op(Generic[T]):
     """An operation ready to run, as often as need be: a retry begins it anew.
 
-    `reads`: it changes nothing. `durable`: its commit must survive a power cut. `single`: it is
-    one statement, and as atomic as that. `follows`: what its last run marked, None for nothing.
+    `reads`: it changes nothing. `loss`: when a crash may take its commit. `single`: it is one
+    statement, and as atomic as that. `follows`: what its last run marked, None for nothing.
     """
 
-    __slots__ = ("_begin", "_inner", "_used", "durable", "follows", "name", "reads", "single")
+    __slots__ = ("_begin", "_inner", "_used", "follows", "loss", "name", "reads", "single")
 
     def __init__(
         self,
         name: str,
         begin: Callable[[], Steps[T]],
         *,
-        reads: bool,
-        durable: bool,
+        reads: bool = False,
+        loss: Loss = Loss.NEVER,
         single: bool = False,
     ) -> None:
         self.name = name
         self.reads = reads
-        self.durable = durable
+        self.loss = loss
         self.single = single
         self.follows: Mark | None = None
         self._begin = begin
@@ -93,38 +102,15 @@ class Op(Generic[T]):
         return f"<operation {self.name}>"
 
 
-def operation(
-    *, reads: bool = False, durable: bool = True
-) -> Callable[[Callable[Concatenate[S, P], Steps[T]]], Callable[Concatenate[S, P], Op[T]]]:
-    """Make a generator method return an `Op` named after it."""
-
-    def decorate(
-        function: Callable[Concatenate[S, P], Steps[T]],
-    ) -> Callable[Concatenate[S, P], Op[T]]:
-        @wraps(function)
-        def build(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Op[T]:
-            return Op(
-                function.__name__,
-                lambda: function(self, *args, **kwargs),
-                reads=reads,
-                durable=durable,
-            )
-
-        return build
-
-    return decorate
-
-
 def compose(
     name: str,
     begin: Callable[[], Steps[T]],
     *,
     reads: bool = False,
-    durable: bool = True,
-    single: bool = False,
+    loss: Loss = Loss.NEVER,
 ) -> Op[T]:
     """Make an operation of any generator function: several steps, one transaction."""
-    return Op(name, begin, reads=reads, durable=durable, single=single)
+    return Op(name, begin, reads=reads, loss=loss)
 
 
 def enclose(
@@ -153,7 +139,7 @@ def enclose(
             yield statement
         return result
 
-    enclosing = Op(op.name, steps, reads=op.reads, durable=op.durable)
+    enclosing = Op(op.name, steps, reads=op.reads, loss=op.loss)
     enclosing._inner = op
     return enclosing
 

@@ -22,7 +22,7 @@ from tests.races.auditor import ask, open_reader
 from towline import Job
 from towline.model import Claimed, Ending, NewJob, Outcome
 from towline.store.retention import KeepFor
-from towline.store.work import Turn
+from towline.store.turn import Turn
 from towline.worker.identity import identity_of
 
 Act = Callable[[CrashPoint], None]

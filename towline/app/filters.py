@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from ..errors import InvalidSetting, NotFound
 from ..model import ChainState, Outcome, State
 from ..naming import check_known
-from ..store.listing import ChainFilter, Found, JobFilter
+from ..store.listing import ChainFilter, JobFilter, RecordPage
 from ..task import check_name
 from ..times import to_micros
 
@@ -75,7 +75,7 @@ def parse_cursor(cursor: str | None) -> int | None:
     return int(cursor)
 
 
-def format_cursor(found: Found) -> str | None:
+def format_cursor(found: RecordPage[Any]) -> str | None:
     return None if found.cursor is None else str(found.cursor)
 
 

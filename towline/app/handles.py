@@ -38,31 +38,30 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
         """Wait for the chain and return its output; raise ChainFailed or WaitTimeout."""
         with closing(self._app.runner.waiting.looks(timeout)) as looks:
             for _ in looks:
-                last = self._app.runner.run(
-                    self._checked(self._app.runner.store.ended(self.chain_id)), on
-                )
-                if last is not None:
+                op = self._checked(self._app.runner.store.chain(self.chain_id))
+                chain, last = self._app.runner.run(op, on)
+                if chain.state is not ChainState.OPEN:
                     return self._settle(last)
         raise self._too_late(timeout)
 
     async def aresult(self, timeout: float | None = None, *, on: object = None) -> T_co:
         async with aclosing(self._app.runner.waiting.alooks(timeout)) as looks:
             async for _ in looks:
-                op = self._checked(self._app.runner.store.ended(self.chain_id))
-                last = await self._app.runner.arun(op, on)
-                if last is not None:
+                op = self._checked(self._app.runner.store.chain(self.chain_id))
+                chain, last = await self._app.runner.arun(op, on)
+                if chain.state is not ChainState.OPEN:
                     return self._settle(last)
         raise self._too_late(timeout)
 
     def refresh(self, *, on: object = None) -> Job[T_co]:
         """Read the job anew; NotFound when it was rolled back, deleted or pruned."""
-        self._record = self._app.runner.run(self._checked(self._app.runner.store.one(self.id)), on)
+        op = self._app.runner.store.job(self.id, self._record.created_at)
+        self._record = self._app.runner.run(op, on)
         return self
 
     async def arefresh(self, *, on: object = None) -> Job[T_co]:
-        self._record = await self._app.runner.arun(
-            self._checked(self._app.runner.store.one(self.id)), on
-        )
+        op = self._app.runner.store.job(self.id, self._record.created_at)
+        self._record = await self._app.runner.arun(op, on)
         return self
 
     def cancel(
@@ -93,10 +92,10 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
 
         def steps() -> Steps[T]:
             rest = iter(op)
-            yield from self._app.runner.store.same(self.id, self._record.created_at)
+            yield from self._app.runner.store.job(self.id, self._record.created_at)
             return (yield from rest)
 
-        return compose(op.name, steps, reads=op.reads, durable=op.durable)
+        return compose(op.name, steps, reads=op.reads, loss=op.loss)
 
     def _update(self, record: JobRecord) -> Job[T_co]:
         """Control of a chain's first job may act on its last one; this handle stays the first."""

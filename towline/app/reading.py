@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ..model import BlockerRecord, DependentRecord
+from ..model import BlockerRecord, ChainRecord, DependentRecord, JobRecord
 from ..operation import Op, Steps, compose
-from ..store.listing import Found
+from ..store.listing import RecordPage
 from ..task import Tasks
 from ..times import to_datetime
 from .answers import AttemptInfo, Page, WorkerInfo, plain_counts
@@ -58,10 +58,10 @@ class Reading(Tasks):
 
     def job(self, id: int, *, on: object = None) -> Job[Any]:
         """A job by its id; NotFound when there is none."""
-        return Job(self, self.runner.run(self._store.one(check_id(id)), on))
+        return Job(self, self.runner.run(self._store.job(check_id(id)), on))
 
     async def ajob(self, id: int, *, on: object = None) -> Job[Any]:
-        return Job(self, await self.runner.arun(self._store.one(check_id(id)), on))
+        return Job(self, await self.runner.arun(self._store.job(check_id(id)), on))
 
     def chain(self, id: int, *, on: object = None) -> Chain:
         """A chain by its first job's id, with its last job; NotFound when there is none."""
@@ -189,29 +189,29 @@ class Reading(Tasks):
     def target(self, id: int, *, on: object = None) -> Job[Any]:
         """The job that control of this one acts on: the first job of a chain that went on stands
         for its chain, so its last."""
-        return Job(self, self.runner.run(self._store.addressed(check_id(id)), on))
+        return Job(self, self.runner.run(self._store.target(check_id(id)), on))
 
     async def atarget(self, id: int, *, on: object = None) -> Job[Any]:
-        return Job(self, await self.runner.arun(self._store.addressed(check_id(id)), on))
+        return Job(self, await self.runner.arun(self._store.target(check_id(id)), on))
 
     # ---- shared by both faces
 
     def _list_jobs(
         self, where: JobsWhere, limit: int, cursor: str | None, newest: bool
-    ) -> Op[Found]:
+    ) -> Op[RecordPage[JobRecord]]:
         check_limit(limit)
         return self._store.jobs(job_filter(where), limit, parse_cursor(cursor), newest)
 
     def _list_chains(
         self, where: ChainsWhere, limit: int, cursor: str | None, newest: bool
-    ) -> Op[Found]:
+    ) -> Op[RecordPage[ChainRecord]]:
         check_limit(limit)
         return self._store.chains(chain_filter(where), limit, parse_cursor(cursor), newest)
 
-    def _jobs_page(self, found: Found) -> Page[Job[Any]]:
+    def _jobs_page(self, found: RecordPage[JobRecord]) -> Page[Job[Any]]:
         return Page([Job(self, record) for record in found.records], format_cursor(found))
 
-    def _chains_page(self, found: Found) -> Page[Chain]:
+    def _chains_page(self, found: RecordPage[ChainRecord]) -> Page[Chain]:
         return Page([Chain(self, record) for record in found.records], format_cursor(found))
 
     def _list_workers(self) -> Op[list[WorkerInfo]]:

@@ -10,7 +10,7 @@ from ..engine import NOTE, OK, PROBLEM, Finding
 from ..operation import Op, Steps, compose
 from ..sql import Row
 from ..store import Store
-from ..store.base import int_of
+from ..store.ground import int_of
 from ..times import MICRO, length
 
 OLDEST_POSTGRES = 130_000

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..engine import NOTE, OK, Finding
 from ..sql import Row
-from ..store.base import int_of
+from ..store.ground import int_of
 
 SAFE_SQLITE = (3, 51, 3)
 MANY_PAGES = 1000  # that are free; 4 MB of the usual size

@@ -174,7 +174,7 @@ class Drain:
                 pass
             claimed = app.runner.run(store.claim(self._worker, sorted(app.counts()), 1, self._name))
             if not claimed:
-                if self._clock is None or (due := app.runner.run(store.next_due())) is None:
+                if self._clock is None or (due := app.runner.run(store.peek(())).next_due) is None:
                     return None
                 self._clock.advance_to(due)
                 continue

@@ -238,7 +238,7 @@ class RecordBegun:
     def do(self, now: float) -> None:
         turns = self._turns
         if lasting := turns.ahead.lasting(now):
-            turns.run(turns.store.mark_begun(begins_of(lasting)))
+            turns.run(turns.store.progress((), begins_of(lasting)))
             turns.ahead.recorded(lasting)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from ..store.work import Ahead, Turn
+from ..store.turn import Peeked, Turn
 from ..times import MICRO
 from .prefetch import Prefetch
 
@@ -51,7 +51,7 @@ class Lookout:
         """Whether jobs are there that no turn can take: they may have lost their rows."""
         return self._barren >= BARREN_TURNS
 
-    def looked(self, found: Ahead, tasks: Sequence[str], *, let_others_first: bool) -> None:
+    def looked(self, found: Peeked, tasks: Sequence[str], *, let_others_first: bool) -> None:
         """A look has shown this. Of many idle workers that were woken together only the first few
         take a turn, as many as there are jobs; the others look again a moment later, in case one of
         those is gone."""

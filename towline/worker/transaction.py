@@ -189,7 +189,7 @@ class JobTransaction:
         return self._known
 
     def _fence(self) -> Op[bool]:
-        return self._app.runner.store.fence(self._attempt.held)
+        return self._app.runner.store.still_running(self._attempt.held)
 
     def _pass(self, passed: bool) -> None:
         if not passed:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import StoreError, TowlineError
 from ..model import Claimed, Ending, Finished, Outcome
-from ..store.work import Report, Turn
+from ..store.lease import Report
+from ..store.turn import Turn
 from ..wakes.bell import Bell
 from .announcements import Announcements
 from .attempt import Attempt
