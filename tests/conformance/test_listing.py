@@ -14,7 +14,7 @@ from tests.conformance.conftest import Play
 from tests.database import Database
 from tests.kit import HOUR, Clock, claim, completed, continued, failed, new, register, rows
 from towline import Towline
-from towline.app.handles import AtLeast
+from towline.app.answers import AtLeast
 from towline.errors import InvalidSetting, StillNeeded
 from towline.model import ChainState, Ending, Outcome, Policy, State
 from towline.operation import Mark, Op, Steps, compose

@@ -18,13 +18,14 @@ import psycopg
 from ..connections import Connection, recognise_postgres
 from ..connections.postgres import MET_ANOTHER, sqlstate
 from ..connections.psycopg import PlainCursor, execute
-from ..engine import EngineSettings, wake_channel
+from ..engine import EngineSettings, Finding, wake_channel
 from ..errors import InvalidValue, StoreUnavailable, TowlineError, WriterBusy
 from ..migrate import Migrations
 from ..operation import Op, drive
 from ..sql import Queries
 from ..store.base import as_json
 from .address import Address
+from .checks import describe, examine
 from .errors import AGAIN, is_lost, translate
 from .locks import ended_channel
 from .pool import AllInUse, Pool
@@ -336,6 +337,10 @@ class PostgresEngine:
             self.address.conninfo, self.place, settings, bound=SILENCE, pooler=self._pooler
         )
 
+    def exists(self) -> bool:
+        """Always: a server answers for what it does not have."""
+        return True
+
     def prepare(self) -> None:
         """See that the server answers, and that it can hold what we store."""
         pool = self._pool_here()
@@ -408,6 +413,9 @@ class PostgresEngine:
 
     def check_schema(self) -> None:
         self.run(self.migrations.check(self.sql))
+
+    def checks(self) -> Iterator[Finding]:
+        return examine(*self.run(describe(self.store)))
 
     def vacuum(self, pages: int) -> int:
         """Vacuum our tables; how many pages that freed is not known here, so 0."""
