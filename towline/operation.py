@@ -10,7 +10,7 @@ workers and waiters once the commit is done.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Sequence, Set
+from collections.abc import Awaitable, Callable, Generator, Set
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
@@ -54,7 +54,7 @@ class Op(Generic[T]):
     statement, and as atomic as that. `follows`: what its last run marked, None for nothing.
     """
 
-    __slots__ = ("_begin", "_inner", "_used", "follows", "loss", "name", "reads", "single")
+    __slots__ = ("_begin", "_used", "follows", "loss", "name", "reads", "single")
 
     def __init__(
         self,
@@ -71,7 +71,6 @@ class Op(Generic[T]):
         self.single = single
         self.follows: Mark | None = None
         self._begin = begin
-        self._inner: Op[T] | None = None  # the operation that this one encloses
         self._used = False
 
     def __iter__(self) -> Steps[T]:
@@ -81,8 +80,6 @@ class Op(Generic[T]):
 
     def note(self, mark: Mark) -> None:
         """Keep a mark until the commit."""
-        if self._inner is not None:
-            self._inner.note(mark)
         if self.follows is None:
             self.follows = mark
         else:
@@ -113,40 +110,11 @@ def compose(
     return Op(name, begin, reads=reads, loss=loss)
 
 
-def enclose(
-    op: Op[T],
-    before: Sequence[Statement] = (),
-    after: Sequence[Statement] = (),
-    undo: Sequence[Statement] = (),
-) -> Op[T]:
-    """The operation with statements around it; when it fails, `undo` runs instead of `after`."""
-
-    def steps() -> Steps[T]:
-        for statement in before:
-            yield statement
-        try:
-            result = yield from op
-        except GeneratorExit:  # nobody runs it any further
-            raise
-        except BaseException:
-            try:
-                for statement in undo:
-                    yield statement
-            except Exception:  # the connection is gone; the first error says why
-                pass
-            raise
-        for statement in after:
-            yield statement
-        return result
-
-    enclosing = Op(op.name, steps, reads=op.reads, loss=op.loss)
-    enclosing._inner = op
-    return enclosing
-
-
-async def adrive(op: Op[T], execute: AwaitedExecute) -> T:
+async def adrive(
+    op: Op[T], execute: AwaitedExecute, framed: Callable[[Op[T]], Steps[T]] = iter
+) -> T:
     """`drive` for drivers that await."""
-    steps: Generator[Statement | Mark, Any, T] = iter(op)
+    steps: Generator[Statement | Mark, Any, T] = framed(op)
     try:
         statement = next(steps)
         while True:
@@ -165,12 +133,13 @@ async def adrive(op: Op[T], execute: AwaitedExecute) -> T:
         return result
 
 
-def drive(op: Op[T], execute: Execute) -> T:
+def drive(op: Op[T], execute: Execute, framed: Callable[[Op[T]], Steps[T]] = iter) -> T:
     """Run an operation to its end inside whatever transaction the caller has opened.
 
     A failing statement is thrown into the operation, so that the traceback shows its line too.
+    `framed` puts other steps around it.
     """
-    steps: Generator[Statement | Mark, Any, T] = iter(op)
+    steps: Generator[Statement | Mark, Any, T] = framed(op)
     try:
         statement = next(steps)
         while True:

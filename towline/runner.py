@@ -15,11 +15,11 @@ from collections.abc import Generator
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from .errors import SchemaMismatch, SchemaMissing
+from .errors import SchemaMismatch, SchemaMissing, TowlineError
 from .events import Events
 from .events.report import Report
 from .executor import Executor
-from .operation import Mark, Op, adrive, drive
+from .operation import Mark, Op, Steps, adrive, compose, drive
 from .wakes.local import Local
 from .wakes.waiting import Waiting
 
@@ -92,8 +92,12 @@ class Runner:
             else:
                 connection = self.engine.recognise(on)
                 if not self._seen:
-                    self._prepare_for(connection, connection.migrations())
-                answer = connection.run(op)
+                    op = self._checked(op)
+                try:
+                    answer = connection.run(op)
+                except (SchemaMissing, SchemaMismatch) as problem:
+                    self._prepare_for(connection, problem)
+                    answer = connection.run(op)
                 commits = connection.in_transaction  # the caller does; the engine tells what it can
         except BaseException as error:
             if report is not None:
@@ -119,9 +123,12 @@ class Runner:
             else:
                 connection = self.engine.recognise(on)
                 if not self._seen:
-                    applied = await connection.amigrations()
-                    await asyncio.to_thread(self._prepare_for, connection, applied)
-                answer = await connection.arun(op)
+                    op = self._checked(op)
+                try:
+                    answer = await connection.arun(op)
+                except (SchemaMissing, SchemaMismatch) as problem:
+                    await asyncio.to_thread(self._prepare_for, connection, problem)
+                    answer = await connection.arun(op)
                 commits = connection.in_transaction
         except BaseException as error:
             if report is not None:
@@ -200,17 +207,27 @@ class Runner:
                 self.engine.migrate()
             self._ready = True
 
-    def _prepare_for(self, connection: Connection, applied: set[str] | None) -> None:
+    def _checked(self, op: Op[T]) -> Op[T]:
+        """The operation, after a look at the tables that a caller's connection has."""
+
+        def steps() -> Steps[T]:
+            yield from self.engine.migrations.check(self.store.sql)
+            self._seen = True
+            return (yield from op)
+
+        checked = compose(op.name, steps, reads=op.reads)
+        checked.mark_used()
+        return checked
+
+    def _prepare_for(self, connection: Connection, problem: TowlineError) -> None:
         """First use is on a caller's connection: never wait for a lock that the caller holds."""
-        try:
-            self.engine.migrations.judge(applied)
-        except (SchemaMissing, SchemaMismatch) as problem:
-            if connection.in_transaction:
-                raise type(problem)(
-                    f"{problem}, before your transaction begins: inside it cannot be done"
-                ) from None
-            self.prepare()
-        self._seen = True
+        if self._seen:  # on another one
+            raise problem
+        if connection.in_transaction:
+            raise type(problem)(
+                f"{problem}, before your transaction begins: inside it cannot be done"
+            ) from None
+        self.prepare()
 
     def prefixes(self) -> list[tuple[str, str]]:
         """Prefix and schema of each set of tables like ours: for whoever looks with a wrong one.

@@ -264,7 +264,8 @@ def test_no_statement_is_prepared_again_for_other_values(databases: Path) -> Non
             assert prepared or query.name == "take_writer", query.name
             prepared.clear()
             run(query, 4)
-            assert not prepared or by_design, query.name
+            # A pragma is prepared whenever its function is called.
+            assert not prepared or by_design or query.name == "has_tables", query.name
 
 
 # ---- steps
