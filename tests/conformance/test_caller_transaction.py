@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import sqlite3
 from collections.abc import Callable
+from datetime import UTC
 from typing import Any
 
 import asyncpg
@@ -343,7 +344,6 @@ def test_E13_every_operation_belongs_to_the_callers_transaction(
     assert call("cancel", 5).state is State.CANCELLED
     assert call("fail", 6, "no").error == "no"
     assert call("job", 8).state is State.FAILED
-    assert call("target", 8).id == 8
     assert call("retry", 6).state is State.PENDING
     assert call("complete", 7, None).state is State.COMPLETED
     assert call("chain", 7).state == "completed"
@@ -359,9 +359,10 @@ def test_E13_every_operation_belongs_to_the_callers_transaction(
     call("pause", "late")
     call("resume", "shut")
     assert call("paused") == ["late"]
-    assert call("parked") == {}
     assert [worker.name for worker in call("workers")] == ["w1"]
-    assert call("now") == made.created_at
+    assert call("parked") == {}
+    assert call("target", 4).id == 4
+    assert call("now").tzinfo is UTC
     clock.advance(40 * 24 * 3600)
     assert call("prune") == 2
     handle = app.job(4)
