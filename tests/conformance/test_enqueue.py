@@ -102,8 +102,8 @@ def memory():
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
-run = app.run
-app.run = lambda op, on=None: run(watched(op, widest), on)
+run = app.runner.run
+app.runner.run = lambda op, on=None, **how: run(watched(op, widest), on, **how)
 add.enqueue(0, 0)
 memory_before = memory()
 jobs = app.enqueue_many([add.call(n, n) for n in range(100_000)])

@@ -229,7 +229,7 @@ def test_S4_workers_in_this_process_hear_of_every_commit_and_of_no_rollback(
     app: Towline, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[tuple[set[str], bool]] = []
-    monkeypatch.setattr(app, "follow", lambda mark: heard.append((mark.queues, mark.ended)))
+    monkeypatch.setattr(app.runner, "_follow", lambda mark: heard.append((mark.queues, mark.ended)))
     app.runner.run(store.enqueue([new(queue="a")]))
     app.runner.run(store.complete(1, "null"))
 
