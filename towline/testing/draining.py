@@ -1,8 +1,8 @@
 """`drain`: run what can run now, one job after another, in the thread of the test.
 
 It claims and finishes as a worker does, under a registration of its own. What a handler's value or
-error means is `Attempt`'s to say, here as there. It cannot do what needs a second thread: nothing
-interrupts a handler, so timeouts and cancellation while it runs are for a real worker.
+error means is said by `worker/ending.py`, here as there. It cannot do what needs a second thread:
+nothing interrupts a handler, so timeouts and cancellation while it runs are for a real worker.
 """
 
 from __future__ import annotations
