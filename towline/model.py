@@ -262,7 +262,6 @@ class JobRecord(Struct, frozen=True, gc=False):
     held_by: int | None = None  # the number of that worker
     last_number: int | None = None
     last_outcome: int | None = None
-    last_final: int | None = None
     last_worker: str | None = None
     last_started_at: int | None = None
     last_ended_at: int | None = None

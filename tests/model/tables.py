@@ -221,7 +221,6 @@ class Tables:
             "held_by": job.worker if job.state is Live.RUNNING else None,
             "last_number": last.number if tried else None,
             "last_outcome": OUTCOME_CODE[last.outcome] if tried else None,
-            "last_final": 1 if tried and last.final else None,
             "last_worker": last.worker, "last_started_at": last.started_at,
             "last_ended_at": last.ended_at if tried else None, "last_output": last.output,
             "last_error": last.error, "last_progress": last.progress,

@@ -368,7 +368,7 @@ SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.max
        j.key, j.blockers, j.policy, j.arguments, j.trace, j.created_at,
        l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.started_at, l.progress,
        l.progress_text, w.name, l.worker,
-       a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_at, a.output, a.error,
+       a.number, a.outcome, a.worker, a.started_at, a.ended_at, a.output, a.error,
        a.progress, a.progress_text, a.blocker, a.continued_by, a.ended_by, a.run_at
   FROM json_each(:ids) AS x
  CROSS JOIN {job} AS j NOT INDEXED ON j.id = x.value
