@@ -53,13 +53,21 @@ class ChainState(StrEnum):
 
 
 class Live(IntEnum):
-    """Code of `live.state`. A parked job waits for a worker that knows it; people see pending."""
+    """Code of `live.state`. A parked job waits until its reason is gone; people see pending."""
 
     PENDING = 0
     SCHEDULED = 1
     BLOCKED = 2
     RUNNING = 3
     PARKED = 4
+
+
+def unknown_task(task: str) -> str:
+    """The reason in `live.parked_for` of a job whose task the worker that claimed it does not know.
+
+    Another reason has another word before the colon; what ends it unparks by the whole of it.
+    """
+    return f"task:{task}"
 
 
 class Policy(IntEnum):
@@ -260,6 +268,7 @@ class JobRecord(Struct, frozen=True, gc=False):
     progress_text: str | None = None
     worker: str | None = None
     held_by: int | None = None  # the number of that worker
+    parked_for: str | None = None
     last_number: int | None = None
     last_outcome: int | None = None
     last_worker: str | None = None

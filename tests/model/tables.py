@@ -20,6 +20,7 @@ from towline.model import (
     Outcome,
     Policy,
     State,
+    unknown_task,
 )
 
 
@@ -219,6 +220,7 @@ class Tables:
             "progress_text": job.progress_text if live else None,
             "worker": self.worker_seen(job) if live else None,
             "held_by": job.worker if job.state is Live.RUNNING else None,
+            "parked_for": unknown_task(new.task) if job.state is Live.PARKED else None,
             "last_number": last.number if tried else None,
             "last_outcome": OUTCOME_CODE[last.outcome] if tried else None,
             "last_worker": last.worker, "last_started_at": last.started_at,

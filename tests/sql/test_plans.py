@@ -86,7 +86,7 @@ PLANS: dict[str, list[str]] = {
     "next_due": ["live by INDEX live_due"],
     # park
     "park_jobs": [KEY],
-    "find_parked": ["live by INDEX live_parked (parked_task=? AND queue=?)"],
+    "find_parked": ["live by INDEX live_parked (parked_for=? AND queue=?)"],
     "unpark_jobs": [KEY],
     # records
     "job_records": [JOB, KEY, *LAST_ATTEMPT],

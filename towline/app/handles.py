@@ -20,10 +20,10 @@ from ..model import (
     ChainRecord,
     ChainState,
     JobRecord,
-    Live,
     Outcome,
     State,
     WorkerRecord,
+    unknown_task,
 )
 from ..operation import Op, Steps, compose
 from ..times import to_datetime, to_datetime_or_none
@@ -185,7 +185,7 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
     @property
     def reason(self) -> str | None:
         """Why a pending job does not start, where that is known."""
-        if self._record.live_state == Live.PARKED:
+        if self._record.parked_for == unknown_task(self.task):
             return f"no running worker knows task {self.task}"
         return None
 

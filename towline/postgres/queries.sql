@@ -121,7 +121,7 @@ UPDATE {job} SET arguments = :arguments WHERE id = :job_id;
 
 -- name: move_waiting
 -- A job that is not running changes its state or its time.
-UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blockers, parked_task = NULL
+UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blockers, parked_for = NULL
  WHERE job_id = :job_id AND state = :was AND queue = :queue AND priority = :priority;
 
 -- ---------------------------------------------------------------- worker
@@ -214,12 +214,12 @@ UPDATE {live} AS l
 RETURNING h.n;
 
 -- name: park_jobs
--- running → parked: this worker does not know the task. Fenced.
+-- running → parked, for a reason such as task:NAME, which the worker does not know. Fenced.
 WITH held AS MATERIALIZED (
     SELECT r.*
       FROM (SELECT *
               FROM json_to_recordset(:rows::text::json)
-                AS r(n integer, task text, job_id bigint, attempt integer, held_by bigint)
+                AS r(n integer, parked_for text, job_id bigint, attempt integer, held_by bigint)
              ORDER BY job_id) AS r
      CROSS JOIN LATERAL (
            SELECT 1
@@ -229,26 +229,26 @@ WITH held AS MATERIALIZED (
               FOR UPDATE SKIP LOCKED) AS l
 )
 UPDATE {live} AS l
-   SET state = 4, parked_task = h.task, claimed_at = NULL, started_at = NULL, worker = NULL
+   SET state = 4, parked_for = h.parked_for, claimed_at = NULL, started_at = NULL, worker = NULL
   FROM held AS h
  WHERE l.job_id = ANY (ARRAY(SELECT h.job_id FROM held AS h)) AND l.job_id = h.job_id
 RETURNING h.n;
 
 -- name: find_parked
--- Parked jobs of tasks a worker knows, in queues it serves. Rides live_parked.
+-- Parked jobs whose reason is gone, in queues a worker serves. Rides live_parked.
 SELECT x.queue, x.priority, x.job_id
-  FROM json_array_elements_text(:tasks::text::json) AS t
+  FROM json_array_elements_text(:reasons::text::json) AS t
  CROSS JOIN json_array_elements_text(:queues::text::json) AS q
  CROSS JOIN LATERAL (
        SELECT l.queue, l.priority, l.job_id
          FROM {live} AS l
-        WHERE l.state = 4 AND l.parked_task = t.value AND l.queue = q.value
+        WHERE l.state = 4 AND l.parked_for = t.value AND l.queue = q.value
         LIMIT :limit::integer
           FOR UPDATE SKIP LOCKED) AS x
  LIMIT :limit::integer;
 
 -- name: unpark_jobs
-UPDATE {live} SET state = 0, parked_task = NULL
+UPDATE {live} SET state = 0, parked_for = NULL
  WHERE job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::text::json) AS r(job_id bigint)))
    AND state::integer = 4;
 
@@ -272,14 +272,14 @@ SELECT min(run_at) FROM {live} WHERE state = 1;
 
 -- name: peek_pending
 -- How many pending jobs the queues have that are not paused, no more than :most of each are counted; and
--- whether a job of these tasks is parked, which is one probe where none is.
+-- whether a job is parked for one of these reasons, which is one probe where none is.
 SELECT count(*),
        (EXISTS (SELECT 1 FROM {live} AS p WHERE p.state = 4 OFFSET 0)
         AND EXISTS (SELECT 1
-                      FROM json_array_elements_text(:tasks::text::json) AS t
+                      FROM json_array_elements_text(:reasons::text::json) AS t
                      CROSS JOIN json_array_elements_text(:queues::text::json) AS r
                      CROSS JOIN LATERAL (SELECT 1 FROM {live} AS p
-                                          WHERE p.state = 4 AND p.parked_task = t.value
+                                          WHERE p.state = 4 AND p.parked_for = t.value
                                             AND p.queue = r.value LIMIT 1) AS p))::integer
   FROM json_array_elements_text(:queues::text::json) AS q
  CROSS JOIN LATERAL (
@@ -594,12 +594,12 @@ DELETE FROM {rollup} WHERE minute < :before AND NOT (slot = -1 AND minute % :uni
 SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.max_attempts, j.timeout,
        j.key, j.blockers, j.policy, j.arguments, j.trace, j.created_at,
        l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.started_at, l.progress,
-       l.progress_text, w.name, l.worker,
+       l.progress_text, w.name, l.worker, l.parked_for,
        a.number, a.outcome, a.worker, a.started_at, a.ended_at, a.output, a.error,
        a.progress, a.progress_text, a.blocker, a.continued_by, a.ended_by, a.run_at
   FROM {job} AS j
   LEFT JOIN LATERAL (SELECT l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.started_at,
-                            l.progress, l.progress_text, l.worker
+                            l.progress, l.progress_text, l.worker, l.parked_for
                        FROM {live} AS l WHERE l.job_id = j.id OFFSET 0) AS l ON true
   LEFT JOIN LATERAL (SELECT * FROM {attempt} AS m WHERE m.job_id = j.id
                       ORDER BY m.number DESC LIMIT 1) AS a ON true
@@ -832,7 +832,7 @@ SELECT b.job_id, b.chain_id, c.state
 WITH r AS MATERIALIZED (
     SELECT * FROM json_to_recordset(:rows::text::json) AS r(open_blockers integer, state smallint, job_id bigint)
 )
-UPDATE {live} AS l SET state = 2, open_blockers = r.open_blockers, parked_task = NULL
+UPDATE {live} AS l SET state = 2, open_blockers = r.open_blockers, parked_for = NULL
   FROM r
  WHERE l.job_id = ANY (ARRAY(SELECT r.job_id FROM r)) AND l.job_id = r.job_id AND l.state = r.state;
 

@@ -82,7 +82,7 @@ UPDATE {job} SET arguments = :arguments WHERE id = :job_id;
 
 -- name: move_waiting
 -- A job that is not running changes its state or its time.
-UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blockers, parked_task = NULL
+UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blockers, parked_for = NULL
  WHERE state = +:was AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- ---------------------------------------------------------------- worker
@@ -123,22 +123,22 @@ UPDATE {live}
    AND attempt = :attempt AND worker IS coalesce(:held_by, worker);
 
 -- name: park_jobs
--- running → parked: this worker does not know the task. Fenced.
+-- running → parked, for a reason such as task:NAME, which the worker does not know. Fenced.
 UPDATE {live}
-   SET state = 4, parked_task = :task, claimed_at = NULL, started_at = NULL, worker = NULL
+   SET state = 4, parked_for = :parked_for, claimed_at = NULL, started_at = NULL, worker = NULL
  WHERE state = 3 AND queue = :queue AND priority = :priority AND job_id = :job_id
    AND attempt = :attempt AND worker IS coalesce(:held_by, worker);
 
 -- name: find_parked
--- Parked jobs of tasks a worker knows, in queues it serves. Rides live_parked.
+-- Parked jobs whose reason is gone, in queues a worker serves. Rides live_parked.
 SELECT queue, priority, job_id
   FROM {live} INDEXED BY {prefix}live_parked
- WHERE state = 4 AND parked_task IN (SELECT value FROM json_each(:tasks))
+ WHERE state = 4 AND parked_for IN (SELECT value FROM json_each(:reasons))
    AND queue IN (SELECT value FROM json_each(:queues))
  LIMIT :limit;
 
 -- name: unpark_jobs
-UPDATE {live} SET state = 0, parked_task = NULL
+UPDATE {live} SET state = 0, parked_for = NULL
  WHERE state = +4 AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: find_due
@@ -159,12 +159,12 @@ SELECT min(run_at) FROM {live} INDEXED BY {prefix}live_due WHERE state = 1;
 
 -- name: peek_pending
 -- How many pending jobs the queues have that are not paused, no more than :most of each are counted; and
--- whether a job of these tasks is parked, which is one probe where none is.
+-- whether a job is parked for one of these reasons, which is one probe where none is.
 SELECT coalesce(sum((SELECT count(*)
                        FROM (SELECT 1 FROM {live} AS l WHERE l.state = 0 AND l.queue = q.value LIMIT :most))), 0),
        EXISTS (SELECT 1 FROM {live} WHERE state = +4)
        AND EXISTS (SELECT 1 FROM {live} INDEXED BY {prefix}live_parked
-                    WHERE state = 4 AND parked_task IN (SELECT value FROM json_each(:tasks))
+                    WHERE state = 4 AND parked_for IN (SELECT value FROM json_each(:reasons))
                       AND queue IN (SELECT value FROM json_each(:queues)))
   FROM json_each(:queues) AS q
  WHERE q.value NOT IN (SELECT name FROM {queue});
@@ -367,7 +367,7 @@ DELETE FROM {rollup} WHERE minute < :before AND NOT (slot = -1 AND minute % :uni
 SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.max_attempts, j.timeout,
        j.key, j.blockers, j.policy, j.arguments, j.trace, j.created_at,
        l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.started_at, l.progress,
-       l.progress_text, w.name, l.worker,
+       l.progress_text, w.name, l.worker, l.parked_for,
        a.number, a.outcome, a.worker, a.started_at, a.ended_at, a.output, a.error,
        a.progress, a.progress_text, a.blocker, a.continued_by, a.ended_by, a.run_at
   FROM json_each(:ids) AS x
@@ -579,7 +579,7 @@ SELECT b.job_id, b.chain_id, c.state
 
 -- name: block_again
 -- A blocker that had ended is open again: whoever has not begun waits for it again.
-UPDATE {live} SET state = 2, open_blockers = :open_blockers, parked_task = NULL
+UPDATE {live} SET state = 2, open_blockers = :open_blockers, parked_for = NULL
  WHERE state = +:state AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: blockers_of_jobs

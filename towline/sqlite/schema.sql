@@ -29,7 +29,8 @@ CREATE INDEX {prefix}job_key ON {job} (key, id) WHERE key IS NOT NULL;
 
 -- One narrow row per open job, clustered in the order of claiming: there is no other path to it,
 -- so ANALYZE has nothing to spoil. Address a row by its whole key.
--- state: 0 pending, 1 scheduled, 2 blocked, 3 running, 4 parked (waits for a worker that knows it)
+-- state: 0 pending, 1 scheduled, 2 blocked, 3 running, 4 parked (set aside)
+-- parked_for: why it is set aside, which brings it back: task:NAME waits for a worker that knows the task.
 -- worker: who has claimed it. started_at: NULL while a job that was claimed ahead has not begun.
 -- One value of another type would stop every worker that reads it, so the types are checked.
 CREATE TABLE {live} (
@@ -48,11 +49,12 @@ CREATE TABLE {live} (
     worker INTEGER CHECK (worker IS NULL OR typeof(worker) = 'integer'),
     progress REAL,
     progress_text TEXT,
-    parked_task TEXT,
+    parked_for TEXT,
     PRIMARY KEY (state, queue, priority DESC, job_id)
 ) WITHOUT ROWID;
 CREATE INDEX {prefix}live_due ON {live} (run_at) WHERE state = 1;
-CREATE INDEX {prefix}live_parked ON {live} (parked_task, queue, job_id) WHERE state = 4;
+-- What one reason has set aside in one queue, in the order of claiming.
+CREATE INDEX {prefix}live_parked ON {live} (parked_for, queue, priority DESC, job_id) WHERE state = 4;
 
 -- One row per ended attempt, inserted once. The one that ended the job is final; retry clears that.
 -- run_at: the time a job was meant for that ended while it waited, should it be revived.
@@ -170,7 +172,7 @@ SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.key
             WHEN a.outcome IN (1, 2) THEN 'completed'
             WHEN a.outcome = 6 THEN 'cancelled'
             ELSE 'failed' END AS state,
-       CASE WHEN l.state = 4 THEN 'no running worker knows task ' || j.task END AS reason,
+       CASE WHEN l.parked_for = 'task:' || j.task THEN 'no running worker knows task ' || j.task END AS reason,
        coalesce(l.attempt, a.number) AS attempt,
        j.max_attempts,
        l.open_blockers,

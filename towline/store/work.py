@@ -25,6 +25,7 @@ from ..model import (
     Outcome,
     WorkerRecord,
     storable,
+    unknown_task,
 )
 from ..operation import Op, Steps, compose, operation
 from ..sql import Row
@@ -34,7 +35,7 @@ from .finish import PUT_BACK, Finish, lost_delay
 
 CLAIM = ("attempt", "now", "started_at", "worker", "queue", "priority", "job_id")
 KEY = ("queue", "priority", "job_id")
-PARK = ("task", "queue", "priority", "job_id", "attempt", "held_by")
+PARK = ("parked_for", "queue", "priority", "job_id", "attempt", "held_by")
 BEGIN = ("started_at", "queue", "priority", "job_id", "attempt", "held_by")
 PROGRESS = ("progress", "text", "queue", "priority", "job_id", "attempt", "held_by")
 PROMOTE_LIMIT = 1000
@@ -220,7 +221,7 @@ class Work(Finish):
         """
         now = yield from self.now()
         ((found, parked),) = yield self.sql.peek_pending(
-            queues=as_json(queues), most=most, tasks=as_json(tasks)
+            queues=as_json(queues), most=most, reasons=as_json(map(unknown_task, tasks))
         )
         ((run_at,),) = yield self.sql.next_due()
         due = None if run_at is None else int_of(run_at)
@@ -314,7 +315,7 @@ class Work(Finish):
     def park(self, jobs: Sequence[Claimed]) -> Steps[int]:
         """Set claimed jobs aside whose task this worker does not know; no attempt is used."""
         rows: list[Row] = [
-            (j.task, j.queue, j.priority, j.job_id, j.attempt, j.worker) for j in jobs
+            (unknown_task(j.task), j.queue, j.priority, j.job_id, j.attempt, j.worker) for j in jobs
         ]
         counts = (yield self.sql.park_jobs.counted(PARK, rows)) if rows else []
         yield from self.wake(j.queue for j in jobs)  # somebody else may know it
@@ -325,7 +326,8 @@ class Work(Finish):
         self, tasks: Sequence[str], queues: Sequence[str], limit: int = UNPARK_LIMIT
     ) -> Steps[int]:
         """Make parked jobs of these tasks pending again, a bounded number; call until it says 0."""
-        rows = yield self.sql.find_parked(tasks=as_json(tasks), queues=as_json(queues), limit=limit)
+        reasons = as_json(map(unknown_task, tasks))
+        rows = yield self.sql.find_parked(reasons=reasons, queues=as_json(queues), limit=limit)
         if rows:
             yield self.sql.unpark_jobs.many(KEY, rows)
             yield from self.wake(str(queue) for queue, *_ in rows)
