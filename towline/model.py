@@ -181,6 +181,20 @@ def storable(text: str | None) -> str | None:
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
+def type_of(error: BaseException) -> str | None:
+    """The class of an error with its module: `builtins.ValueError`, `shop.errors.CardRefused`.
+
+    Those that this package offers are its own, whichever module they stand in: `towline.Fail`.
+    """
+    kind = type(error)
+    module = __package__ if kind.__module__ in _OFFERED else kind.__module__
+    return storable(f"{module}.{kind.__qualname__}"[:MOST_TYPE])
+
+
+MOST_TYPE = 500  # characters of a class with its module
+_OFFERED = (f"{__package__}.errors", f"{__package__}.task.retry")
+
+
 @dataclass(slots=True)
 class Ending:
     """How one claimed attempt ended, to be recorded by `finish`.
@@ -198,7 +212,7 @@ class Ending:
     started_at: int | None = None
     started: bool = True
     next: NewJob | None = None
-    kind: str | None = None  # the type of the error, for the log, which says nothing else of it
+    error_type: str | None = None
 
     def __post_init__(self) -> None:
         self.error = storable(self.error)
@@ -209,9 +223,13 @@ class Ending:
 
     def refused(self, problem: Exception) -> Ending:
         """What is recorded instead of an ending that cannot be: its job fails, and no other."""
-        text = f"{type(problem).__name__}: {problem}"
-        kind = type(problem).__name__
-        return Ending(self.held, Outcome.FAILED, started_at=self.started_at, error=text, kind=kind)
+        return Ending(
+            self.held,
+            Outcome.FAILED,
+            started_at=self.started_at,
+            error=f"{type(problem).__name__}: {problem}",
+            error_type=type_of(problem),
+        )
 
 
 class Begun(NamedTuple):
@@ -337,6 +355,7 @@ class AttemptRecord(NamedTuple):
     ended_at: int | None
     output: str | None
     error: str | None
+    error_type: str | None
     progress: float | None
     progress_text: str | None
     ended_by: str | None

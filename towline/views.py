@@ -142,6 +142,7 @@ def attempt_data(attempt: Attempt) -> Data:
         "ended_by": attempt.ended_by,
         "progress": progress_data(attempt.progress),
         "error": attempt.error,
+        "error_type": attempt.error_type,
     }
 
 

@@ -109,6 +109,7 @@ def test_job(busy: Shop) -> None:
     (attempt,) = full["attempts"]
     assert (attempt["number"], attempt["outcome"]) == (1, "failed")
     assert "Traceback" in attempt["error"]
+    assert attempt["error_type"] == "builtins.ValueError"
     text = busy.text("job", APP, str(failed["id"]))
     for word in ("failed", "attempts", "last error", "Traceback", "shop.py"):
         assert word in text

@@ -334,7 +334,10 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of a job; the running one has no outcome yet, an end without a run no start."""
+    """One run of a job; the running one has no outcome yet, an end without a run no start.
+
+    `error_type`: the class of what was raised, with its module, such as `builtins.ValueError`.
+    """
 
     job_id: int
     number: int
@@ -343,6 +346,7 @@ class Attempt:
     started_at: datetime | None
     ended_at: datetime | None
     error: str | None
+    error_type: str | None
     progress: Progress | None
     ended_by: str | None
 
@@ -356,6 +360,7 @@ class Attempt:
             to_datetime_or_none(record.started_at),
             to_datetime_or_none(record.ended_at),
             record.error,
+            record.error_type,
             _progress(record.progress, record.progress_text),
             record.ended_by,
         )

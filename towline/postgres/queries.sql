@@ -134,8 +134,8 @@ WITH r AS MATERIALIZED (
     SELECT DISTINCT ON (job_id, attempt, held_by) *
       FROM json_to_recordset(:rows::text::json)
         AS r(n integer, outcome smallint, final smallint, worker text, started_at bigint, now bigint,
-             output text, error text, continued_by bigint, ended_by text, job_id bigint, attempt integer,
-             held_by bigint)
+             output text, error text, error_type text, continued_by bigint, ended_by text, job_id bigint,
+             attempt integer, held_by bigint)
      ORDER BY job_id, attempt, held_by, n
 ), held AS MATERIALIZED (
     SELECT r.*, coalesce(r.started_at, l.started_at, l.claimed_at) AS began, l.progress, l.progress_text
@@ -148,9 +148,9 @@ WITH r AS MATERIALIZED (
               FOR UPDATE SKIP LOCKED) AS l
 ), done AS (
     INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
-                           progress, progress_text, continued_by, ended_by)
+                           error_type, progress, progress_text, continued_by, ended_by)
     SELECT h.job_id, h.attempt, h.outcome, h.final, h.worker, h.began, h.now,
-           h.output, h.error, h.progress, h.progress_text, h.continued_by, h.ended_by
+           h.output, h.error, h.error_type, h.progress, h.progress_text, h.continued_by, h.ended_by
       FROM held AS h
     ON CONFLICT (job_id, number) DO NOTHING
     RETURNING job_id
@@ -632,10 +632,10 @@ SELECT j.id, j.chain_id, j.task, j.key
 -- name: list_attempts
 -- Ended attempts of a job and the one that runs, oldest first.
 SELECT a.job_id, a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_at, a.output, a.error,
-       a.progress, a.progress_text, a.ended_by
+       a.error_type, a.progress, a.progress_text, a.ended_by
   FROM {attempt} AS a WHERE a.job_id = :job_id
 UNION ALL
-SELECT l.job_id, l.attempt, 0, NULL, w.name, l.started_at, NULL, NULL, NULL, l.progress,
+SELECT l.job_id, l.attempt, 0, NULL, w.name, l.started_at, NULL, NULL, NULL, NULL, l.progress,
        l.progress_text, NULL
   FROM {live} AS l
   LEFT JOIN {worker} AS w ON w.id = l.worker
@@ -961,7 +961,7 @@ WITH held AS MATERIALIZED (
               FROM json_to_recordset(:rows::text::json)
                 AS r(job_id bigint, attempt integer, held_by bigint, chain_id bigint,
                      chain_state smallint, outcome smallint, worker text, slot bigint, queue text, task text,
-                     started_at bigint, now bigint, output text, error text)
+                     started_at bigint, now bigint, output text, error text, error_type text)
              ORDER BY job_id) AS r
      CROSS JOIN LATERAL (
            SELECT l.started_at, l.claimed_at, l.progress, l.progress_text
@@ -975,8 +975,9 @@ WITH held AS MATERIALIZED (
     RETURNING h.*
 ), recorded AS (
     INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
-                           progress, progress_text)
-    SELECT job_id, attempt, outcome, 1, worker, began, now, output, error, progress, progress_text
+                           error_type, progress, progress_text)
+    SELECT job_id, attempt, outcome, 1, worker, began, now, output, error, error_type, progress,
+           progress_text
       FROM gone
 ), completed AS (
     UPDATE {chain} SET state = 1, ended_at = (SELECT max(g.now) FROM gone AS g)

@@ -63,6 +63,7 @@ CREATE INDEX {prefix}live_parked ON {live} (parked_for, queue, priority DESC, jo
 
 -- One row per ended attempt, inserted once. The one that ended the job is final; retry clears that.
 -- run_at: the time a job was meant for that ended while it waited, should it be revived.
+-- error_type: the class of the error with its module, where the attempt raised one.
 -- outcome: 1 completed, 2 continued, 3 failed, 4 timeout, 5 snoozed, 6 cancelled, 7 lost, 8 released
 CREATE TABLE {attempt} (
     job_id bigint NOT NULL,
@@ -74,6 +75,7 @@ CREATE TABLE {attempt} (
     ended_at bigint NOT NULL,
     output text,
     error text,
+    error_type text,
     progress double precision,
     progress_text text,
     blocker bigint,
@@ -209,12 +211,12 @@ SELECT a.job_id, a.number,
        a.final, a.worker, a.ended_by,
        to_timestamp(a.started_at / 1000000.0) AS started_at,
        to_timestamp(a.ended_at / 1000000.0) AS ended_at,
-       a.output, a.error, a.progress, a.progress_text
+       a.output, a.error, a.error_type, a.progress, a.progress_text
   FROM {attempt} AS a
 UNION ALL
 SELECT l.job_id, l.attempt, 'running', NULL, w.name, NULL,
        to_timestamp(l.started_at / 1000000.0), NULL,
-       NULL, NULL, l.progress, l.progress_text
+       NULL, NULL, NULL, l.progress, l.progress_text
   FROM {live} AS l LEFT JOIN {worker} AS w ON w.id = l.worker
  WHERE l.state = 3 AND l.started_at IS NOT NULL;
 

@@ -34,7 +34,7 @@ from .finish_locks import Reserve
 
 SETTLE = (
     "job_id", "attempt", "held_by", "chain_id", "chain_state", "outcome", "worker", "slot", "queue",
-    "task", "started_at", "now", "output", "error",
+    "task", "started_at", "now", "output", "error", "error_type",
 )  # fmt: skip
 SHAPE = (
     "task", "label", "queue", "priority", "max_attempts", "timeout", "policy", "trace", "at",
@@ -151,4 +151,5 @@ def _settled(verdict: Verdict, worker: str | None, slot: int, now: int) -> Row:
     return (
         held.job_id, held.attempt, held.worker, held.chain_id, state, OUTCOME_CODE[ending.outcome],
         worker, slot, held.queue, held.task, ending.started_at, now, ending.output, ending.error,
+        ending.error_type,
     )  # fmt: skip

@@ -92,9 +92,9 @@ UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blocke
 -- this worker (a database that lost its last commits gives a number out again), nor a second one for an
 -- attempt that one turn was told of twice. Who ends a job from outside holds it and names no worker.
 INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
-                       progress, progress_text, continued_by, ended_by)
+                       error_type, progress, progress_text, continued_by, ended_by)
 SELECT job_id, attempt, :outcome, :final, :worker, coalesce(:started_at, started_at, claimed_at), :now, :output,
-       :error, progress, progress_text, :continued_by, :ended_by
+       :error, :error_type, progress, progress_text, :continued_by, :ended_by
   FROM {live}
  WHERE state = 3 AND queue = :queue AND priority = :priority AND job_id = :job_id
    AND attempt = :attempt AND worker IS coalesce(:held_by, worker)
@@ -402,10 +402,10 @@ SELECT j.id, j.chain_id, j.task, j.key
 -- name: list_attempts
 -- Ended attempts of a job and the one that runs, oldest first.
 SELECT a.job_id, a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_at, a.output, a.error,
-       a.progress, a.progress_text, a.ended_by
+       a.error_type, a.progress, a.progress_text, a.ended_by
   FROM {attempt} AS a WHERE a.job_id = :job_id
 UNION ALL
-SELECT l.job_id, l.attempt, 0, NULL, w.name, l.started_at, NULL, NULL, NULL, l.progress,
+SELECT l.job_id, l.attempt, 0, NULL, w.name, l.started_at, NULL, NULL, NULL, NULL, l.progress,
        l.progress_text, NULL
   FROM {job} AS j
  CROSS JOIN {live} AS l ON l.state = 3 + 0 * j.id AND l.queue = j.queue AND l.priority = j.priority

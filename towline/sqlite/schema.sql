@@ -58,6 +58,7 @@ CREATE INDEX {prefix}live_parked ON {live} (parked_for, queue, priority DESC, jo
 
 -- One row per ended attempt, inserted once. The one that ended the job is final; retry clears that.
 -- run_at: the time a job was meant for that ended while it waited, should it be revived.
+-- error_type: the class of the error with its module, where the attempt raised one.
 -- outcome: 1 completed, 2 continued, 3 failed, 4 timeout, 5 snoozed, 6 cancelled, 7 lost, 8 released
 CREATE TABLE {attempt} (
     job_id INTEGER NOT NULL,
@@ -69,6 +70,7 @@ CREATE TABLE {attempt} (
     ended_at INTEGER NOT NULL,
     output TEXT,
     error TEXT,
+    error_type TEXT,
     progress REAL,
     progress_text TEXT,
     blocker INTEGER,
@@ -200,12 +202,12 @@ SELECT a.job_id, a.number,
        a.final, a.worker, a.ended_by,
        strftime('%Y-%m-%dT%H:%M:%fZ', a.started_at / 1000000.0, 'unixepoch') AS started_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', a.ended_at / 1000000.0, 'unixepoch') AS ended_at,
-       a.output, a.error, a.progress, a.progress_text
+       a.output, a.error, a.error_type, a.progress, a.progress_text
   FROM {attempt} AS a
 UNION ALL
 SELECT l.job_id, l.attempt, 'running', NULL, w.name, NULL,
        strftime('%Y-%m-%dT%H:%M:%fZ', l.started_at / 1000000.0, 'unixepoch'), NULL,
-       NULL, NULL, l.progress, l.progress_text
+       NULL, NULL, NULL, l.progress, l.progress_text
   FROM {live} AS l LEFT JOIN {worker} AS w ON w.id = l.worker
  WHERE l.state = 3 AND l.started_at IS NOT NULL;
 

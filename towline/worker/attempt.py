@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArguments, InvalidSetting, OutputError, PayloadTooLarge
-from ..model import BlockerRecord, Claimed, Ending, Outcome
+from ..model import BlockerRecord, Claimed, Ending, Outcome, type_of
 from ..store.finish import lost_delay
 from ..task import Next, Task
 from ..task.batch import next_job
@@ -244,13 +244,14 @@ class Attempt:
         if error is self.unstorable:
             # The work is done: running it again would only do it twice.
             text = f"{type(error).__name__}: {error}"
-            return self._ending(Outcome.FAILED, error=text, kind=type(error).__name__)
+            return self._ending(Outcome.FAILED, error=text, error_type=type_of(error))
         if isinstance(error, Snooze):
             return self._ending(Outcome.SNOOZED, delay=error.delay)
         if isinstance(error, Cancel):
             return self._ending(Outcome.CANCELLED, error=reason_of(error))
         if isinstance(error, Fail):
-            return self._ending(Outcome.FAILED, error=reason_of(error), kind="Fail")
+            reason = reason_of(error)
+            return self._ending(Outcome.FAILED, error=reason, error_type=type_of(error))
         if self.stopped_for is Outcome.TIMEOUT:
             return self.timed_out(error)
         if self.stopped_for is Outcome.RELEASED:
@@ -264,15 +265,18 @@ class Attempt:
             Outcome.FAILED,
             error=describe(error),
             delay=self._delay(error),
-            kind=type(error).__name__,
+            error_type=type_of(error),
         )
 
     def timed_out(self, error: BaseException | None = None) -> Ending:
         seconds = (self.held.timeout or 0) / MICRO
         text = f"took longer than its timeout of {seconds:g} s"
+        error_type = None
         if error is not None:
             text += "\n" + describe(error)
-        return self._ending(Outcome.TIMEOUT, error=text, delay=self._delay(TimeoutError()))
+            error_type = type_of(error)
+        delay = self._delay(TimeoutError())
+        return self._ending(Outcome.TIMEOUT, error=text, error_type=error_type, delay=delay)
 
     def released(self) -> Ending:
         """Hand it back: the worker stops."""
@@ -397,7 +401,9 @@ def log_failure(attempt: Attempt, ending: Ending) -> None:
         final = held.used + 1 >= held.max_attempts
     else:
         return
-    what = ending.kind or str(ending.outcome)
+    what = str(ending.outcome)
+    if ending.error_type is not None and ending.outcome is Outcome.FAILED:
+        what = ending.error_type.rpartition(".")[2]
     if final or ending.delay is None:
         log.warning("%s: %s; the job has failed", attempt, what)
     else:

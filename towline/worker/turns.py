@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreError
-from ..model import Claimed, Ending
+from ..model import Claimed, Ending, type_of
 from ..store.work import Report, Turn
 from ..wakes.bell import Bell
 from .ahead import Ahead
@@ -167,7 +167,7 @@ class Turns:
                 self._settle([ending], done.postponed)
 
     def _refuse(self, ending: Ending, error: Exception) -> None:
-        if ending.kind == type(error).__name__:  # not even that it was refused can be written
+        if ending.error_type == type_of(error):  # not even that it was refused can be written
             log.error("%s %s cannot be recorded", *ending.key, exc_info=error)
             self._endings.discard(ending.key)  # a renewal finds the job and puts it back
             self._reports.pop(ending.key, None)
