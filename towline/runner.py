@@ -4,7 +4,7 @@ caller's.
 On first use it sees that the tables are there. After a commit it does what the operation's marks
 ask for: workers and callers of `result()` are woken in this process, through the database, and
 through Redis or NATS. On a caller's open transaction that is left to the database, whose NOTIFY
-goes out with the caller's commit.
+goes out with the caller's commit. Events are published then, too, if anybody has subscribed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from .errors import SchemaMismatch, SchemaMissing
+from .events import Events
+from .events.report import Report
 from .executor import Executor
 from .operation import Mark, Op
 from .wakes.local import Local
@@ -51,6 +53,7 @@ class Runner:
         self._preparing = Lock()
         self._executor = Executor("call")
         self.local = Local()
+        self.events = Events()
         self._use(engine)
 
     def _use(self, engine: Engine) -> None:
@@ -76,48 +79,64 @@ class Runner:
         It waits for others as long as lock_timeout, or as `patience` says if that is shorter.
         """
         op.mark_used()
-        if on is None:
-            if not self._ready:
-                self.prepare()
-            answer = self.engine.run(op, patience)
-        else:
-            connection = self.engine.recognise(on)
-            if not self._seen:
-                self._prepare_for(connection, connection.migrations())
-            answer = connection.run(op)
-            if connection.in_transaction:
-                return answer  # the caller commits; the engine tells what it can
-        if op.follows is not None:
+        report = Report(self.events, op, on) if self.events.wants_operations else None
+        try:
+            if on is None:
+                if not self._ready:
+                    self.prepare()
+                answer = self.engine.run(op, patience)
+                commits = False
+            else:
+                connection = self.engine.recognise(on)
+                if not self._seen:
+                    self._prepare_for(connection, connection.migrations())
+                answer = connection.run(op)
+                commits = connection.in_transaction  # the caller does; the engine tells what it can
+        except BaseException as error:
+            if report is not None:
+                report.failed(error)
+            raise
+        if op.follows is not None and not commits:
             self._follow(op.follows)
+        if report is not None:
+            report.ended(answer)
         return answer
 
     async def arun(self, op: Op[T], on: object = None) -> T:
         """The same without blocking the event loop: on our connection it is one hop to a thread
         for the whole operation."""
         op.mark_used()
-        if on is None:
-            if not self._ready:
-                await asyncio.to_thread(self.prepare)
-            answer = await self._executor.run(self.engine.run, op)
-        else:
-            connection = self.engine.recognise(on)
-            if not self._seen:
-                applied = await connection.amigrations()
-                await asyncio.to_thread(self._prepare_for, connection, applied)
-            answer = await connection.arun(op)
-            if connection.in_transaction:
-                return answer
-        if op.follows is not None:
+        report = Report(self.events, op, on) if self.events.wants_operations else None
+        try:
+            if on is None:
+                if not self._ready:
+                    await asyncio.to_thread(self.prepare)
+                answer = await self._executor.run(self.engine.run, op)
+                commits = False
+            else:
+                connection = self.engine.recognise(on)
+                if not self._seen:
+                    applied = await connection.amigrations()
+                    await asyncio.to_thread(self._prepare_for, connection, applied)
+                answer = await connection.arun(op)
+                commits = connection.in_transaction
+        except BaseException as error:
+            if report is not None:
+                report.failed(error)
+            raise
+        if op.follows is not None and not commits:
             if self._open_wake is None and not op.follows.ended:
                 self._follow(op.follows)
             else:  # telling a server, which may take a moment
                 await asyncio.to_thread(self._follow, op.follows)
+        if report is not None:
+            report.ended(answer)
         return answer
 
     def _follow(self, mark: Mark) -> None:
         """Wake workers and waiters after a commit, by every road there is."""
         if mark.queues:
-            if self.local:
+            if self.local.rings:
                 self.local.tell(mark.queues)
             if self._wake is not None:
                 self._wake.tell(mark.queues)
@@ -198,4 +217,5 @@ class Runner:
                 wake.stop()
         self._executor.close()
         self.engine.close()
+        self.events.close()
         self._ready = self._seen = False

@@ -41,7 +41,7 @@ def test_Q4_a_worker_of_the_same_process_is_rung(
             double.enqueue(0).result(LIMIT)
             assert double.enqueue(2).result(LIMIT) == 4
             assert asyncio.run(ask()) == 42
-        assert app.runner.local._rings == []
+        assert app.runner.local.rings == []
     app.close()
 
 

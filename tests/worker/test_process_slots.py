@@ -150,7 +150,7 @@ def test_lines_of_a_process_are_logged_here(
         job.result(LIMIT)
     lines = {record.getMessage(): record for record in caplog.records}
     about = lines[f"[logs {job.id}/1] 50 % done"]
-    assert (about.levelno, about.name) == (logging.INFO, "towline.app.handles")
+    assert (about.levelno, about.name) == (logging.INFO, "towline.job")
     assert vars(about)["job"] == job.id
     assert vars(about)["order"] == 7
     assert about.process != os.getpid()

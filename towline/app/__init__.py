@@ -22,6 +22,7 @@ from ..runner import Runner
 from ..secret import masked
 from ..task import Call, Task, Tasks, check_name
 from ..task.batch import new_jobs
+from ..telemetry.log import write_log
 from ..times import Seconds
 from ..wakes.address import open_wake
 from .handles import Job
@@ -87,6 +88,7 @@ class Towline(Management):
             create=migrate,
             open_wake=None if wake is None else partial(open_wake, wake),
         )
+        write_log(self.runner.events)
         self.middleware: list[Middleware] = []
         self._queues: set[str] = set()  # of its tasks, and those that were mentioned
 
@@ -130,7 +132,7 @@ class Towline(Management):
         return self._handles(answers, calls)
 
     def _new_jobs(self, calls: Sequence[Call[Any]], on: object) -> list[NewJob]:
-        jobs = new_jobs(calls, on)
+        jobs = [calls[0].new_job(())] if _is_plain(calls, on) else new_jobs(calls, on)
         for job in jobs:
             if job.task not in self.registry:
                 raise InvalidTask(f"task {job.task} belongs to another app; enqueue it there")
@@ -204,3 +206,11 @@ class Towline(Management):
 
     def __repr__(self) -> str:
         return f"<Towline {masked(self.url)}>"
+
+
+def _is_plain(calls: Sequence[Call[Any]], on: object) -> bool:
+    """One call that waits for nothing: no batch."""
+    if len(calls) != 1 or not isinstance(calls[0], Call):
+        return False
+    options = calls[0].options
+    return options.after == () and (options.on is None or options.on is on)

@@ -171,7 +171,7 @@ class Context:
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines say which job they are about."""
         extra = {"job": self.job_id, "attempt": self.attempt, "task": self.task}
-        return JobLogger(logging.getLogger("towline.app.handles"), extra)
+        return JobLogger(logging.getLogger("towline.job"), extra)
 
     @property
     def cancelled(self) -> bool:

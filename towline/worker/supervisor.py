@@ -31,7 +31,7 @@ from . import STOPPED, STOPPED_AT_ONCE
 if TYPE_CHECKING:
     from . import Worker
 
-log = logging.getLogger("towline.worker.supervisor")
+log = logging.getLogger("towline.supervisor")
 
 STOP, NOW, DONE = b"s", b"n", b"d"
 EARLY = (-signal.SIGTERM, -signal.SIGINT)  # one that was told to stop while it was starting
