@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter
 from typing import Any
 
 from ..model import (
@@ -28,6 +27,7 @@ from ..model import (
 from ..operation import Op, Steps, compose
 from ..sql import Row
 from ..store.base import as_json, int_of, portions
+from ..store.columns import SHAPE, row_of, shape_of
 from ..store.enqueue import PENDING, SCHEDULED, due_at
 from ..store.finish import Verdict
 from .finish_locks import Reserve
@@ -36,12 +36,6 @@ SETTLE = (
     "job_id", "attempt", "held_by", "chain_id", "chain_state", "outcome", "worker", "slot", "queue",
     "task", "started_at", "now", "output", "error", "error_type",
 )  # fmt: skip
-SHAPE = (
-    "task", "label", "queue", "priority", "max_attempts", "timeout", "policy", "trace", "at",
-    "delay",
-)  # fmt: skip
-
-shape_of = attrgetter(*SHAPE)
 
 
 class _Answers(Sequence[Enqueued]):
@@ -138,10 +132,7 @@ def _stored(record: JobRecord) -> Enqueued:
 
 def _new_record(id: int, job: NewJob, now: int, run_at: int) -> JobRecord:
     state = SCHEDULED if run_at > now else PENDING
-    return JobRecord(
-        id, id, 0, job.task, job.label, job.queue, job.priority, job.max_attempts, job.timeout,
-        None, 0, int(job.policy), job.arguments, job.trace, now, state, 0, 0, 0, 0, run_at,
-    )  # fmt: skip
+    return JobRecord.of((*row_of(job, id, id, 0, 0, now), state, 0, 0, 0, 0, run_at))
 
 
 def _settled(verdict: Verdict, worker: str | None, slot: int, now: int) -> Row:

@@ -23,12 +23,9 @@ from ..operation import Steps, operation
 from ..sql import Row
 from .base import FOREVER, as_json, chunks, int_of, portions
 from .cascade import Cascade
+from .columns import JOB, row_of
 
 CHAIN = ("id", "task", "created_at", "trace")
-JOB = (
-    "id", "chain_id", "position", "task", "label", "queue", "priority", "max_attempts", "timeout",
-    "key", "blockers", "policy", "arguments", "trace", "created_at",
-)  # fmt: skip
 LIVE = ("state", "queue", "priority", "job_id", "attempt", "open_blockers", "run_at")
 BLOCKER = ("chain_id", "job_id", "position", "name", "trace")
 KEY_MISSES = 1000  # of keys that nobody may have and nobody can take: far more than chains that go
@@ -139,14 +136,11 @@ class Enqueue(Cascade):
                 state = BLOCKED if waits else SCHEDULED if run_at > now else PENDING
                 if place.position == 0:
                     chains.append((place.id, job.task, now, job.trace))
-                row = (
-                    place.id, place.chain_id, place.position, job.task, job.label, job.queue,
-                    job.priority, job.max_attempts, job.timeout, job.key, len(place.blockers),
-                    int(job.policy), job.arguments, job.trace, now,
-                )  # fmt: skip
+                number = len(place.blockers)
+                row = row_of(job, place.id, place.chain_id, place.position, number, now)
                 jobs.append(row)
                 lives.append((state, job.queue, job.priority, place.id, 0, waits, run_at))
-                records.append(JobRecord(*row, state, 0, 0, 0, waits, run_at))
+                records.append(JobRecord.of((*row, state, 0, 0, 0, waits, run_at)))
             yield from self.write_new(chains, jobs, lives)
             for chunk in chunks(edges):
                 yield self.sql.insert_blockers.many(BLOCKER, chunk)
@@ -266,7 +260,7 @@ class Enqueue(Cascade):
     def _replace(self, job: NewJob, job_id: int, now: int) -> Steps[None]:
         """Debounce: new arguments and time for a job that never started; else change nothing.
 
-        Priority, label, queue and limits stay: they are the stored job's place and name.
+        All else stays: it is the stored job's place and name.
         """
         yield from self.hold_jobs([job_id])
         (record,) = yield from self.records([job_id])
