@@ -17,7 +17,7 @@ from tests.sqlite.crew import Held, Pause, engine_of, until
 from towline import Towline
 from towline.errors import BlockerError, DiskFull, WriterBusy
 from towline.model import Enqueued
-from towline.operation import Op, Steps, compose
+from towline.operation import Loss, Op, Steps, compose
 from towline.sqlite import writer as writers
 from towline.sqlite.writer import GROUP, Writer
 from towline.task import Task
@@ -297,7 +297,7 @@ def test_what_must_survive_a_power_cut_is_written_at_FULL(
         return int(connection.execute("PRAGMA synchronous").fetchone()[0])
 
     worker = app.runner.run(
-        compose("register", lambda: register(app.runner.store, "w"), durable=False)
+        compose("register", lambda: register(app.runner.store, "w"), loss=Loss.WITH_WORKERS)
     )
     levels.append(level())
     app.runner.run(app.runner.store.enqueue([new()]))

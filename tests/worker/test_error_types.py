@@ -107,5 +107,5 @@ def test_the_log_says_the_bare_name(app: Towline, caplog: pytest.LogCaptureFixtu
         with pytest.raises(ChainFailed):
             job.result(LIMIT)
     assert [r.getMessage() for r in caplog.records if "has failed" in r.getMessage()] == [
-        f"<attempt 1 of job {job.id} (broken)>: CardRefused; the job has failed"
+        f"attempt 1 of job {job.id} (broken): CardRefused; the job has failed"
     ]

@@ -1,7 +1,8 @@
 """The application: its settings and tasks, enqueueing, workers, the schema.
 
-Reading and control are in `management`, running operations in `runner`. A method whose name begins
-with `a` awaits; apart from that the two are the same, and a test compares them.
+What one reads is in `reading`, what one does to jobs in `management`, running operations in
+`runner`. A method whose name begins with `a` awaits; apart from that the two are the same, and a
+test compares them.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from .settings import check_settings, open_engine
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ..worker import Worker, WorkerSettings
-    from ..worker.attempt import Middleware
+    from ..worker import Worker
+    from ..worker.middleware import Middleware
+    from ..worker.settings import WorkerSettings
 
 log = logging.getLogger("towline")
 
@@ -156,7 +158,8 @@ class Towline(Management):
 
     def worker(self, **settings: Unpack[WorkerSettings]) -> Worker:
         """A worker for the tasks of this app: `app.worker(concurrency=8).run()`."""
-        from ..worker import Worker, WorkerSettings
+        from ..worker import Worker
+        from ..worker.settings import WorkerSettings
 
         check_known("worker()", settings, WorkerSettings.__annotations__)
         return Worker(self, **settings)

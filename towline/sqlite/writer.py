@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast
 
 from ..connections.sqlite3 import execute
 from ..errors import CommitUnknown, TowlineError, WriterBusy
-from ..operation import Op, drive
+from ..operation import Loss, Op, drive
 from ..sql import Row, Statement
 from . import fork
 from .errors import is_full, translate
@@ -38,6 +38,9 @@ T = TypeVar("T")
 
 GROUP = 64  # operations one transaction takes along
 FULL, NORMAL = 2, 1
+# At FULL, unless the application said durable=False. A crash of the machine ends every worker of
+# its files, so what hangs on them may be lost with it.
+SYNCED = (Loss.NEVER, Loss.IF_ALLOWED)
 TRIES = 10  # of an operation that raises while others run it; then that is believed
 LOOK = 1.0  # seconds between looks of one whose operation a leader has taken
 
@@ -283,7 +286,7 @@ class Writer(Kept):
             if not self._is_same_file():  # before opening, which would make a new one of a deleted
                 self._file.check_same()
             connection = self._connection or self._open()
-            full = self._durable and own.op.durable
+            full = self._durable and own.op.loss in SYNCED
             self._set_level(connection, FULL if full else NORMAL)
             self._turn.acquire(connection, deadline, own.op.name)
         except Waited as busy:

@@ -1,7 +1,7 @@
 """Endings that a worker has still to write, in the order in which they are tried.
 
-One that touches what somebody else holds is put off, longer each time, and lets the others go
-first: a caller that does not commit keeps the ends of its own chains waiting, and no other.
+One that touches what another transaction holds is put off, longer each time, and lets the others
+go first: a caller that does not commit keeps the ends of its own chains waiting, and no other.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ..model import Ending
+from .duty import NEVER
 
-MOST = 200  # endings in one turn
-MOST_BYTES = 8 * 1024 * 1024  # of outputs and errors in one turn
-UNWRITTEN = 20_000  # endings, and bytes of theirs, beyond which nothing more is claimed
-UNWRITTEN_BYTES = 64 * 1024 * 1024
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds until one that was put off is tried again
+MOST_IN_TURN = 200  # endings
+MOST_BYTES_IN_TURN = 8 * 1024 * 1024  # of outputs and errors
+MOST_UNWRITTEN = 20_000  # endings, and bytes of theirs, beyond which nothing more is claimed
+MOST_UNWRITTEN_BYTES = 64 * 1024 * 1024
+FIRST_RETRY, LONGEST_RETRY = 0.02, 1.0  # seconds until one that was put off is tried again
 
 Key = tuple[int, int]  # job, attempt
 
 
 @dataclass(slots=True)
 class PutOff:
-    """An ending that waits for somebody, and how long it does."""
+    """How long an ending waits for another transaction, and until when."""
 
     pause: float
     until: float
 
 
-class Endings:
-    """What was not written yet. Used by the pump's thread only."""
+class Unwritten:
+    """Endings that are not written yet. Used by the pump's thread only."""
 
     def __init__(self) -> None:
         self._ready: dict[Key, Ending] = {}
@@ -50,7 +51,7 @@ class Endings:
     @property
     def full(self) -> bool:
         """Whether so much is unwritten that more would be too much to lose or to keep."""
-        return len(self) > UNWRITTEN or self._bytes > UNWRITTEN_BYTES
+        return len(self) > MOST_UNWRITTEN or self._bytes > MOST_UNWRITTEN_BYTES
 
     def add(self, ending: Ending) -> None:
         key = ending.key
@@ -72,20 +73,21 @@ class Endings:
         return True
 
     def put_off(self, key: Key) -> None:
-        """Somebody holds what it needs: the others go first."""
+        """Another transaction holds what it needs: the others go first."""
         ending = self._ready.pop(key, None)
         if ending is None:
             return
-        waiting = self._pauses.pop(key, None) or PutOff(FIRST_PAUSE / 2, 0.0)
-        waiting.pause = min(2 * waiting.pause, LONGEST_PAUSE)
+        waiting = self._pauses.pop(key, None) or PutOff(FIRST_RETRY / 2, 0.0)
+        waiting.pause = min(2 * waiting.pause, LONGEST_RETRY)
         waiting.until = time.monotonic() + random.uniform(0.5, 1.0) * waiting.pause
         self._put_off[key] = ending, waiting
 
-    def next_at(self) -> float | None:
-        """When there is something to write; None when there is nothing."""
+    @property
+    def at(self) -> float:
+        """When there is something to write."""
         if self._ready:
             return 0.0
-        return min((waiting.until for _, waiting in self._put_off.values()), default=None)
+        return min((waiting.until for _, waiting in self._put_off.values()), default=NEVER)
 
     def batch(self, now: float) -> list[Ending]:
         """Those to write next, as many as one turn should carry; at least one if any is due."""
@@ -95,13 +97,13 @@ class Endings:
                     del self._put_off[key]
                     self._ready[key] = ending
                     self._pauses[key] = waiting
-        if self._bytes <= MOST_BYTES:
-            return list(islice(self._ready.values(), MOST))
+        if self._bytes <= MOST_BYTES_IN_TURN:
+            return list(islice(self._ready.values(), MOST_IN_TURN))
         chosen: list[Ending] = []
         size = 0
         for ending in self._ready.values():
             size += _size(ending)
-            if chosen and (len(chosen) == MOST or size > MOST_BYTES):
+            if chosen and (len(chosen) == MOST_IN_TURN or size > MOST_BYTES_IN_TURN):
                 break
             chosen.append(ending)
         return chosen

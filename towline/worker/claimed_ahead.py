@@ -12,17 +12,18 @@ from collections import deque
 from collections.abc import Collection
 
 from .attempt import Attempt
+from .duty import NEVER
 from .ledger import Ledger
-from .pace import Pace
+from .prefetch import Prefetch
 
-LASTS = 0.02  # seconds after which an attempt is worth being recorded as begun
+RECORD_BEGUN_AFTER = 0.02  # seconds after which an attempt is worth being recorded as begun
 
 
-class Ahead:
+class ClaimedAhead:
     """The line of what was claimed ahead, in the order in which slots take it."""
 
-    def __init__(self, pace: Pace) -> None:
-        self._pace = pace
+    def __init__(self, prefetch: Prefetch) -> None:
+        self._prefetch = prefetch
         self._line: deque[tuple[Attempt, float]] = deque()  # and since when they are there
         self._begun: dict[Attempt, None] = {}  # began, and the database does not know
         self.ledger: Ledger | None = None
@@ -52,8 +53,7 @@ class Ahead:
 
     def waiting_too_long(self, now: float) -> Collection[Attempt]:
         """All that wait, if the first of them has waited longer than quick jobs take."""
-        self._advance()
-        if not self._line or now < self._line[0][1] + self._pace.patience:
+        if now < self.hand_back_at:
             return ()
         line, self._line = self._line, deque()
         return [attempt for attempt, _ in line]
@@ -65,7 +65,7 @@ class Ahead:
         for attempt in list(self._begun):
             if attempt.over:
                 del self._begun[attempt]
-            elif attempt.begun is not None and now >= attempt.begun + LASTS:
+            elif attempt.begun is not None and now >= attempt.begun + RECORD_BEGUN_AFTER:
                 found.append(attempt)
         return found
 
@@ -73,13 +73,18 @@ class Ahead:
         for attempt in attempts:
             self._begun.pop(attempt, None)
 
-    def next_at(self) -> float | None:
-        """When there may be something to hand back or to record."""
+    @property
+    def hand_back_at(self) -> float:
+        """When the first in the line has waited too long."""
         self._advance()
-        times = [a.begun + LASTS for a in self._begun if a.begun is not None and not a.over]
-        if self._line:
-            times.append(self._line[0][1] + self._pace.patience)
-        return min(times, default=None)
+        return self._line[0][1] + self._prefetch.patience if self._line else NEVER
+
+    @property
+    def record_at(self) -> float:
+        """When one has lasted so long that it is recorded as begun."""
+        self._advance()
+        times = [a.begun for a in self._begun if a.begun is not None and not a.over]
+        return min(times) + RECORD_BEGUN_AFTER if times else NEVER
 
     def _advance(self) -> None:
         """Let those leave the head of the line that have begun or gone back."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from ..app import Towline
-from ..task import Next
-from ..task.context import INJECTED, Context
-from ..task.retry import Backoff
+from towline import INJECTED, Backoff, Context, Next, Towline
 
 PREFIX = "towline_demo_"
 CROWD = "crowd"  # the queue of the many small jobs
 WAITING = 60.0  # seconds the job waits whose worker is killed meanwhile
 
 app = Towline("sqlite:///towline-demo.db", prefix=PREFIX)
+
+
+def engine() -> str:
+    """Which database the shop is on."""
+    return "sqlite" if app.url.startswith("sqlite:") else "postgres"
 
 
 class TerminalBusy(Exception):

@@ -11,10 +11,10 @@ TURNS_AHEAD = 4  # as many are claimed ahead as end during so many turns
 BYTES_AHEAD = 8 * 1024 * 1024  # of arguments that wait for a slot, about
 
 
-class Pace:
-    """While handlers are shorter than a turn, as many are claimed ahead as end during a few turns:
-    else the slots would stand idle meanwhile, and turns would be small. Moving averages tell;
-    nothing is claimed ahead any more as soon as attempts stop to end."""
+class Prefetch:
+    """The number of jobs to claim ahead: while handlers are shorter than a turn, as many as end
+    during a few turns; else the slots would stand idle meanwhile, and turns would be small. Moving
+    averages tell; it is 0 as soon as attempts stop to end."""
 
     def __init__(self) -> None:
         self._turn = 0.002  # seconds a turn takes
@@ -37,7 +37,7 @@ class Pace:
         self._turn += (time.monotonic() - self._at - self._turn) * 0.1
 
     @property
-    def courtesy(self) -> float:
+    def peer_delay(self) -> float:
         """Seconds that one of many idle workers lets another go first: as long as a claim takes."""
         return max(2 * self._turn, 0.004)
 

@@ -1,4 +1,4 @@
-"""`python -m towline.demo`: the demo by itself, and its worker processes."""
+"""`python -m examples.demo`: the demo by itself, and its worker processes."""
 
 from __future__ import annotations
 

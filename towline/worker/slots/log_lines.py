@@ -13,13 +13,13 @@ from collections.abc import Callable
 from msgspec import Struct
 
 ROOT = "root"
-MOST = 64 * 1024  # characters of a text
+MOST_TEXT = 64 * 1024  # characters of it
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 Plain = str | int | float | bool | None
 
 
-class Line(Struct, tag=True):
+class LogLine(Struct, tag=True):
     """What was logged in a process, with what came by `extra` where that is plain."""
 
     name: str
@@ -56,14 +56,14 @@ def levels() -> dict[str, int]:
     return known
 
 
-def begin_lines(send: Callable[[Struct], None], levels: dict[str, int]) -> None:
+def send_log_lines(send: Callable[[Struct], None], levels: dict[str, int]) -> None:
     """In a process: log to the worker, from the levels on that it has."""
     for name, level in levels.items():
         logging.getLogger(None if name == ROOT else name).setLevel(level)
-    logging.getLogger().handlers[:] = [LineHandler(send)]
+    logging.getLogger().handlers[:] = [LogLineHandler(send)]
 
 
-class LineHandler(logging.Handler):
+class LogLineHandler(logging.Handler):
     """Sends lines to the worker."""
 
     def __init__(self, send: Callable[[Struct], None]) -> None:
@@ -82,7 +82,7 @@ class LineHandler(logging.Handler):
             self.handleError(record)
 
 
-def _line(record: logging.LogRecord) -> Line:
+def _line(record: logging.LogRecord) -> LogLine:
     text, error = record.getMessage(), record.exc_text
     if record.exc_info and not error:
         error = logging.Formatter().formatException(record.exc_info)
@@ -90,7 +90,7 @@ def _line(record: logging.LogRecord) -> Line:
     for name, value in vars(record).items():
         if name not in _USUAL and isinstance(value, Plain):
             extra[_plain(name)] = _plain_value(value)
-    return Line(
+    return LogLine(
         name=_plain(record.name), level=record.levelno, text=_plain(text), created=record.created,
         place=(_plain(record.pathname), record.lineno, _plain(record.funcName or "")),
         thread=record.threadName, process=(record.process or 0, record.processName),
@@ -110,6 +110,6 @@ def _plain_value(value: Plain) -> Plain:
 
 def _plain(text: str) -> str:
     """A text that can be sent: not of a kind of its own, no half of a character, not too long."""
-    if len(text) > MOST:
-        text = f"{text[:MOST]}…"
+    if len(text) > MOST_TEXT:
+        text = f"{text[:MOST_TEXT]}…"
     return text.encode("utf-8", "backslashreplace").decode()

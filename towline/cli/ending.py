@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -21,19 +20,9 @@ from ..errors import (
     StoreError,
     TowlineError,
 )
+from ..exit_codes import DATABASE, FAILED, INTERRUPTED, MEANING, OK, USAGE
 from .output import NotWritten, flush
 from .text import fit, plain, shortened
-
-OK, FAILED, USAGE, AT_ONCE, DATABASE = 0, 1, 2, 3, 4
-INTERRUPTED = 128 + signal.SIGINT
-
-MEANING = {
-    OK: "it worked; a worker: stopped in order, or drained",
-    FAILED: "it did not work: no such job, not in that state; doctor: found a problem",
-    USAGE: "wrong usage, or the application cannot be imported",
-    AT_ONCE: "a worker was stopped at once, by a second signal",
-    DATABASE: "the database cannot be used: away, read-only, no or other tables",
-}
 
 LONGEST, LONGEST_WORD = 1000, 200  # characters of a complaint
 OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-HELD, BROKEN, STOPPED = 0, 1, 130  # exit codes
+from towline.exit_codes import FAILED, INTERRUPTED, OK
 
 
 def main(
@@ -35,29 +35,29 @@ def main(
             report = _play(place, Path(folder), seconds, screen, keep)
         except KeyboardInterrupt:
             screen.line("stopped", mark="bad")
-            return STOPPED
+            return INTERRUPTED
     if json:
         json_.dump(report, sys.stdout, indent=2)
         print()
-    return HELD if report["ok"] else BROKEN
+    return OK if report["ok"] else FAILED
 
 
 def _play(url: str, folder: Path, seconds: float, screen: Any, keep: bool) -> dict[str, Any]:
     from .acts import Acts
     from .crew import Crew
     from .ledger import Check, Ledger
-    from .shop import app
+    from .shop import app, engine
 
     began = time.monotonic()
     app.use(url)
     app.migrate()
-    ledger = Ledger(url)
+    ledger = Ledger(app.url)
     ledger.begin()
-    crew = Crew(url, folder)
+    crew = Crew(app.url, folder)
     acts = Acts(crew, screen, ledger)
     problem = None
     try:
-        screen.title("Towline demo", f"on {app.runner.engine.name}, with two worker processes")
+        screen.title("Towline demo", f"on {engine()}, with two worker processes")
         crew.start("worker-1", "worker-2")
         acts.chain()
         acts.fan_in()
@@ -82,7 +82,7 @@ def _play(url: str, folder: Path, seconds: float, screen: Any, keep: bool) -> di
     return _told(screen, {
         "ok": ok,
         "problem": problem,
-        "engine": app.runner.engine.name,
+        "engine": engine(),
         "seconds": round(time.monotonic() - began, 2),
         "jobs": figures.jobs,
         "chains": figures.enqueued,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from ..model import Outcome, State
+from towline import Outcome, State
+
 from .crew import Crew
 from .ledger import ORDERS, Figures, Ledger, connect, expect
 from .screen import Screen

@@ -11,13 +11,16 @@ import threading
 import time
 from pathlib import Path
 
-from ..errors import StoreUnavailable
-from ..worker import Worker
+from towline import StoreUnavailable
+from towline.worker import Worker
+
 from .shop import app
 
 START = 30.0  # seconds a process has to register itself
 STOP = 20.0
 LEASE = 10.0
+# Where the processes find this package, whatever the current directory is.
+PLACES = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
 
 
 class Crew:
@@ -36,7 +39,8 @@ class Crew:
         for name in names:
             with self.log_of(name).open("wb") as log:
                 self._processes[name] = subprocess.Popen(
-                    [sys.executable, "-m", "towline.demo", "worker", self._url, name],
+                    [sys.executable, "-m", "examples.demo", "worker", self._url, name],
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(PLACES)},
                     stdin=subprocess.PIPE,  # closed by our end, however that comes
                     stdout=log,
                     stderr=log,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import unquote
 
-from ..sqlite.file import path_of
-from .shop import PREFIX, app
+from .shop import PREFIX, engine
 
 JOBS, ATTEMPTS, CHAINS = (PREFIX + name for name in ("jobs", "attempts", "chains"))
 ORDERS = PREFIX + "orders"
@@ -33,8 +33,8 @@ def expect(holds: bool, problem: str) -> None:
 
 def connect(url: str) -> Any:
     """A connection as an application has one."""
-    if app.runner.engine.name == "sqlite":
-        connection = sqlite3.connect(path_of(url), timeout=30)
+    if engine() == "sqlite":
+        connection = sqlite3.connect(unquote(url.removeprefix("sqlite:///")), timeout=30)
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         return connection
     import psycopg
@@ -140,14 +140,14 @@ class Ledger:
             ("receipts, one for each order", figures.orders, self.jobs("task = 'send_receipt'")),
         ]
         checks = [Check(name, wanted, found, wanted == found) for name, wanted, found in rows]
-        if app.runner.engine.name == "sqlite":
+        if engine() == "sqlite":
             (said,) = self._connection.execute("PRAGMA integrity_check").fetchone()
             checks.append(Check("the file is sound", "ok", said, said == "ok"))
         return checks
 
     def clear(self) -> None:
         """Drop what the demo made: everything whose name begins as its tables do."""
-        sqlite = app.runner.engine.name == "sqlite"
+        sqlite = engine() == "sqlite"
         found = self._connection.execute(OF_SQLITE if sqlite else OF_POSTGRES).fetchall()
         for kind in ("view", "table", "sequence"):  # nothing before what depends on it
             for name in (name for name, what in found if what == kind):
