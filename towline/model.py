@@ -397,6 +397,27 @@ class DependentRecord(NamedTuple):
     name: str | None
 
 
+class RollupRecord(NamedTuple):
+    """Jobs that ended in one bucket of time, of one queue, task and outcome."""
+
+    minute: int  # at which the bucket begins
+    queue: str
+    task: str
+    outcome_code: int
+    ended: int
+    duration: int  # of all that ran
+    histogram: tuple[int, ...]  # how many of those that ran took how long
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> RollupRecord:
+        minute, queue, task, outcome, ended, duration, *histogram = row
+        return cls(minute, queue, task, outcome, ended, duration, tuple(histogram))
+
+    @property
+    def outcome(self) -> Outcome:
+        return OUTCOMES[self.outcome_code] or Outcome.FAILED
+
+
 class WorkerRecord(NamedTuple):
     """A registered worker; its lease covers everything it runs."""
 

@@ -796,6 +796,19 @@ SELECT count(*)
 -- name: sum_rollups
 SELECT queue, outcome, sum(ended - removed)::bigint FROM {rollup} GROUP BY queue, outcome;
 
+-- name: read_rollups
+-- Jobs that ended in a range of minutes, by bucket of :unit minutes. A range of the primary key.
+SELECT minute / :unit::bigint * :unit::bigint, queue, task, outcome, sum(ended)::bigint, sum(duration)::bigint,
+       sum(h0)::bigint, sum(h1)::bigint, sum(h2)::bigint, sum(h3)::bigint, sum(h4)::bigint, sum(h5)::bigint,
+       sum(h6)::bigint, sum(h7)::bigint
+  FROM {rollup}
+ WHERE minute >= :since::bigint AND minute < :until::bigint AND ended > 0
+   AND (:queue::text IS NULL OR queue = :queue::text)
+   AND (:task::text IS NULL OR task = :task::text)
+   AND (:outcome::smallint IS NULL OR outcome = :outcome::smallint)
+ GROUP BY 1, 2, 3, 4
+ ORDER BY 1, 2, 3, 4;
+
 -- ---------------------------------------------------------------- control
 
 -- name: clear_final

@@ -557,6 +557,18 @@ SELECT count(*)
 -- name: sum_rollups
 SELECT queue, outcome, sum(ended - removed) FROM {rollup} GROUP BY queue, outcome;
 
+-- name: read_rollups
+-- Jobs that ended in a range of minutes, by bucket of :unit minutes. A range of the primary key.
+SELECT minute / :unit * :unit, queue, task, outcome, sum(ended), sum(duration),
+       sum(h0), sum(h1), sum(h2), sum(h3), sum(h4), sum(h5), sum(h6), sum(h7)
+  FROM {rollup}
+ WHERE minute >= :since AND minute < :until AND ended > 0
+   AND (:queue IS NULL OR queue = :queue)
+   AND (:task IS NULL OR task = :task)
+   AND (:outcome IS NULL OR outcome = :outcome)
+ GROUP BY 1, 2, 3, 4
+ ORDER BY 1, 2, 3, 4;
+
 -- ---------------------------------------------------------------- control
 
 -- name: clear_final
