@@ -55,6 +55,7 @@ def send_receipt(order: int) -> str:
 @app.task
 def count_stock(ctx: Context = INJECTED) -> str:
     if ctx.attempt == 1:
+        ctx.progress(text="counting")
         ctx.stop.wait(WAITING)  # its worker does not live to see the end of this
     return f"counted in attempt {ctx.attempt}"
 

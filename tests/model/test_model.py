@@ -24,7 +24,8 @@ VERBS = {
     "sweep", "time moves back", "time moves on", "turn", "unregister",
 }  # fmt: skip
 BRANCHES = {
-    "begun", "blocked again", "cancelled refused",
+    "began at repeatable read", "began at serializable", "begun", "blocked again",
+    "cancelled refused",
     "claim of a worker that is gone", "claimed", "claimed ahead",
     "completed accepted", "completed refused", "continued accepted", "continued refused",
     "deleted a chain", "failed by its blocker", "failed from outside while blocked",
@@ -32,11 +33,19 @@ BRANCHES = {
     "over: completed", "over: continued", "promoted", "refused: another worker has its number",
     "released refused", "reopened blocked",
     "reopened pending", "stored blocked", "stored pending", "stored scheduled",
+    "stored with an old snapshot",
     "swept before it began", "timeout accepted", "timeout refused", "unblocked, pending",
     "unregistered",
 }  # fmt: skip
+# What a caller with an old snapshot asked for, and was refused.
+REFUSED = {f"{verb}: WrongIsolation" for verb in ("cancel", "complete", "fail", "finish", "retry")}
 # The quickest to be found.
 QUICK = ("attempt counted at the end", "no fence", "sweep without state test")
+OF_POSTGRES = ("ending with an old snapshot",)
+HUNTS = [
+    *((mutant, database) for mutant in QUICK for database in run.both()),
+    *((mutant, database) for mutant in OF_POSTGRES for database in run.both()[1:]),
+]
 
 
 @pytest.mark.timeout(600)
@@ -47,6 +56,7 @@ def test_both_engines_do_what_the_model_does() -> None:
     assert coverage.programs >= PROGRAMS
     assert coverage.verbs.keys() >= VERBS
     assert coverage.seen.keys() >= BRANCHES
+    assert coverage.refusals.keys() >= REFUSED
 
 
 def test_every_operation_of_the_store_is_a_verb() -> None:
@@ -76,8 +86,7 @@ def operations() -> set[str]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("database", run.both())
-@pytest.mark.parametrize("mutant", QUICK)
+@pytest.mark.parametrize(("mutant", "database"), HUNTS)
 def test_programs_find_planted_bugs(mutant: str, database: str) -> None:
     found = hunt.sent(mutant, database, PROGRAMS, 1).found
     assert found is not None
