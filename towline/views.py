@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from .app.answers import AtLeast, AttemptInfo, Progress, WorkerInfo
 from .app.handles import Chain, Job
-from .model import BlockerRecord, DependentRecord, State
+from .app.rollups import EndedJobs, run_time
+from .model import END_STATE, BlockerRecord, DependentRecord, State
 
 if TYPE_CHECKING:
     from .app import Towline
@@ -29,6 +30,7 @@ JOB = (
 CHAIN = ("id", "task", "state", "label", "key", "created_at", "ended_at")
 ATTEMPT = (
     "number", "outcome", "worker", "started_at", "ended_at", "ended_by", "progress", "error",
+    "error_type",
 )  # fmt: skip
 BLOCKER = ("chain_id", "name", "state", "task", "error")
 DEPENDENT = ("job_id", "chain_id", "task", "name")
@@ -155,6 +157,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Progress):
         return {"fraction": value.fraction, "text": value.text}
     return list(value) if isinstance(value, tuple) else value
+
+
+def ended_data(ended: Sequence[EndedJobs]) -> Data:
+    """All of these jobs together: how many ended, how many of them badly, how long they ran."""
+    failed = [jobs.count for jobs in ended if END_STATE[jobs.outcome] is State.FAILED]
+    return {
+        "ended": sum(jobs.count for jobs in ended),
+        "failed": sum(failed),
+        "p50": run_time(ended, 0.5),
+        "p95": run_time(ended, 0.95),
+        "p99": run_time(ended, 0.99),
+    }
 
 
 def counts_data(counts: dict[str, int]) -> Data:

@@ -109,6 +109,7 @@ def test_job(busy: Shop) -> None:
     (attempt,) = full["attempts"]
     assert (attempt["number"], attempt["outcome"]) == (1, "failed")
     assert "Traceback" in attempt["error"]
+    assert attempt["error_type"] == "builtins.ValueError"
     text = busy.text("job", APP, str(failed["id"]))
     for word in ("failed", "attempts", "last error", "Traceback", "shop.py"):
         assert word in text
@@ -146,10 +147,14 @@ def test_stats(busy: Shop) -> None:
     assert (total["completed"], total["at_least"]) == (3, [])
     assert found["workers"] == 0
     assert found["oldest_pending"].endswith("Z")
+    hour = found["last_hour"]
+    assert (hour["ended"], hour["failed"]) == (4, 1)
+    assert 0 <= hour["p50"] <= hour["p95"] <= hour["p99"]
     text = busy.text("stats", APP)
     for word in ("default", "mail", "total", "paused: mail", "0 workers", "oldest pending"):
         assert word in text
     assert "cancelled" not in text  # nothing is
+    assert "last hour: 4 ended · 1 failed · p50 " in text
 
 
 def test_workers(any_shop: Shop) -> None:

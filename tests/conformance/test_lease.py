@@ -179,15 +179,15 @@ def test_L4_a_job_that_kills_its_worker_every_time_fails_at_the_crash_limit(
             assert (yield from store.sweep(gone={worker: "its process is gone"})) == 1
             clock.advance(600)
         job = yield from store.job(1)
-        assert (job.state, job.outcome, job.last_final) == (State.FAILED, Outcome.LOST, 1)
+        assert (job.state, job.outcome) == (State.FAILED, Outcome.LOST)
         assert job.last_error is not None
         assert "crash limit" in job.last_error
         assert "worker w3" in job.last_error
         attempts = yield from store.attempts(1)
-        assert [(a.number, a.outcome, a.worker) for a in attempts] == [
-            (1, Outcome.LOST, "w1"),
-            (2, Outcome.LOST, "w2"),
-            (3, Outcome.LOST, "w3"),
+        assert [(a.number, a.outcome, a.worker, a.final) for a in attempts] == [
+            (1, Outcome.LOST, "w1", None),
+            (2, Outcome.LOST, "w2", None),
+            (3, Outcome.LOST, "w3", 1),
         ]
         assert "crash limit" not in (attempts[1].error or "")
         assert (yield from store.job(2)).state is State.FAILED

@@ -114,13 +114,37 @@ def test_O2_no_delay_means_no_more_tries_and_a_timeout_can_be_the_last(
         ])  # fmt: skip
         assert (yield from states(store, 1, 2, 3)) == [State.FAILED] * 3
         records = yield from store.records([1, 2, 3])
-        assert [(r.outcome, r.last_error, r.last_final) for r in records] == [
-            (Outcome.FAILED, "Fail was raised", 1),
-            (Outcome.TIMEOUT, "after 5 s", 1),
-            (Outcome.LOST, "gone", 1),
+        assert [(r.outcome, r.last_error) for r in records] == [
+            (Outcome.FAILED, "Fail was raised"),
+            (Outcome.TIMEOUT, "after 5 s"),
+            (Outcome.LOST, "gone"),
         ]
+        for job in (1, 2, 3):
+            assert [a.final for a in (yield from store.attempts(job))] == [1]
 
     play(script)
+
+
+def test_O10_the_class_of_an_error_is_recorded(
+    play: Play, store: Store, app: Towline, database: Database
+) -> None:
+    def script() -> Steps[None]:
+        yield from store.enqueue([new(), new("c", after=[1]), new()])
+        one, two = yield from claim(store, 2)
+        kind = "shop.errors.CardRefused"
+        yield from store.finish([
+            Ending(one, Outcome.FAILED, error="Traceback", error_type=kind, delay=0),
+            Ending(two, Outcome.FAILED, error="Traceback", error_type="builtins.KeyError"),
+        ])  # fmt: skip
+        yield from store.promote()
+        yield from store.finish([completed(held) for held in (yield from claim(store, 2))])
+        found = yield from store.attempts(1)
+        assert [a.error_type for a in found] == [kind, None]
+
+    play(script)
+    assert [a.error_type for a in app.attempts(3)] == ["builtins.KeyError"]
+    view = "SELECT job_id, error_type FROM towline_attempts WHERE error_type IS NOT NULL ORDER BY 1"
+    assert rows(database, view) == [(1, "shop.errors.CardRefused"), (3, "builtins.KeyError")]
 
 
 def test_O3_snooze_uses_no_attempt_and_cancel_and_fail_end_the_job(

@@ -195,6 +195,7 @@ class Side(Eye):
             self._claims[end.held], end.outcome, end.output, end.error, end.delay, end.started_at,
             end.started,
             None if end.next is None else self._new_job(end.next, {}, follows=True),
+            end.error_type,
         )  # fmt: skip
 
     def _finished(self, answers: Iterable[Finished]) -> tuple[list[str], list[str]]:

@@ -76,7 +76,8 @@ def test_every_operation_of_the_store_is_a_verb() -> None:
         "target",
         "workers",
     }  # fmt: skip - asked under another name, or by each dump
-    assert operations() - known == elsewhere
+    # The model forgets what ended and went; conformance/test_stats asks for it.
+    assert operations() - known == elsewhere | {"stats"}
 
 
 def operations() -> set[str]:

@@ -137,7 +137,7 @@ class Working(Storing):
             job.attempts.append(Attempt(
                 job.attempt, end.outcome, over, self.now, worker, started_at, end.output,
                 end.error, job.progress, job.progress_text,
-                continued_by=end.next.name if end.next else None,
+                continued_by=end.next.name if end.next else None, error_type=end.error_type,
             ))  # fmt: skip
         if over:
             job.state = None

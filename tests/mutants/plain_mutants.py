@@ -14,6 +14,8 @@ from towline.store.ground import Ground, Verdict
 FENCED_IN_SQLITE = (
     "record_attempts", "put_back", "park_jobs", "record_begins", "record_progress",
 )  # fmt: skip
+# What follows the attempt in the list of columns of the same name.
+STANDING = "l.used, l.lost, l.open_blockers, l.run_at, l.started_at, l.progress, l.progress_text"
 FENCED = (*FENCED_IN_SQLITE, "hold_running", "still_running", "settle_jobs")
 FENCE = "l.attempt = r.attempt AND l.state::integer = 3"
 ANY_WORKER = in_each(FENCED, "AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)", "")
@@ -149,8 +151,8 @@ PLAIN = [
                 ),
                 Edit(
                     "job_records",
-                    "       l.state, l.attempt,",
-                    "       l.state, l.attempt + (l.state = 3)::integer,",
+                    "{l.standing}, w.name",
+                    f"l.state, l.attempt + (l.state = 3)::integer, {STANDING}, w.name",
                 ),
                 Edit(
                     "put_back", "SET state = h.state,", "SET state = h.state, attempt = h.attempt,"
@@ -163,7 +165,11 @@ PLAIN = [
                 *in_each(
                     ("find_lost", "find_running_of"), "l.attempt, l.queue", "l.attempt + 1, l.queue"
                 ),
-                Edit("job_records", "l.state, l.attempt,", "l.state, l.attempt + (l.state = 3),"),
+                Edit(
+                    "job_records",
+                    "{l.standing}, w.name",
+                    f"l.state, l.attempt + (l.state = 3), {STANDING}, w.name",
+                ),
                 Edit(
                     "put_back", "SET state = :state,", "SET state = :state, attempt = attempt + 1,"
                 ),

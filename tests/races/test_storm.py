@@ -158,7 +158,7 @@ LIES: dict[str, list[tuple[str, tuple[Any, ...]]]] = {
         ("UPDATE towline_live SET run_at = NULL WHERE job_id = 8", (8, 1)),
         ("UPDATE towline_live SET worker = NULL WHERE job_id = 9", (9, 3)),
         ("UPDATE towline_live SET worker = 1, claimed_at = 1 WHERE job_id = 6", (6, 0)),
-        ("UPDATE towline_live SET parked_task = 'b' WHERE job_id = 10", (10, 4)),
+        ("UPDATE towline_live SET parked_for = 'task:b' WHERE job_id = 10", (10, 4)),
         ("UPDATE towline_live SET open_blockers = 0 WHERE job_id = 7", (7, 2)),
         ("UPDATE towline_live SET open_blockers = 1 WHERE job_id = 6", (6, 0)),
     ],

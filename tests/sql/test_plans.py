@@ -86,7 +86,7 @@ PLANS: dict[str, list[str]] = {
     "next_due": ["live by INDEX live_due"],
     # park
     "park_jobs": [KEY],
-    "find_parked": ["live by INDEX live_parked (parked_task=? AND queue=?)"],
+    "find_parked": ["live by INDEX live_parked (parked_for=? AND queue=?)"],
     "unpark_jobs": [KEY],
     # records
     "job_records": [JOB, KEY, *LAST_ATTEMPT],
@@ -248,7 +248,7 @@ def test_no_statement_is_prepared_again_for_other_values(databases: Path) -> Non
         return sqlite3.SQLITE_OK
 
     def run(query: Query, value: int) -> None:
-        lists = {"chains", "jobs", "ids", "tasks", "queues", "dead", "workers"}
+        lists = {"chains", "jobs", "ids", "reasons", "queues", "dead", "workers"}
         params = [f"[{value}]" if name in lists else value for name in query.order]
         try:
             connection.execute(query.qmark, params).fetchall()

@@ -20,6 +20,7 @@ from towline.sql import (
     VIEWS,
     Queries,
     Query,
+    read_columns,
     read_text,
     split_statements,
     strip_comments,
@@ -187,7 +188,8 @@ def test_no_table_is_named_without_its_schema_and_prefix() -> None:
         for table in re.findall(r"\b(?:FROM|JOIN|INTO|UPDATE|TABLE|VIEW|ON)\s+(\w+)\s*[(\n]", text):
             assert table not in TABLES + VIEWS, f"{name}: {table}"
         named = set(re.findall(r"\{(\w+)\}", text))
-        known = {*TABLES, *VIEWS, *SEQUENCES, "prefix", "schema"}
+        lists = read_columns(read_text(PACKAGE, "queries.sql"))
+        known = {*TABLES, *VIEWS, *SEQUENCES, *lists, "prefix", "schema"}
         assert named <= known | {"past", "direction", "wait", "state"}, name
 
 

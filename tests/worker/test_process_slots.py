@@ -377,6 +377,8 @@ def test_leaving_is_an_ordinary_failure(tasks: Any, sqlite: Any, name: str, erro
             job.result(LIMIT)
         assert tasks.own_process.enqueue().result(LIMIT) == pid
     assert outcomes(tasks.app, job.id) == ["failed", "failed"]
+    name = f"builtins.{error.partition(':')[0]}"
+    assert [a.error_type for a in tasks.app.attempts(job.id)] == [name, name]
 
 
 def test_endless_recursion_is_an_ordinary_failure(tasks: Any, sqlite: Any) -> None:

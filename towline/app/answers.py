@@ -28,7 +28,10 @@ def progress_of(fraction: float | None, text: str | None) -> Progress | None:
 
 @dataclass(frozen=True, slots=True)
 class AttemptInfo:
-    """One run of a job; the running one has no outcome yet, an end without a run no start."""
+    """One run of a job; the running one has no outcome yet, an end without a run no start.
+
+    `error_type`: the class of what was raised, with its module, such as `builtins.ValueError`.
+    """
 
     job_id: int
     number: int
@@ -37,6 +40,7 @@ class AttemptInfo:
     started_at: datetime | None
     ended_at: datetime | None
     error: str | None
+    error_type: str | None
     progress: Progress | None
     ended_by: str | None
 
@@ -50,6 +54,7 @@ class AttemptInfo:
             to_datetime_or_none(record.started_at),
             to_datetime_or_none(record.ended_at),
             record.error,
+            record.error_type,
             progress_of(record.progress, record.progress_text),
             record.ended_by,
         )

@@ -10,6 +10,7 @@ from ..errors import InvalidSetting, NotFound
 from ..model import ChainState, Outcome, State
 from ..naming import check_known
 from ..store.listing import ChainFilter, JobFilter, RecordPage
+from ..store.stats import StatsFilter
 from ..task import check_name
 from ..times import to_micros
 
@@ -40,6 +41,16 @@ class ChainsWhere(TypedDict, total=False):
     label: str | None
     since: datetime | None
     until: datetime | None
+
+
+class StatsWhere(TypedDict, total=False):
+    """Filters of jobs that ended; the times are those of their end."""
+
+    since: datetime | None
+    until: datetime | None
+    queue: str | None
+    task: str | None
+    outcome: Outcome | str | None
 
 
 def check_id(id: int) -> int:
@@ -114,6 +125,7 @@ OF_JOBS: dict[str, Callable[[Any, str], Any]] = {
 }
 OF_CHAINS = {name: OF_JOBS[name] for name in ChainsWhere.__annotations__}
 OF_CHAINS["state"] = _one_of(ChainState)
+OF_STATS = {name: OF_JOBS[name] for name in StatsWhere.__annotations__}
 
 
 def job_filter(where: JobsWhere, call: str = "jobs()") -> JobFilter:
@@ -122,6 +134,10 @@ def job_filter(where: JobsWhere, call: str = "jobs()") -> JobFilter:
 
 def chain_filter(where: ChainsWhere) -> ChainFilter:
     return ChainFilter(**_checked("chains()", where, OF_CHAINS))
+
+
+def stats_filter(where: StatsWhere) -> StatsFilter:
+    return StatsFilter(**_checked("stats()", where, OF_STATS))
 
 
 def bulk_filter(call: str, where: JobsWhere, everything: bool) -> JobFilter:

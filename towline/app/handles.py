@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from msgspec import Struct
 
 from ..errors import ChainCancelled, ChainFailed, WaitTimeout
-from ..model import ChainRecord, ChainState, JobRecord, Live, Outcome, State
+from ..model import ChainRecord, ChainState, JobRecord, Outcome, State, unknown_task
 from ..operation import Op, Steps, compose
 from ..times import to_datetime, to_datetime_or_none
 from .answers import Progress, progress_of
@@ -161,7 +161,7 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
     @property
     def reason(self) -> str | None:
         """Why a pending job does not start, where that is known."""
-        if self._record.live_state == Live.PARKED:
+        if self._record.parked_for == unknown_task(self.task):
             return f"no running worker knows task {self.task}"
         return None
 

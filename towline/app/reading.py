@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ..model import BlockerRecord, ChainRecord, DependentRecord, JobRecord
+from ..model import BlockerRecord, ChainRecord, DependentRecord, JobRecord, RollupRecord
 from ..operation import Op, Steps, compose
 from ..store.listing import RecordPage
 from ..task import Tasks
@@ -17,14 +17,17 @@ from .answers import AttemptInfo, Page, WorkerInfo, plain_counts
 from .filters import (
     ChainsWhere,
     JobsWhere,
+    StatsWhere,
     chain_filter,
     check_id,
     check_limit,
     format_cursor,
     job_filter,
     parse_cursor,
+    stats_filter,
 )
 from .handles import Chain, Job
+from .rollups import By, EndedJobs, ended_jobs, minutes_of
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -164,6 +167,19 @@ class Reading(Tasks):
     async def acounts(self, *, on: object = None) -> dict[str, dict[str, int]]:
         return plain_counts(await self.runner.arun(self._store.counts(), on))
 
+    def stats(
+        self, *, by: By | None = None, on: object = None, **where: Unpack[StatsWhere]
+    ) -> list[EndedJobs]:
+        """Jobs that ended from `since` to `until`, by queue, task and outcome, with run times; by
+        "minute", "hour" or "day" also over time, oldest first. A time that begins or ends the
+        range is taken as its whole minute; beyond 2 days hours are kept, beyond 90 days days."""
+        return ended_jobs(self.runner.run(self._stats(by, where), on), by)
+
+    async def astats(
+        self, *, by: By | None = None, on: object = None, **where: Unpack[StatsWhere]
+    ) -> list[EndedJobs]:
+        return ended_jobs(await self.runner.arun(self._stats(by, where), on), by)
+
     def paused(self, *, on: object = None) -> list[str]:
         """Names of the paused queues."""
         return self.runner.run(self._store.paused(), on)
@@ -223,6 +239,9 @@ class Reading(Tasks):
             return found
 
         return compose("workers", steps, reads=True)
+
+    def _stats(self, by: By | None, where: StatsWhere) -> Op[list[RollupRecord]]:
+        return self._store.stats(stats_filter(where), minutes_of(by))
 
     def _read_clock(self) -> Op[int]:
         return compose("now", self._store.now, reads=True)

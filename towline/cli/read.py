@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,12 +12,15 @@ from ..app import Towline
 from ..app.answers import AtLeast, AttemptInfo
 from ..app.handles import Job
 from ..model import State
+from ..times import length
 from ..views import (
+    Data,
     Reasons,
     blocker_data,
     chain_data,
     counts_data,
     dependent_data,
+    ended_data,
     full_job_data,
     job_data,
     output_of,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
     from ..app.filters import JobsWhere
 
+HOUR = timedelta(hours=1)
 USUAL = (State.PENDING, State.RUNNING, State.COMPLETED, State.FAILED)
 
 
@@ -244,7 +248,7 @@ def chain(app: Towline, words: tuple[str, ...], limit: int, as_json: bool) -> No
 @click.command(cls=Command)
 @as_json
 def stats(app: Towline, as_json: bool) -> None:
-    """Count jobs by queue and state; paused queues, workers."""
+    """Count jobs by queue and state; paused queues, workers, the last hour."""
     counts = app.counts()
     paused = app.paused()
     now = app.now()
@@ -254,6 +258,7 @@ def stats(app: Towline, as_json: bool) -> None:
     waiting = app.jobs(state=State.PENDING, newest=False, limit=1)
     oldest = waiting[0].created_at if waiting else None
     totals = {str(state): sum_of([of.get(state, 0) for of in counts.values()]) for state in State}
+    hour = ended_data(app.stats(since=now - HOUR))
     if as_json:
         output.print_json(
             {
@@ -266,6 +271,7 @@ def stats(app: Towline, as_json: bool) -> None:
                 "workers": len(workers),
                 "slots": slots,
                 "running": busy,
+                "last_hour": hour,
             }
         )
         return
@@ -277,7 +283,19 @@ def stats(app: Towline, as_json: bool) -> None:
     lines.append(crew)
     if oldest is not None:
         lines.append(f"oldest pending job: {output.distance(oldest, now)}")
+    if hour["ended"]:
+        lines.append(last_hour(hour))
     output.say("\n" + "\n".join(lines))
+
+
+def last_hour(hour: Data) -> str:
+    """How many jobs ended, and how long they ran."""
+    words = [f"last hour: {hour['ended']} ended"]
+    words += [f"{hour['failed']} failed"] if hour["failed"] else []
+    for name in ("p50", "p95", "p99"):
+        if hour[name] is not None:
+            words.append(f"{name} {length(timedelta(seconds=hour[name]))}")
+    return " · ".join(words)
 
 
 def show_counts(counts: dict[str, dict[str, int]], totals: dict[str, int]) -> None:

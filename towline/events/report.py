@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from ..model import Enqueued
+from ..model import Enqueued, type_of
 from ..operation import Op
 from . import Events
 from .kinds import JobControlled, JobEnqueued, OperationEnded
@@ -28,7 +28,7 @@ class Report:
         self._began = time.perf_counter()
 
     def failed(self, error: BaseException) -> None:
-        self._ended(error_type(error))
+        self._ended(type_of(error))
 
     def ended(self, answer: Any) -> None:
         self._ended(None)
@@ -65,9 +65,3 @@ class Report:
                     duration=time.perf_counter() - self._began,
                 )
             )
-
-
-def error_type(error: BaseException) -> str:
-    """The class of an error with its module."""
-    kind = type(error)
-    return f"{kind.__module__}.{kind.__qualname__}"

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter
 from typing import Any
 
 from ..model import (
@@ -33,6 +32,7 @@ from ..model import (
 from ..operation import Loss, Op, Steps
 from ..sql import Queries, Row
 from ..store import Store
+from ..store.columns import SHAPE, row_of, shape_of
 from ..store.enqueue import PENDING, SCHEDULED, due_at
 from ..store.ground import (
     Clock,
@@ -48,14 +48,8 @@ from . import finish_locks, isolation
 
 SETTLE = (
     "job_id", "attempt", "held_by", "chain_id", "chain_state", "outcome", "worker", "slot", "queue",
-    "task", "started_at", "now", "output", "error",
+    "task", "started_at", "now", "output", "error", "error_type",
 )  # fmt: skip
-SHAPE = (
-    "task", "label", "queue", "priority", "max_attempts", "timeout", "policy", "trace", "at",
-    "delay",
-)  # fmt: skip
-
-shape_of = attrgetter(*SHAPE)
 
 
 def ended_channel(channel: str) -> str:
@@ -260,10 +254,7 @@ def _stored(record: JobRecord) -> Enqueued:
 
 def _new_record(id: int, job: NewJob, now: int, run_at: int) -> JobRecord:
     state = SCHEDULED if run_at > now else PENDING
-    return JobRecord(
-        id, id, 0, job.task, job.label, job.queue, job.priority, job.max_attempts, job.timeout,
-        None, 0, int(job.policy), job.arguments, job.trace, now, state, 0, 0, 0, 0, run_at,
-    )  # fmt: skip
+    return JobRecord.of((*row_of(job, id, id, 0, 0, now), state, 0, 0, 0, 0, run_at))
 
 
 def _settled(verdict: Verdict, worker: str | None, slot: int, now: int) -> Row:
@@ -273,4 +264,5 @@ def _settled(verdict: Verdict, worker: str | None, slot: int, now: int) -> Row:
     return (
         held.job_id, held.attempt, held.worker, held.chain_id, state, OUTCOME_CODE[ending.outcome],
         worker, slot, held.queue, held.task, ending.started_at, now, ending.output, ending.error,
+        ending.error_type,
     )  # fmt: skip

@@ -10,7 +10,7 @@ own way is in `ground`. No operation runs inside another.
 A subject needs those to its left, no other:
 
     ground · read, cascade · enqueue · finish, revive · lease · turn
-                             listing · retention · control
+                             listing · retention · control, stats
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from ..model import (
     Finished,
     JobRecord,
     NewJob,
+    RollupRecord,
     State,
     WorkerRecord,
 )
 from ..operation import Loss, Op
 from ..sql import Row
-from . import control, enqueue, finish, listing, read, retention, turn
+from . import control, enqueue, finish, listing, read, retention, stats, turn
 from . import lease as leases
 from .cascade import OUTSIDE
 from .control import BulkPage
@@ -42,6 +43,7 @@ from .ground import Ground
 from .lease import SWEEP_LIMIT, Begin, Expired, Renewed, Report
 from .listing import ChainFilter, JobFilter, RecordPage
 from .retention import PRUNE_BATCH, KeepFor, Pruned
+from .stats import StatsFilter
 from .turn import PROMOTE_LIMIT, UNPARK_LIMIT, Peeked, Turn
 
 
@@ -306,6 +308,11 @@ class Store(Ground):
         Open jobs are counted from their rows up to a limit, ended ones from the roll-ups.
         """
         return Op("counts", lambda: listing.counts(self), reads=True)
+
+    def stats(self, filter: StatsFilter, unit: int | None = None) -> Op[list[RollupRecord]]:
+        """Jobs that ended, by bucket of `unit` minutes, queue, task and outcome, oldest first;
+        without a unit one bucket is all of the time. What was deleted since is counted too."""
+        return Op("stats", lambda: stats.stats(self, filter, unit), reads=True)
 
     def workers(self) -> Op[list[WorkerRecord]]:
         """Registered workers."""

@@ -183,7 +183,7 @@ def _end(
         note = error if own else f"{outcome} from outside by {by} during this attempt"
         first = code if own else OUTCOME_CODE[Outcome.LOST]
         yield store.sql.record_attempts.counted(RECORD, [(
-            first, 1 if own else None, record.worker, None, now, None, note, None,
+            first, 1 if own else None, record.worker, None, now, None, note, None, None,
             by if own else None, queue, priority, record.id, record.attempt, None,
         )])  # fmt: skip
         if not own:

@@ -22,13 +22,10 @@ from ..model import (
 from ..operation import Steps
 from ..sql import Row
 from . import cascade, read
+from .columns import JOB, row_of
 from .ground import FOREVER, Ground, as_json, chunks, int_of, portions
 
 CHAIN = ("id", "task", "created_at", "trace")
-JOB = (
-    "id", "chain_id", "position", "task", "label", "queue", "priority", "max_attempts", "timeout",
-    "key", "blockers", "policy", "arguments", "trace", "created_at",
-)  # fmt: skip
 LIVE = ("state", "queue", "priority", "job_id", "attempt", "open_blockers", "run_at")
 BLOCKER = ("chain_id", "job_id", "position", "name", "trace")
 KEY_MISSES = 1000  # of keys that nobody may have and nobody can take: far more than chains that go
@@ -117,14 +114,11 @@ def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobR
             state = BLOCKED if waits else SCHEDULED if run_at > now else PENDING
             if place.position == 0:
                 chains.append((place.id, job.task, now, job.trace))
-            row = (
-                place.id, place.chain_id, place.position, job.task, job.label, job.queue,
-                job.priority, job.max_attempts, job.timeout, job.key, len(place.blockers),
-                int(job.policy), job.arguments, job.trace, now,
-            )  # fmt: skip
+            number = len(place.blockers)
+            row = row_of(job, place.id, place.chain_id, place.position, number, now)
             jobs.append(row)
             lives.append((state, job.queue, job.priority, place.id, 0, waits, run_at))
-            records.append(JobRecord(*row, state, 0, 0, 0, waits, run_at))
+            records.append(JobRecord.of((*row, state, 0, 0, 0, waits, run_at)))
         if chains:
             yield store.sql.insert_chains.many(CHAIN, chains)
         yield store.sql.insert_jobs.many(JOB, jobs)
@@ -240,7 +234,7 @@ def _take_keys(
 def _replace(store: Ground, job: NewJob, job_id: int, now: int) -> Steps[None]:
     """Debounce: new arguments and time for a job that never started; else change nothing.
 
-    Priority, label, queue and limits stay: they are the stored job's place and name.
+    All else stays: it is the stored job's place and name.
     """
     yield from store.hold_jobs([job_id])
     (record,) = yield from read.records(store, [job_id])

@@ -42,8 +42,8 @@ LOST_SPREAD = 10.0
 LOST_CAP = 600.0
 
 RECORD = (
-    "outcome", "final", "worker", "started_at", "now", "output", "error", "continued_by",
-    "ended_by", "queue", "priority", "job_id", "attempt", "held_by",
+    "outcome", "final", "worker", "started_at", "now", "output", "error", "error_type",
+    "continued_by", "ended_by", "queue", "priority", "job_id", "attempt", "held_by",
 )  # fmt: skip
 PUT_BACK = ("state", "run_at", "used", "lost", "queue", "priority", "job_id", "attempt", "held_by")
 
@@ -151,7 +151,8 @@ def _record(
         held = ending.held
         rows.append((
             OUTCOME_CODE[ending.outcome], 1 if verdict.final else None, worker,
-            ending.started_at, now, ending.output, ending.error, verdict.successor, None,
+            ending.started_at, now, ending.output, ending.error, ending.error_type,
+            verdict.successor, None,
             held.queue, held.priority, held.job_id, held.attempt, held.worker,
         ))  # fmt: skip
     accepted: list[Verdict] = []

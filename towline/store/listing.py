@@ -26,6 +26,7 @@ from ..model import (
     Outcome,
     State,
     WorkerRecord,
+    unknown_task,
 )
 from ..operation import Steps
 from ..sql import Query, Row
@@ -125,7 +126,8 @@ def parked(store: Ground, limit: int = 1000) -> Steps[dict[str, int]]:
             cursor=0, limit=limit - len(ids),
         )  # fmt: skip
         ids += [int_of(id) for (id,) in rows]
-    return dict(Counter(record.task for record in (yield from read.records(store, ids))))
+    found = yield from read.records(store, ids)
+    return dict(Counter(r.task for r in found if r.parked_for == unknown_task(r.task)))
 
 
 def describe(store: Ground) -> Steps[Row]:
@@ -208,7 +210,8 @@ def _page(
     page: list[R] = []
     examined = 0
     while len(page) < limit and examined < EXAMINED:
-        size = min(max(limit - len(page), 100), EXAMINED - examined, 1000)
+        least = 100 if examined else 0  # what does not fit comes in crowds
+        size = min(max(limit - len(page), least), EXAMINED - examined, 1000)
         ids = yield from walk(position, size)
         ids = [id for id in ids if low <= id <= high]
         if not ids:

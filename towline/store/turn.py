@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..model import BlockerRecord, Claimed, Ending, Finished
+from ..model import BlockerRecord, Claimed, Ending, Finished, unknown_task
 from ..operation import Steps
 from ..sql import Row
 from . import finish, lease, read
@@ -23,7 +23,7 @@ from .ground import Ground, as_json, claim_order, int_of
 from .lease import Begin, Report
 
 KEY = ("queue", "priority", "job_id")
-PARK = ("task", "queue", "priority", "job_id", "attempt", "held_by")
+PARK = ("parked_for", "queue", "priority", "job_id", "attempt", "held_by")
 PROMOTE_LIMIT = 1000
 UNPARK_LIMIT = 1000
 ORPHAN_LIMIT = 1000
@@ -115,14 +115,16 @@ def _next_due(store: Ground) -> Steps[int | None]:
 def peek(store: Ground, queues: Sequence[str], most: int, tasks: Sequence[str]) -> Steps[Peeked]:
     now = yield from store.now()
     ((found, parked),) = yield store.sql.peek_pending(
-        queues=as_json(queues), most=most, tasks=as_json(tasks)
+        queues=as_json(queues), most=most, reasons=as_json(map(unknown_task, tasks))
     )
     due = yield from _next_due(store)
     return Peeked(int_of(found), bool(parked), due, now)
 
 
 def park(store: Ground, jobs: Sequence[Claimed]) -> Steps[int]:
-    rows: list[Row] = [(j.task, j.queue, j.priority, j.job_id, j.attempt, j.worker) for j in jobs]
+    rows: list[Row] = [
+        (unknown_task(j.task), j.queue, j.priority, j.job_id, j.attempt, j.worker) for j in jobs
+    ]
     counts = (yield store.sql.park_jobs.counted(PARK, rows)) if rows else []
     parked = [job for job, (count,) in zip(jobs, counts, strict=True) if count]
     yield from store.wake(job.queue for job in parked)  # another worker may know it
@@ -132,7 +134,8 @@ def park(store: Ground, jobs: Sequence[Claimed]) -> Steps[int]:
 def unpark(
     store: Ground, tasks: Sequence[str], queues: Sequence[str], limit: int = UNPARK_LIMIT
 ) -> Steps[int]:
-    rows = yield store.sql.find_parked(tasks=as_json(tasks), queues=as_json(queues), limit=limit)
+    reasons = as_json(map(unknown_task, tasks))
+    rows = yield store.sql.find_parked(reasons=reasons, queues=as_json(queues), limit=limit)
     if rows:
         yield store.sql.unpark_jobs.many(KEY, rows)
         yield from store.wake(str(queue) for queue, *_ in rows)

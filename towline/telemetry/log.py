@@ -46,7 +46,8 @@ def _write(event: Event) -> None:
 def _ended(event: AttemptEnded) -> None:
     if event.outcome not in ("failed", "timeout", "lost"):
         return
-    what = (event.error_type or event.outcome).rpartition(".")[2]
+    raised = event.error_type if event.outcome == "failed" else None
+    what = (raised or event.outcome).rpartition(".")[2]
     if event.final or event.retry_in is None:
         log.warning("%s: %s; the job has failed", _attempt(event), what)
     else:

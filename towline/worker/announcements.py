@@ -58,7 +58,7 @@ class Announcements:
             outcome=str(outcome),
             final=self._is_final(held, outcome, retry_in),
             accepted=True if attempt.completed_inside else None,
-            error_type=None if ending is None else ending.kind,
+            error_type=None if ending is None else ending.error_type,
             job=held.job_id,
             chain=held.chain_id,
             position=held.position,

@@ -16,7 +16,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidSetting, OutputError, PayloadTooLarge
-from ..model import Ending, Outcome
+from ..model import Ending, Outcome, type_of
 from ..store.finish import lost_delay
 from ..task import Next
 from ..task.batch import next_job
@@ -71,13 +71,14 @@ def of_error(attempt: Attempt, error: BaseException) -> Ending | None:
     if error is attempt.unstorable:
         # The work is done: running it again would only do it twice.
         text = f"{type(error).__name__}: {error}"
-        return _ending(attempt, Outcome.FAILED, error=text, kind=type(error).__name__)
+        return _ending(attempt, Outcome.FAILED, error=text, error_type=type_of(error))
     if isinstance(error, Snooze):
         return _ending(attempt, Outcome.SNOOZED, delay=error.delay)
     if isinstance(error, Cancel):
         return _ending(attempt, Outcome.CANCELLED, error=reason_of(error))
     if isinstance(error, Fail):
-        return _ending(attempt, Outcome.FAILED, error=reason_of(error), kind="Fail")
+        reason = reason_of(error)
+        return _ending(attempt, Outcome.FAILED, error=reason, error_type=type_of(error))
     if attempt.stopped_for is Outcome.TIMEOUT:
         return timed_out(attempt, error)
     if attempt.stopped_for is Outcome.RELEASED:
@@ -92,7 +93,7 @@ def of_error(attempt: Attempt, error: BaseException) -> Ending | None:
         Outcome.FAILED,
         error=describe(error),
         delay=_delay(attempt, error),
-        kind=type(error).__name__,
+        error_type=type_of(error),
     )
 
 
@@ -122,9 +123,12 @@ def completed(attempt: Attempt, value: Any) -> Ending:
 def timed_out(attempt: Attempt, error: BaseException | None = None) -> Ending:
     seconds = (attempt.held.timeout or 0) / MICRO
     text = f"took longer than its timeout of {seconds:g} s"
+    kind = None
     if error is not None:
         text += "\n" + describe(error)
-    return _ending(attempt, Outcome.TIMEOUT, error=text, delay=_delay(attempt, TimeoutError()))
+        kind = type_of(error)
+    delay = _delay(attempt, TimeoutError())
+    return _ending(attempt, Outcome.TIMEOUT, error=text, error_type=kind, delay=delay)
 
 
 def released(attempt: Attempt) -> Ending:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import StoreError, TowlineError
-from ..model import Claimed, Ending, Finished, Outcome
+from ..model import Claimed, Ending, Finished, Outcome, type_of
 from ..store.lease import Report
 from ..store.turn import Turn
 from ..wakes.bell import Bell
@@ -184,7 +184,7 @@ class Turns:
                 self._note_written([ending], done)
 
     def _refuse(self, ending: Ending, error: Exception) -> None:
-        if ending.kind == type(error).__name__:  # not even that it was refused can be written
+        if ending.error_type == type_of(error):  # not even that it was refused can be written
             self.announce.returned(ending.held, "not recorded", error)
             self.forget(ending.key)  # a renewal finds the job and puts it back
         else:

@@ -213,7 +213,7 @@ def _ended(ending: Ending | None, report: Report | None, worn: bool) -> Ended:
     frame = Ended(report=report, worn=worn)
     if ending is not None:
         frame.outcome = ending.outcome
-        frame.output, frame.error = ending.output, ending.error
+        frame.output, frame.error, frame.error_type = ending.output, ending.error, ending.error_type
         frame.delay, frame.started, frame.next = ending.delay, ending.started, ending.next
     return frame
 

@@ -331,6 +331,7 @@ def _ending(attempt: Attempt, ended: Ended) -> Ending | None:
     if ended.outcome is None:
         return None
     return Ending(
-        attempt.held, ended.outcome, output=ended.output, error=ended.error, delay=ended.delay,
-        started_at=attempt.started_at, started=ended.started, next=ended.next,
+        attempt.held, ended.outcome, output=ended.output, error=ended.error,
+        error_type=ended.error_type, delay=ended.delay, started_at=attempt.started_at,
+        started=ended.started, next=ended.next,
     )  # fmt: skip

@@ -92,6 +92,7 @@ class Ended(Struct, tag=True):
     outcome: Outcome | None = None
     output: str | None = None
     error: str | None = None
+    error_type: str | None = None
     delay: int | None = None
     started: bool = True
     next: NewJob | None = None
