@@ -90,3 +90,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if names := [*servers.skipped(), *brokers.skipped()]:
         terminalreporter.section("left out by TOWLINE_SKIP")
         terminalreporter.line(", ".join(names))
+    if names := servers.left_out():
+        terminalreporter.line(f"{', '.join(names)}: only `make proof` runs on it")

@@ -1,9 +1,10 @@
 """Every case runs on every database, and where it says so on every kind of connection there.
 
 A case that takes `play` hands it a script, itself an operation, which runs blocking or awaiting, on
-our connection or on a caller's; one `play` is one transaction, committed at its end. A case that
-takes `caller` decides about the transaction itself. Any other runs once for each database, a
-`heavy` one on SQLite and the newest server.
+our connection or on a caller's; one `play` is one transaction, committed at its end. `make test`
+runs it on connections of ours only: test_every_kind.py says that each statement is right on all
+others. A case that takes `caller` decides about the transaction itself. Any other runs once for
+each database, a `heavy` one on SQLite and the newest server.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import pytest
 
 from tests import database as databases
 from tests.conformance.caller import Caller, PsycopgCaller
-from tests.conformance.kinds import Kind, cells
+from tests.conformance.kinds import Kind, cells, plain
 from tests.database import Database
 from tests.kit import Clock
+from tests.speed import PROOF
 from towline import Towline
 from towline.operation import Op, Steps, compose
 from towline.store import Store
@@ -98,7 +100,8 @@ class Play:
 
 # Which kinds a case gets, by the name it asks for.
 WANTED: dict[str, Callable[[str, Kind], bool]] = {
-    "play": lambda name, kind: kind.played,
+    "play": lambda name, kind: kind.played if PROOF else plain(name, kind),
+    "play_anywhere": lambda name, kind: True,
     "caller": lambda name, kind: not kind.ours,
     "awaiting_caller": lambda name, kind: kind.shared and kind.idle,
     "psycopg_caller": lambda name, kind: not kind.ours and kind.caller is PsycopgCaller,
@@ -148,6 +151,12 @@ def play(kind: Kind, app: Towline, database: Database) -> Iterator[Play]:
     play = Play(kind, app, database)
     yield play
     play.close()
+
+
+@pytest.fixture
+def play_anywhere(play: Play) -> Play:
+    """The same, on kinds where no other script is run."""
+    return play
 
 
 @pytest.fixture
