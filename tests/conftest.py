@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 # Before the first of them is imported: an assertion in a module that tests share says what failed,
-# as one in a test does. By name, since `tests` itself has been imported to get here. What a plugin
-# of ours has imported by now (tests.mutants.plant) stays as it is.
+# as one in a test does. By name, since `tests` itself has been imported to get here.
 SHARED = {f"tests.{path.stem}" for path in Path(__file__).parent.iterdir()}
 pytest.register_assert_rewrite(*SHARED - sys.modules.keys())
 

@@ -85,7 +85,7 @@ def operations() -> set[str]:
 @pytest.mark.parametrize("database", run.both())
 @pytest.mark.parametrize("mutant", QUICK)
 def test_programs_find_planted_bugs(mutant: str, database: str) -> None:
-    found = hunt.sent(mutant, database, PROGRAMS, 1).found
+    found = hunt.hunt(mutant, database, PROGRAMS, 1).found
     assert found is not None
     assert f"{database} differs from the model" in found
 
@@ -93,7 +93,7 @@ def test_programs_find_planted_bugs(mutant: str, database: str) -> None:
 @pytest.mark.timeout(300)
 def test_a_program_that_finds_one_is_shrunk_to_what_it_takes() -> None:
     """A claim is enough; of the two ways to it, by a worker that is there or a new one, either."""
-    found = hunt.sent("attempt counted at the end", run.both()[0], PROGRAMS, 1, shrink=True).found
+    found = hunt.hunt("attempt counted at the end", run.both()[0], PROGRAMS, 1, shrink=True).found
     assert found is not None
     steps = re.findall(r"^ *\d+ (\w+)\(", found, re.MULTILINE)
     assert steps[:2] == ["register", "enqueue"]
