@@ -13,9 +13,11 @@ import pytest
 
 from tests.model import hunt, run
 from tests.model.side import Side
+from tests.speed import by_speed, seed
 from towline.store import Store
 
-PROGRAMS = 36
+PROGRAMS = by_speed(22, 110)
+MISSED = by_speed(2, 0)  # of the rules that so few programs may not have come to
 # What programs did, and to which rules of the model they came: else they would say little. What is
 # rare is not asked for, since other constants in our code make hypothesis draw other programs.
 VERBS = {
@@ -44,10 +46,10 @@ QUICK = ("attempt counted at the end", "no fence", "sweep without state test")
 def test_both_engines_do_what_the_model_does() -> None:
     """E1, E4, E12, C1–C5, B1–B6, B8, D1–D4, S1–S2, L1–L8, O1–O3, O9–O10, K1–K4, R1–R4."""
     with run.opened(run.both()) as world:
-        coverage = run.run(world, PROGRAMS, 1)
+        coverage = run.run(world, PROGRAMS, seed(2))
     assert coverage.programs >= PROGRAMS
     assert coverage.verbs.keys() >= VERBS
-    assert coverage.seen.keys() >= BRANCHES
+    assert len(BRANCHES - coverage.seen.keys()) <= MISSED, BRANCHES - coverage.seen.keys()
 
 
 def test_every_operation_of_the_store_is_a_verb() -> None:

@@ -1,4 +1,5 @@
-"""Every race runs on SQLite and on every PostgreSQL server; a costly one only on the newest."""
+"""Every race runs on SQLite and on the newest PostgreSQL; in a proof on every server, unless it is
+costly. What depends on a server's version, the interleaver tries on the oldest, too."""
 
 from __future__ import annotations
 
@@ -9,14 +10,15 @@ import pytest
 
 from tests import database as databases
 from tests.database import Database
+from tests.speed import PROOF
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marked = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
     if "database" in metafunc.fixturenames and "database" not in marked:
-        names = databases.names()
-        if "costly" in metafunc.fixturenames:
-            names = [databases.SQLITE, databases.newest()]
+        names = [databases.SQLITE, databases.newest()]
+        if PROOF and "costly" not in metafunc.fixturenames:
+            names = databases.names()
         metafunc.parametrize("database", names, indirect=True)
 
 
