@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -20,11 +19,14 @@ from tests import database as databases
 from tests.conformance.caller import Caller, PsycopgCaller
 from tests.conformance.kinds import Kind, cells, plain
 from tests.database import Database
+from tests.furnished import database, url
 from tests.kit import Clock
 from tests.speed import PROOF
 from towline import Towline
 from towline.operation import Op, Steps, compose
 from towline.store import Store
+
+__all__ = ["database", "url"]  # fixtures
 
 T = TypeVar("T")
 
@@ -125,18 +127,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         heavy = metafunc.definition.get_closest_marker("heavy")
         names = [databases.SQLITE, databases.newest()] if heavy else databases.names()
         metafunc.parametrize("database", names, indirect=True)
-
-
-@pytest.fixture
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """A fresh database with our tables and one of the application's own."""
-    with databases.opened(request.param, tmp_path) as database:
-        yield database
-
-
-@pytest.fixture
-def url(database: Database) -> str:
-    return database.url
 
 
 @pytest.fixture

@@ -3,14 +3,13 @@ costly. What depends on a server's version, the interleaver tries on the oldest,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests import database as databases
-from tests.database import Database
+from tests.furnished import database, url
 from tests.speed import PROOF
+
+__all__ = ["database", "url"]  # fixtures
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -25,15 +24,3 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def costly() -> None:
     """Asked for by a race that takes long: it spares the older servers."""
-
-
-@pytest.fixture
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """A fresh database with our tables and one of the application's own."""
-    with databases.opened(request.param, tmp_path) as database:
-        yield database
-
-
-@pytest.fixture
-def url(database: Database) -> str:
-    return database.url
