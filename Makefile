@@ -57,7 +57,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 demo: $(DEMO)/.installed
-	@$(DEMO)/bin/python -m towline.demo $(ARGS)
+	@$(DEMO)/bin/python -m examples.demo $(ARGS)
 
 bench:
 	@echo "Benchmarks; run one with:"

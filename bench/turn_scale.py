@@ -36,7 +36,7 @@ from towline import Towline
 from towline.connections.sqlite3 import execute
 from towline.model import Claimed, Ending, Outcome
 from towline.operation import Op, drive
-from towline.store.work import Turn
+from towline.store.turn import Turn
 
 TARGET = 1.3
 SMALL = 1_000

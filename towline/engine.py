@@ -1,9 +1,9 @@
-"""What an engine is to the rest: its contract, and what it is told."""
+"""The contract of an engine, what it is told, and what it says of itself to `towline doctor`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FILE = "sqlite:///"
+OK, NOTE, PROBLEM = "ok", "note", "problem"  # levels of findings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +46,26 @@ class EngineSettings:
     server: ServerSettings = field(default_factory=ServerSettings)
 
 
+@dataclass(frozen=True)
+class Finding:
+    """One thing that `towline doctor` looked at; `advice` says what to do about it."""
+
+    level: str
+    about: str
+    text: str
+    advice: str | None = None
+
+
 class Engine(Protocol):
     """A database: its statements, its connections, and its quirks."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def place(self) -> str:
+        """Where the database is, as people are told: without a password."""
+        ...
 
     @property
     def store(self) -> Store: ...
@@ -71,6 +87,10 @@ class Engine(Protocol):
         """Wrap a caller's connection."""
         ...
 
+    def exists(self) -> bool:
+        """Whether the database is there, as far as can be known without opening it."""
+        ...
+
     def prepare(self) -> None:
         """On first use: see that the database can be worked with."""
         ...
@@ -78,6 +98,10 @@ class Engine(Protocol):
     def migrate(self) -> list[str]: ...
 
     def check_schema(self) -> None: ...
+
+    def checks(self) -> Iterator[Finding]:
+        """The engine's own part of `towline doctor`."""
+        ...
 
     def vacuum(self, pages: int) -> int: ...
 

@@ -154,6 +154,14 @@ class Migrations:
 
         return _ours("check_schema", steps, reads=True)
 
+    def prefixes(self, sql: Queries) -> Op[list[tuple[str, str]]]:
+        """Prefix and schema of each set of tables like ours."""
+
+        def steps() -> Steps[list[tuple[str, str]]]:
+            return [(str(prefix), str(schema)) for prefix, schema in (yield sql.find_prefixes())]
+
+        return _ours("prefixes", steps, reads=True)
+
     def judge(self, applied: set[str] | None) -> None:
         """Raise unless these migrations, None for no tables, are what this release needs."""
         if applied is None:

@@ -44,8 +44,8 @@ class Query:
     """
 
     __slots__ = (
-        "_picks", "copy", "dollar", "format", "name", "names", "order", "qmark", "records",
-        "states", "text", "width",
+        "_picks", "_plain", "copy", "dollar", "format", "name", "names", "order", "qmark",
+        "records", "states", "text", "width",
     )  # fmt: skip
 
     def __init__(self, name: str, text: str) -> None:
@@ -66,8 +66,11 @@ class Query:
         if "{state}" in text:
             self.states = tuple(Query(name, text.replace("{state}", str(n))) for n in STATES)
             self.names |= {"state"}
+        self._plain = None if self.names else Statement(self, ())  # one that never differs
 
     def __call__(self, **params: Scalar) -> Statement:
+        if self._plain is not None and not params:
+            return self._plain
         if params.keys() != self.names:
             raise TypeError(f"{self.name} takes {sorted(self.names)}, not {sorted(params)}")
         if self.states:

@@ -17,6 +17,7 @@ _MICROSECOND = timedelta(microseconds=1)
 # A day is left at either end, so that each can be shown in every time zone.
 _FIRST = datetime.min.replace(tzinfo=UTC) + timedelta(days=1)
 _LAST = datetime.max.replace(tzinfo=UTC) - timedelta(days=1)
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def to_micros(time: datetime) -> int:
@@ -54,3 +55,19 @@ def micros(duration: Seconds, what: str = "a duration") -> int:
     if isinstance(duration, timedelta):
         return duration // timedelta(microseconds=1)
     return round(duration * MICRO)
+
+
+def length(span: timedelta, units: int = 2) -> str:
+    """A duration in the largest units that matter."""
+    seconds = span.total_seconds()
+    if seconds < 10:
+        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+    left = round(seconds)
+    parts: list[str] = []
+    for size, unit in _UNITS:
+        number, left = divmod(left, size)
+        if number or parts:
+            parts.append(f"{number} {unit}" if number else "")
+        if len(parts) == units:
+            break
+    return " ".join(part for part in parts if part)

@@ -1,27 +1,43 @@
-"""What commands print with --json: plain values with stable keys, times in ISO 8601, UTC."""
+"""What machines are shown of jobs, chains, attempts, workers and counts: plain values with stable
+keys, times in ISO 8601, UTC. For commands with --json, and whatever else answers programs."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .app import Towline
-from .app.handles import AtLeast, Attempt, Chain, Job, Progress
-from .model import BlockerRecord, DependentRecord, State, WorkerRecord
-from .operation import compose
-from .times import to_datetime
+from .app.answers import AtLeast, AttemptInfo, Progress, WorkerInfo
+from .app.handles import Chain, Job
+from .model import BlockerRecord, DependentRecord, State
+
+if TYPE_CHECKING:
+    from .app import Towline
 
 Data = dict[str, Any]
 
+# What is shown of each, in this order; a name is one of its attributes.
+JOB = (
+    "id", "chain_id", "position", "task", "label", "queue", "priority", "key", "state", "reason",
+    "attempt", "max_attempts", "outcome", "open_blockers", "continued_by", "created_at", "run_at",
+    "started_at", "ended_at", "worker", "ended_by", "progress", "error",
+)  # fmt: skip
+CHAIN = ("id", "task", "state", "label", "key", "created_at", "ended_at")
+ATTEMPT = (
+    "number", "outcome", "worker", "started_at", "ended_at", "ended_by", "progress", "error",
+)  # fmt: skip
+BLOCKER = ("chain_id", "name", "state", "task", "error")
+DEPENDENT = ("job_id", "chain_id", "task", "name")
+WORKER = (
+    "id", "name", "host", "pid", "version", "queues", "concurrency", "running", "started_at",
+    "seen_at", "lease_until",
+)  # fmt: skip
+
 DEEPEST = 100  # lists and objects in one another that are shown as such
-
-
-def now_of(app: Towline) -> datetime:
-    """The time by the clock that decides."""
-    return to_datetime(app.runner.run(compose("now", app.runner.store.now, reads=True)))
 
 
 def time_text(when: datetime | None) -> str | None:
@@ -54,31 +70,7 @@ class Reasons:
 
 def job_data(job: Job[Any], reasons: Reasons) -> Data:
     """A job as lists show it: without its arguments and its output."""
-    return {
-        "id": job.id,
-        "chain_id": job.chain_id,
-        "position": job.position,
-        "task": job.task,
-        "label": job.label,
-        "queue": job.queue,
-        "priority": job.priority,
-        "key": job.key,
-        "state": str(job.state),
-        "reason": reasons.of(job),
-        "attempt": job.attempt,
-        "max_attempts": job.max_attempts,
-        "outcome": None if job.outcome is None else str(job.outcome),
-        "open_blockers": job.open_blockers,
-        "continued_by": job.continued_by,
-        "created_at": time_text(job.created_at),
-        "run_at": time_text(job.run_at),
-        "started_at": time_text(job.started_at),
-        "ended_at": time_text(job.ended_at),
-        "worker": job.worker,
-        "ended_by": job.ended_by,
-        "progress": progress_data(job.progress),
-        "error": job.error,
-    }
+    return {**_data(job, JOB), "reason": reasons.of(job)}
 
 
 def full_job_data(app: Towline, job: Job[Any]) -> Data:
@@ -128,78 +120,41 @@ def _depth(value: Any) -> int:
     return depth
 
 
-def progress_data(progress: Progress | None) -> Data | None:
-    return None if progress is None else {"fraction": progress.fraction, "text": progress.text}
-
-
-def attempt_data(attempt: Attempt) -> Data:
-    return {
-        "number": attempt.number,
-        "outcome": None if attempt.outcome is None else str(attempt.outcome),
-        "worker": attempt.worker,
-        "started_at": time_text(attempt.started_at),
-        "ended_at": time_text(attempt.ended_at),
-        "ended_by": attempt.ended_by,
-        "progress": progress_data(attempt.progress),
-        "error": attempt.error,
-    }
+def attempt_data(attempt: AttemptInfo) -> Data:
+    return _data(attempt, ATTEMPT)
 
 
 def blocker_data(blocker: BlockerRecord) -> Data:
-    return {
-        "chain_id": blocker.chain_id,
-        "name": blocker.name,
-        "state": str(blocker.state),
-        "task": blocker.task,
-        "error": blocker.error,
-    }
+    return _data(blocker, BLOCKER)
 
 
 def dependent_data(dependent: DependentRecord) -> Data:
-    return {
-        "job_id": dependent.job_id,
-        "chain_id": dependent.own_chain_id,
-        "task": dependent.task,
-        "name": dependent.name,
-    }
+    return {**_data(dependent, DEPENDENT), "chain_id": dependent.own_chain_id}
 
 
 def chain_data(chain: Chain) -> Data:
-    return {
-        "id": chain.id,
-        "task": chain.task,
-        "state": str(chain.state),
-        "label": chain.label,
-        "key": chain.key,
-        "created_at": time_text(chain.created_at),
-        "ended_at": time_text(chain.ended_at),
-        "output": None if chain.last is None else stored(output_of(chain.last)),
-        "error": chain.error,
-    }
+    output = None if chain.last is None else stored(output_of(chain.last))
+    return {**_data(chain, CHAIN), "output": output, "error": chain.error}
 
 
-def worker_data(worker: WorkerRecord, running: int, now: datetime) -> Data:
-    return {
-        "id": worker.id,
-        "name": worker.name,
-        "host": worker.host,
-        "pid": worker.pid,
-        "version": worker.version,
-        "queues": json.loads(worker.queues),
-        "concurrency": worker.concurrency,
-        "running": running,
-        "started_at": time_text(to_datetime(worker.started_at)),
-        "seen_at": time_text(to_datetime(worker.seen_at)),
-        "lease_until": time_text(to_datetime(worker.lease_until)),
-        "expired": to_datetime(worker.lease_until) < now,
-    }
+def worker_data(worker: WorkerInfo, now: datetime) -> Data:
+    data = {**_data(worker, WORKER), "running": len(worker.running)}
+    return {**data, "expired": worker.lease_until < now}
 
 
-def workers_of(app: Towline, now: datetime) -> list[Data]:
-    return [
-        worker_data(worker, len(app.runner.run(app.runner.store.running(worker.id))), now)
-        for worker in app.runner.run(app.runner.store.workers())
-    ]
+def _data(thing: object, names: Sequence[str]) -> Data:
+    return {name: _plain(getattr(thing, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    """A value of a handle as JSON has it."""
+    if isinstance(value, datetime):
+        return time_text(value)
+    if isinstance(value, Enum):
+        return str(value)
+    if isinstance(value, Progress):
+        return {"fraction": value.fraction, "text": value.text}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def counts_data(counts: dict[str, int]) -> Data:

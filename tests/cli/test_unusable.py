@@ -108,7 +108,7 @@ def test_no_permission(drain: bool) -> None:
 def as_nobody(shop: Shop, *words: str) -> str:
     """What a user says who may read and not write; the exit code says so."""
     program = (
-        "import importlib, os, pkgutil, sys, towline\n"
+        "import importlib.readers, os, pkgutil, sys, towline\n"
         "for found in pkgutil.walk_packages(towline.__path__, 'towline.'):\n"
         "    if not found.name.endswith('__main__'):\n"
         "        importlib.import_module(found.name)\n"  # nobody may not read Python itself here

@@ -209,7 +209,7 @@ def test_lines_of_processes_are_json_too(shop: Shop) -> None:
     job = shop.put("tell", text="x \x1b[2J \u009b \u202e y")
     done = shop.run("worker", APP, "--drain", "--json-logs")
     lines = [json.loads(line) for line in done.stderr.splitlines()]
-    (line,) = (line for line in lines if line["logger"] == "towline.app.handles")
+    (line,) = (line for line in lines if line["logger"] == "towline.job")
     assert (line["job"], line["attempt"], line["task"]) == (job, 1, "tell")
     assert done.stderr.isascii()
     assert "\x1b" not in done.stderr

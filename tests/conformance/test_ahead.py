@@ -86,7 +86,7 @@ def test_A4_a_job_claimed_ahead_is_pending_and_has_no_attempt_until_it_begins(
     def go_on() -> Steps[None]:
         (record,) = yield from store.records([1])
         held = claimed(record, claimed_at)
-        yield from store.mark_begun([(held, clock() - SECOND)])
+        yield from store.progress((), [(held, clock() - SECOND)])
         assert (yield from states(store, 1)) == [RUNNING]
 
     run(go_on)
@@ -174,7 +174,7 @@ def test_A4_what_goes_back_before_it_began_was_never_there(run: Run, store: Stor
             assert (yield from store.attempts(job.id)) == []
         again = yield from claim(store, 9, worker)
         assert [(held.job_id, held.attempt) for held in again] == [(1, 2), (2, 2)]
-        yield from store.mark_begun([(two, 1)])  # fenced: it is another attempt that runs
+        yield from store.progress((), [(two, 1)])  # fenced: it is another attempt that runs
         assert [job.started_at != 1 for job in (yield from store.records([1, 2]))] == [True, True]
 
     run(script)
@@ -194,7 +194,7 @@ def test_A11_what_a_dead_worker_had_not_begun_goes_back_untouched_and_the_rest_i
         yield from put(store, *(new() for _ in range(6)))
         (slot,), ahead = yield from claim_ahead(store, known, ahead=3)
         recorded, begun, waiting = ahead
-        yield from store.mark_begun([(recorded, clock())])
+        yield from store.progress((), [(recorded, clock())])
         yield from claim_ahead(store, unknown, ahead=1)
         clock.advance(31)
         assert (
@@ -310,7 +310,7 @@ def test_K1_a_job_that_has_not_begun_ends_from_outside_without_a_trace_of_its_cl
         (attempt,) = yield from store.attempts(two.job_id)
         assert (attempt.number, attempt.outcome, attempt.final) == (2, Outcome(how), 1)
         assert (attempt.worker, attempt.started_at, attempt.ended_by) == (None, None, "ann")
-        assert (yield from store.one(two.job_id)).state is not PENDING
+        assert (yield from store.job(two.job_id)).state is not PENDING
         finished = yield from store.finish([completed(two)], "w1", worker)
         assert (finished.accepted, finished.refused) == ([], [2])
         renewed = yield from store.renew(worker, "w1", 30 * SECOND, {key(one), key(two)})

@@ -103,7 +103,7 @@ def test_B1_a_freed_job_still_waits_for_its_time(play: Play, store: Store, clock
         clock.advance(1800)
         yield from end(store, blocker, "completed")
         assert (yield from states(store, later, soon)) == ["scheduled", "pending"]
-        assert (yield from store.next_due()) == clock.time + HOUR // 2
+        assert (yield from store.peek(())).next_due == clock.time + HOUR // 2
 
     play(script)
 
@@ -117,14 +117,14 @@ def test_B2_each_end_subtracts_its_share_and_the_last_one_frees(play: Play, stor
         for some, left in (([3], 5), ([0, 5, 2], 2), ([4], 1)):
             finished = yield from store.finish([completed(held[n]) for n in some])
             assert finished.freed == 1
-            record = yield from store.one(job)
+            record = yield from store.job(job)
             assert (record.state, record.open_blockers) == (State.BLOCKED, left)
             assert (yield from claim(store)) == []
         # An ending that is refused frees nothing.
         assert (yield from store.finish([completed(held[3])])).freed == 0
         assert (yield from states(store, job)) == ["blocked"]
         yield from store.finish([completed(held[1])])
-        record = yield from store.one(job)
+        record = yield from store.job(job)
         assert (record.state, record.open_blockers) == (State.PENDING, 0)
         assert [job.job_id for job in (yield from claim(store, 10))] == [job]
 

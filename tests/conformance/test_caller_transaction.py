@@ -189,7 +189,7 @@ def test_E2_nothing_of_the_callers_settings_changes(app: Towline, caller: Caller
         caller.run(interrupted(app.runner.store))
     assert caller.settings() == before
     with pytest.raises(NotFound):
-        caller.run(app.runner.store.one(404))
+        caller.run(app.runner.store.job(404))
     assert caller.settings() == before
     caller.sql("SELECT 1")  # still open
 
@@ -385,7 +385,7 @@ def test_E14_the_first_use_may_be_inside_the_callers_transaction(
     caller.sql("INSERT INTO mine DEFAULT VALUES")  # nobody else can write now
     fresh = make_app(lock_timeout=0)
     ((record, _),) = caller.run(fresh.runner.store.enqueue([new()]), fresh)
-    assert caller.run(fresh.runner.store.one(record.id), fresh).state is State.PENDING
+    assert caller.run(fresh.runner.store.job(record.id), fresh).state is State.PENDING
     assert caller.in_transaction
     caller.commit()
     assert stored(fresh) == [record.id]

@@ -306,7 +306,7 @@ def test_K3_a_running_job_ended_from_outside_costs_its_worker_the_lease(
         following = new("next", queue="", inherit_queue=True, inherit_priority=True)
         job = yield from store.complete(3, None, following, by="eve")
         assert (job.state, job.continued_by, job.last_output) == (State.COMPLETED, 4, None)
-        heir = yield from store.one(4)
+        heir = yield from store.job(4)
         assert (heir.task, heir.queue, heir.priority, heir.chain_id, heir.position) == (
             "next", "mail", 4, 3, 1,
         )  # fmt: skip

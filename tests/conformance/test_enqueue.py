@@ -56,7 +56,7 @@ def test_E4_an_answer_is_what_a_reader_then_sees(play: Play, store: Store, clock
         new(blockers=[NewBlocker(index=0)]),
     ]
     answers = play(lambda: store.enqueue(jobs).__iter__())
-    seen = play(lambda: store.records([record.id for record, _ in answers]))
+    seen = play(lambda: iter(store.records([record.id for record, _ in answers])))
     assert [record for record, _ in answers] == seen
 
 
@@ -141,7 +141,7 @@ def watched(op: Op[Any], widest: list[int]) -> Op[Any]:
             except StopIteration as stop:
                 return stop.value
 
-    return compose(op.name, steps, reads=op.reads, durable=op.durable)
+    return compose(op.name, steps, reads=op.reads, loss=op.loss)
 
 
 @pytest.mark.heavy
@@ -199,7 +199,7 @@ def test_E4_large_arguments_travel_in_several_statements(app: Towline, store: St
     large = [new(arguments=f'{{"text":"{"é" * 900_000}{n}"}}') for n in range(6)]
     answers = app.runner.run(store.enqueue(large))
     ids = [record.id for record, _ in answers]
-    stored = app.runner.run(compose("read", lambda: store.records(ids), reads=True))
+    stored = app.runner.run(store.records(ids))
     assert [record.arguments for record in stored] == [job.arguments for job in large]
 
 
@@ -356,7 +356,7 @@ def test_T1_a_trace_is_kept_on_chain_job_and_edge_and_goes_on(play: Play, store:
         assert (chain.trace, tail.trace) == (TRACE, OTHER)
 
         outside = yield from store.complete(second.id, None, new("from outside"))
-        successor = yield from store.one(outside.continued_by or 0)
+        successor = yield from store.job(outside.continued_by or 0)
         assert (successor.task, successor.trace) == ("from outside", OTHER)
 
     play(through)

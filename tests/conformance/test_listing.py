@@ -14,12 +14,12 @@ from tests.conformance.conftest import Play
 from tests.database import Database
 from tests.kit import HOUR, Clock, claim, completed, continued, failed, new, register, rows
 from towline import Towline
-from towline.app.handles import AtLeast
+from towline.app.answers import AtLeast
 from towline.errors import InvalidSetting, StillNeeded
 from towline.model import ChainState, Ending, Outcome, Policy, State
 from towline.operation import Mark, Op, Steps, compose
 from towline.store import Store
-from towline.store.listing import ChainFilter, JobFilter
+from towline.store.listing import ChainFilter, JobFilter, RecordPage
 from towline.store.retention import KeepFor
 
 Filter = JobFilter | ChainFilter
@@ -31,6 +31,7 @@ def listed(
     """The ids of every page, one after the other."""
     found: list[int] = []
     cursor: int | None = None
+    page: RecordPage[Any]
     while True:
         if isinstance(filter, JobFilter):
             page = yield from store.jobs(filter, limit, cursor, newest)

@@ -80,14 +80,14 @@ def test_O2_failures_are_tried_again_until_used_up_and_every_error_is_kept(
             ending = Ending(held, outcome, error=f"error {number}", delay=number * MINUTE)
             assert (yield from store.finish([ending], "w1")).accepted == [1]
             if number < 3:
-                job = yield from store.one(1)
+                job = yield from store.job(1)
                 assert (job.state, job.used) == (State.SCHEDULED, number)
                 assert job.run_at == clock() + number * MINUTE
                 clock.advance(number * 60 - 1)
                 assert (yield from store.promote()) == 0
                 clock.advance(1)
                 assert (yield from store.promote()) == 1
-        job = yield from store.one(1)
+        job = yield from store.job(1)
         assert (job.state, job.last_error, job.arguments) == (State.FAILED, "error 3", '{"n":1}')
         attempts = yield from store.attempts(1)
         assert [shape(attempt) for attempt in attempts] == [
@@ -134,7 +134,7 @@ def test_O3_snooze_uses_no_attempt_and_cancel_and_fail_end_the_job(
         ])  # fmt: skip
         for _ in range(4):  # far more often than it has attempts
             yield from store.finish([Ending(snoozing, Outcome.SNOOZED, delay=SECOND)])
-            job = yield from store.one(1)
+            job = yield from store.job(1)
             assert (job.state, job.used, job.run_at) == (State.SCHEDULED, 0, clock() + SECOND)
             clock.advance(1)
             yield from store.promote()
@@ -270,7 +270,7 @@ def test_O9_progress_is_seen_while_the_job_runs_and_kept_with_its_attempt(
     assert rows(database, view) == [(0.5, "half"), (None, "zwei é")]
 
     def end() -> Steps[None]:
-        one = yield from store.one(1)
+        one = yield from store.job(1)
         assert (one.progress, one.progress_text) == (0.5, "half")
         yield from store.fail(1, "stopped")
         yield from store.cancel(2)
@@ -279,7 +279,7 @@ def test_O9_progress_is_seen_while_the_job_runs_and_kept_with_its_attempt(
         yield from store.retry(2)
         (held,) = yield from claim(store)
         assert (held.job_id, held.attempt) == (2, 2)
-        fresh = yield from store.one(2)
+        fresh = yield from store.job(2)
         assert (fresh.progress, fresh.progress_text) == (None, None)
         assert (fresh.last_progress, fresh.last_progress_text) == (None, "zwei é")
 

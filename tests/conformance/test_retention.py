@@ -109,7 +109,7 @@ def test_R3_a_deleted_chain_leaves_no_row_of_any_kind(
         with pytest.raises(NotFound, match="no chain 4"):
             yield from store.delete([4])
         with pytest.raises(NotFound, match="no job 6"):
-            yield from store.one(6)
+            yield from store.job(6)
         ((again, created),) = yield from store.enqueue([new("a", key="k")])
         assert (again.id, created) == (8, True)
         counts = yield from store.counts()
@@ -155,7 +155,7 @@ def test_R3_cascade_takes_what_it_waited_for_also_blockers_of_continuations(
         ])  # fmt: skip
         (held,) = yield from claim(store)
         yield from store.finish([continued(held, new("next", after=[4, 2]))])
-        assert (yield from store.one(7)).chain_id == 3
+        assert (yield from store.job(7)).chain_id == 3
         with pytest.raises(StillNeeded) as caught:
             yield from store.delete([3], cascade=True)
         assert caught.value.dependents == (6,)
@@ -449,7 +449,7 @@ def test_R4_a_long_chain_goes_in_bounded_parts_and_tells_its_end_until_the_last(
     def batch() -> Steps[tuple[bool, str | None, int]]:
         pruned = yield from store.prune(AGES)
         chains = yield from store.chains(ChainFilter(), 10)
-        last = (yield from store.tail(2)) if chains.records else None
+        last = (yield from store.chain(2))[1] if chains.records else None
         jobs = yield from store.jobs(JobFilter(), 20)
         return pruned.done, None if last is None else last.last_output, len(jobs.records)
 

@@ -22,8 +22,8 @@ from tests.races.auditor import ask, open_reader
 from towline import Job
 from towline.model import Claimed, Ending, NewJob, Outcome
 from towline.store.retention import KeepFor
-from towline.store.work import Turn
-from towline.worker.identity import birth_of
+from towline.store.turn import Turn
+from towline.worker.identity import identity_of
 
 Act = Callable[[CrashPoint], None]
 ACTS: dict[str, Act] = {}
@@ -55,8 +55,9 @@ class Hand:
     def register(self, lease: int) -> int:
         return app.runner.run(
             app.runner.store.register(
-                self.name, host=os.uname().nodename, pid=os.getpid(), birth=birth_of(os.getpid()),
-                version="0", queues=["default"], concurrency=8, lease=lease,
+                self.name, host=os.uname().nodename, pid=os.getpid(),
+                birth=identity_of(os.getpid()), version="0", queues=["default"], concurrency=8,
+                lease=lease,
             )
         )  # fmt: skip
 

@@ -272,7 +272,7 @@ class Machine(RuleBasedStateMachine):
         self.take("runs", self.worker(worker))
         self.take("parked")
         if held := self.held(claim):
-            self.take("fence", held)
+            self.take("still_running", held)
 
     def promote(self, limit: int) -> None:
         if self.tables.next_due() is not None:

@@ -17,8 +17,8 @@ from towline.errors import DuplicateKey, StillNeeded, StoreError, TowlineError
 from towline.model import Begun, Claimed, Ending, Finished, JobRecord, NewBlocker, NewJob
 from towline.operation import Op
 from towline.sql import TABLES
+from towline.store.lease import Begin, Report
 from towline.store.retention import KeepFor
-from towline.store.work import Begin, Report
 
 ORPHANS = 10**9  # an id that no program comes to
 KEPT = ("migration", "mark")
@@ -167,7 +167,7 @@ class Side(Eye):
         return turn.promoted, finished, claimed, blockers, turn.next_due, turn.unparked
 
     def mark_begun(self, begins: Sequence[tuple[Held, int]]) -> None:
-        self.run(self.store.mark_begun(self._begins(begins)))
+        self.run(self.store.progress((), self._begins(begins)))
 
     def _begins(self, begins: Sequence[tuple[Held, int]]) -> list[Begin]:
         return [(self._claims[held], at) for held, at in begins]
@@ -227,8 +227,8 @@ class Side(Eye):
         found = self.run(self.store.running(self.workers[worker]))
         return sorted((self.names[id], attempt) for id, attempt in found)
 
-    def fence(self, held: Held) -> bool:
-        return self.run(self.store.fence(self._claims[held]))
+    def still_running(self, held: Held) -> bool:
+        return self.run(self.store.still_running(self._claims[held]))
 
     def parked(self) -> dict[str, int]:
         return self.run(self.store.parked())

@@ -10,8 +10,7 @@ from towline.model import Policy
 from towline.operation import Mark, Steps
 from towline.postgres.store import PostgresStore
 from towline.sql import Row
-from towline.store.finish import Verdict
-from towline.store.locks import Hold
+from towline.store.ground import Ground, Verdict
 
 INTERLEAVED = "races/test_interleavings.py::test_every_order_of_statements_ends_well[{}]"
 OVERLAPPING = "races/test_overlapping_transactions.py::{}[{{database}}]"
@@ -209,7 +208,7 @@ RACING = [
             "postgres/test_isolation.py::test_P1_nobody_waits_for_ever_whatever_a_caller_with"
             "_an_old_snapshot_did[{database}]"
         ],
-        methods={"towline.postgres.locks.Holding.refuse_old_snapshot": lambda self, rows: None},
+        methods={"towline.postgres.isolation.refuse_old_snapshot": lambda rows: None},
         on=(POSTGRES,),
         sign="State.BLOCKED",
     ),
@@ -231,7 +230,7 @@ RACING = [
         "A sweep goes by the lease that it read, though the worker may renew it meanwhile.",
         "L9",
         [INTERLEAVED.format("sweep, renew")],
-        methods={"towline.postgres.locks.Holding.hold_workers": Hold.hold_workers},
+        methods={"towline.postgres.store.PostgresStore.hold_workers": Ground.hold_workers},
         on=(POSTGRES,),
         sign="taken back: 1",
     ),

@@ -14,7 +14,7 @@ from tests.postgres.conftest import on_newest
 from towline import Towline
 from towline.model import NewBlocker
 from towline.operation import Op, Steps, compose
-from towline.store.base import as_json
+from towline.store.ground import as_json
 
 Connect = Callable[..., psycopg.Connection[Any]]
 

@@ -11,14 +11,15 @@ import psycopg
 import pytest
 
 from tests import servers
-from tests.kit import claim, completed, new
+from tests.kit import HOUR, claim, completed, new, register
 from tests.postgres.conftest import on_newest
 from tests.races.together import in_threads
 from tests.sqlite.crew import until
 from towline import Towline
 from towline.errors import StoreError
 from towline.model import State
-from towline.operation import Steps, compose
+from towline.operation import Op, Steps, compose
+from towline.postgres.transaction import Transaction
 from towline.task import Task
 
 Make = Callable[..., Towline]
@@ -114,6 +115,40 @@ def test_P1_an_operation_waits_for_a_server_that_is_starting(make_app: Make) -> 
         starter.join()
         assert app.counts()["default"][State.PENDING] == 1
         app.close()
+
+
+# ---- what a crash of the server may take
+
+
+@on_newest
+@pytest.mark.parametrize("durable", [True, False])
+def test_only_what_may_be_lost_is_committed_without_a_sync(
+    make_app: Make, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    """A claim is never among them: its number would be given out again, and a worker lives on."""
+    app = make_app(durable=durable)
+    store = app.runner.store
+    worker = app.runner.run(compose("register", lambda: register(store, "w")))
+    unsynced: list[str] = []
+    begin = Transaction.begin
+
+    def noting(transaction: Transaction, op: Op[Any], patience: str, *, losable: bool) -> None:
+        if losable:
+            unsynced.append(op.name)
+        begin(transaction, op, patience, losable=losable)
+
+    monkeypatch.setattr(Transaction, "begin", noting)
+    app.runner.run(store.enqueue([new()]))
+    app.runner.run(store.enqueue([new(key="k")]))
+    turn = app.runner.run(store.turn(worker, "w", ["default"], 1, ahead=1))
+    one, two = turn.claimed
+    app.runner.run(store.progress([], [(two, two.claimed_at)]))
+    app.runner.run(store.progress([(one, 0.5, None)]))
+    app.runner.run(store.renew(worker, "w", HOUR, []))
+    app.runner.run(store.turn(worker, "w", ["default"], 2, [completed(one)]))
+    app.cancel(two.job_id)
+    app.prune()
+    assert unsynced == [*([] if durable else ["enqueue"] * 2), "progress", "renew"]
 
 
 # ---- fork

@@ -162,7 +162,7 @@ def test_P1_enqueueing_reading_and_running_now_work_at_every_level(
     app.pause("slow", on=connection)
     app.resume("slow", on=connection)
     assert len(app.jobs(on=connection)) == 7
-    assert app.runner.run(store.fence(held), connection)
+    assert app.runner.run(store.still_running(held), connection)
     assert app.runner.run(store.bulk("cancel", JobFilter(), True, None, 10), connection).number == 4
     connection.commit()
     assert (same.id, created) == (late.id, False)

@@ -179,7 +179,7 @@ def finish_what_others_wait_for(store: Store) -> Steps[None]:
 
 def begin_what_was_claimed_ahead(store: Store) -> Steps[None]:
     held = yield from store.claim(1, QUEUES, 1, None, 9)
-    yield from store.mark_begun([(job, job.claimed_at) for job in held])
+    yield from store.progress((), [(job, job.claimed_at) for job in held])
 
 
 def promote_ten(store: Store) -> Steps[None]:
@@ -226,7 +226,7 @@ CALLERS: dict[str, Callable[[Store, Numbers], Ops]] = {
     "what only long chains and many queues need": one(
         lambda store, n: compose("rare", lambda: rare(store, n.ids(BLOCKED)[0]))
     ),
-    "one job": first(PENDING, Store.one),
+    "one job": first(PENDING, Store.job),
     "one chain": first(FINISHED, Store.chain),
     "attempts": first(FINISHED, Store.attempts),
     "blockers": one(lambda store, n: store.blockers([n.ids(BLOCKED)[0]])),
@@ -252,7 +252,6 @@ WORKERS: dict[str, Callable[[Store, Numbers], Ops]] = {
     "progress and renew": with_held(renew),
     "finish what others wait for": script(finish_what_others_wait_for),
     "promote": script(promote_ten),
-    "next due": one(lambda store, n: store.next_due()),
     "peek": one(lambda store, n: store.peek(QUEUES, 5)),
     "enqueue many": one(lambda store, n: store.enqueue([new(TASK, queue="queue0")] * 600)),
     "sweep": one(lambda store, n: store.sweep(gone=[1], limit=100)),

@@ -24,7 +24,7 @@ from towline import Towline
 from towline.errors import CommitUnknown
 from towline.model import Claimed, Ending, NewJob
 from towline.operation import Op, compose
-from towline.store.work import Turn
+from towline.store.turn import Turn
 
 ANSWERED = pytest.mark.parametrize(
     "answered", [False, True], ids=["cut before the server", "cut after the server"]

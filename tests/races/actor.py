@@ -29,7 +29,7 @@ from towline.errors import (
 from towline.model import Outcome
 from towline.operation import Op, Steps, compose
 from towline.sql import Query
-from towline.store.base import int_of
+from towline.store.ground import int_of
 from towline.store.listing import JobFilter
 from towline.store.retention import KeepFor
 from towline.task import Call

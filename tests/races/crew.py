@@ -30,7 +30,7 @@ from towline.model import (
     Outcome,
     Policy,
 )
-from towline.operation import Op, compose
+from towline.operation import Op
 
 T = TypeVar("T")
 
@@ -251,7 +251,7 @@ class Crew:
         if not self.stale:
             return
         ids = sorted({held.job_id for held in self.stale})
-        records = self.app.runner.run(compose("look", lambda: self.store.records(ids), reads=True))
+        records = self.app.runner.run(self.store.records(ids))
         running = {record.id for record in records if record.live_state == Live.RUNNING}
         # Best of all one that somebody else runs just now.
         again = [held for held in self.stale if held.job_id in running]

@@ -156,9 +156,10 @@ class Side:
         self._transaction = Transaction(self._sql, self.raw, self._cursor)
         self._transaction.begin(self._op, str(round(PATIENCE * 1000)), losable=True)
         op = self._op
-        if self._style is not Style.OURS:
-            op = PsycopgConnection(self.raw, self._sql).in_place(op)
-        self._steps = iter(op)
+        if self._style is Style.OURS:
+            self._steps = iter(op)
+        else:
+            self._steps = PsycopgConnection(self.raw, self._sql).framed(op)
         self._advance(lambda: next(self._steps))
 
     def _execute(self) -> None:

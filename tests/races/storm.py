@@ -245,7 +245,7 @@ def heal(app: Towline, clock: Clock, log: Log) -> int:
             busy = busy or bool(turn.claimed or endings)
         if busy:
             continue
-        due = app.runner.run(store.next_due())
+        due = app.runner.run(store.peek(())).next_due
         if due is None:
             break
         clock.offset += max(0, due - clock()) + 1

@@ -67,7 +67,7 @@ def test_P5_callers_who_end_blockers_of_the_same_jobs_take_them_in_one_order(
 ) -> None:
     """Somebody holds a row in the middle, so that each has taken some rows and waits for others.
     Whoever deadlocks would be run again; here he is told."""
-    monkeypatch.setattr("towline.connections.postgres.PAUSES", ())
+    monkeypatch.setattr("towline.connections.postgres.PostgresConnection.pauses", ())
     blockers = [held.chain_id for held in run_some(app, 4)]
     waiting = app.runner.run(store.enqueue([new("d", after=blockers) for _ in range(20)]))
     with database.connect() as holder:

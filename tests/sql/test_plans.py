@@ -264,7 +264,8 @@ def test_no_statement_is_prepared_again_for_other_values(databases: Path) -> Non
             assert prepared or query.name == "take_writer", query.name
             prepared.clear()
             run(query, 4)
-            assert not prepared or by_design, query.name
+            # A pragma is prepared whenever its function is called.
+            assert not prepared or by_design or query.name == "has_tables", query.name
 
 
 # ---- steps
@@ -316,7 +317,7 @@ def sweep() -> Op[Any]:
 def unblock(numbers: Numbers) -> Op[Any]:
     def steps() -> Steps[None]:
         yield from STORE.complete(numbers.ids(SCHEDULED)[0], "null")
-        record = yield from STORE.one(numbers.ids(BLOCKED)[0])
+        record = yield from STORE.job(numbers.ids(BLOCKED)[0])
         assert record.state is State.PENDING
 
     return compose("unblock", steps)
@@ -336,12 +337,12 @@ OPERATIONS: dict[str, Callable[[Numbers], Op[Any]]] = {
     "claim 10 of one queue": lambda numbers: STORE.claim(1, QUEUES[:1], 10),
     "turn": lambda numbers: turn(),
     "promote": lambda numbers: STORE.promote(),
-    "next due": lambda numbers: STORE.next_due(),
+    "peek": lambda numbers: STORE.peek(QUEUES),
     "park and unpark": lambda numbers: park_and_unpark(),
     "sweep": lambda numbers: sweep(),
     "unblock": unblock,
     "enqueue": lambda numbers: STORE.enqueue([new_job(1)]),
-    "one job": lambda numbers: STORE.one(numbers.ids(PENDING)[-1]),
+    "one job": lambda numbers: STORE.job(numbers.ids(PENDING)[-1]),
     "one chain": lambda numbers: STORE.chain(numbers.ids(FINISHED)[0]),
     "cancel": lambda numbers: STORE.cancel(numbers.ids(PENDING)[0]),
     "run now": lambda numbers: STORE.run_now(numbers.ids(SCHEDULED)[0]),

@@ -103,7 +103,7 @@ print("parent again", flush=True)
 
 NEWBORN = """
 import fcntl, sys
-from towline.sqlite.lock_file import HOLD
+from towline.sqlite.line import HOLD
 file = open(sys.argv[1], "w")
 fcntl.lockf(file, fcntl.LOCK_EX, 1, HOLD)
 print("ready", flush=True)

@@ -17,7 +17,7 @@ from tests.sqlite.crew import Held, Pause, engine_of, until
 from towline import Towline
 from towline.errors import BlockerError, DiskFull, WriterBusy
 from towline.model import Enqueued
-from towline.operation import Op, Steps, compose
+from towline.operation import Loss, Op, Steps, compose
 from towline.sqlite import writer as writers
 from towline.sqlite.writer import GROUP, Writer
 from towline.task import Task
@@ -203,6 +203,7 @@ def test_an_interrupt_after_the_commit_runs_nothing_twice(
     """The leader's caller does not learn the outcome; the others do, and theirs is stored once."""
     calls = [line.store(f"t{number}") for number in range(3)]
     subject = writer(line.app)
+    monkeypatch.setattr(writers, "LOOK_COMMITS", 1)
 
     def once(target: Any, name: str, *, after: bool) -> None:
         """Raise the first time it is called by the group."""
@@ -219,9 +220,9 @@ def test_an_interrupt_after_the_commit_runs_nothing_twice(
         monkeypatch.setattr(target, name, interrupt)
 
     if moment == "commit":
-        once(writers, "perform", after=True)
+        once(subject, "_answer", after=False)  # what comes first after it
     elif moment == "checkpoint":
-        once(subject._checkpoint, "due", after=False)
+        once(subject._log, "shorten", after=False)
     else:
         once(subject._turn, "release", after=True)
     line.go()
@@ -296,7 +297,7 @@ def test_what_must_survive_a_power_cut_is_written_at_FULL(
         return int(connection.execute("PRAGMA synchronous").fetchone()[0])
 
     worker = app.runner.run(
-        compose("register", lambda: register(app.runner.store, "w"), durable=False)
+        compose("register", lambda: register(app.runner.store, "w"), loss=Loss.WITH_WORKERS)
     )
     levels.append(level())
     app.runner.run(app.runner.store.enqueue([new()]))

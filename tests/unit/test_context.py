@@ -87,9 +87,7 @@ def test_what_is_no_fraction_is_refused(number: Any) -> None:
 
 def test_a_logger_takes_any_task_name(caplog: pytest.LogCaptureFixture) -> None:
     """Finding A30: with and without arguments; the line is that of the caller."""
-    logger = JobLogger(
-        logging.getLogger("towline.app.handles"), {"job": 1, "attempt": 2, "task": "50% x"}
-    )
+    logger = JobLogger(logging.getLogger("towline.job"), {"job": 1, "attempt": 2, "task": "50% x"})
     logger.warning("%d of %d", 3, 4)
     logger.warning("100 %")
     assert caplog.messages == ["[50% x 1/2] 3 of 4", "[50% x 1/2] 100 %"]

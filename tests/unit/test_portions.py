@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.kit import new
 from towline import Towline
 from towline.operation import Mark, Steps, compose
-from towline.store.base import CHUNK, PORTION, portions
+from towline.store.ground import CHUNK, PORTION, portions
 
 
 def test_portions_are_bounded_in_number_and_in_size_and_leave_nothing_out() -> None:

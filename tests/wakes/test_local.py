@@ -26,7 +26,7 @@ def url() -> Iterator[str]:
 def test_Q4_a_worker_of_the_same_process_is_rung(
     url: str, deaf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookout, "LONGEST_PAUSE", 10 * LIMIT)  # it would never look by itself
+    monkeypatch.setattr(lookout, "LOOK_INTERVAL", 10 * LIMIT)  # it would never look by itself
     app = Towline(url, **deaf)
 
     @app.task
@@ -41,7 +41,7 @@ def test_Q4_a_worker_of_the_same_process_is_rung(
             double.enqueue(0).result(LIMIT)
             assert double.enqueue(2).result(LIMIT) == 4
             assert asyncio.run(ask()) == 42
-        assert app.runner.local._rings == []
+        assert app.runner.local.rings == []
     app.close()
 
 

@@ -29,7 +29,7 @@ FAR = 3600.0
 
 @pytest.fixture(autouse=True)
 def _no_looking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("towline.worker.lookout.LONGEST_PAUSE", FAR)
+    monkeypatch.setattr("towline.worker.lookout.LOOK_INTERVAL", FAR)
     monkeypatch.setattr("towline.wakes.waiting.GROWTH", 1e9)
     monkeypatch.setattr("towline.wakes.waiting.LONGEST", FAR)
     monkeypatch.setattr("towline.wakes.waiting.DEAF", FAR)

@@ -116,7 +116,7 @@ def test_a_stop_removes_it(app: Towline, folder: Path) -> None:
     with app.worker() as worker:
         work.enqueue()
         gate.wait_inside()
-        assert [path.name for path in folder.iterdir()] == [f"{worker.pump.worker}.begun"]
+        assert [path.name for path in folder.iterdir()] == [f"{worker.pump.turns.worker}.begun"]
         gate.open()
     assert list(folder.iterdir()) == []
 

@@ -30,9 +30,9 @@ def counted(app: Towline, turns: list[str]) -> None:
 
 
 def know_each_other(workers: list[Worker]) -> bool:
-    upkeeps = [worker.pump._upkeep for worker in workers]
-    ranks = sorted(upkeep.rank for upkeep in upkeeps)
-    return ranks == list(range(len(workers))) and all(u.peers == len(workers) for u in upkeeps)
+    known = [worker.pump.turns.lookout for worker in workers]
+    ranks = sorted(lookout.rank for lookout in known)
+    return ranks == list(range(len(workers))) and all(k.peers == len(workers) for k in known)
 
 
 def test_W6_one_job_wakes_about_one_of_many_idle_workers(make_app: Callable[..., Towline]) -> None:

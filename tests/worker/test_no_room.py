@@ -41,7 +41,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Full]:
         full = Full()
         if what == "fork":
             popen = full.wrap(subprocess.Popen, BlockingIOError(11, "no more processes"))
-            monkeypatch.setattr("towline.worker.slots.process.subprocess.Popen", popen)
+            monkeypatch.setattr("towline.worker.slots.spawned.subprocess.Popen", popen)
         else:
             name = SLOTS if what == "thread" else (what,)
             no_room = RuntimeError("can't start new thread")

@@ -53,7 +53,7 @@ def test_beside_an_old_worker_the_new_one_runs_new_tasks_at_once(
     make_app: Callable[..., Towline], monkeypatch: pytest.MonkeyPatch, one_by_one: bool
 ) -> None:
     """L7, finding S3: it neither waits for a third of a lease nor for its next look."""
-    monkeypatch.setattr("towline.worker.lookout.LONGEST_PAUSE", FAR)
+    monkeypatch.setattr("towline.worker.lookout.LOOK_INTERVAL", FAR)
     parked: Counter[int] = Counter()
     old, new, caller = (make_app() for _ in range(3))
     old.task(name="a")(_value)

@@ -19,7 +19,7 @@ from tests.worker.gate import outcomes
 from towline import ChainCancelled, ChainFailed, State, Towline
 from towline.app.handles import Job
 from towline.errors import InvalidTask
-from towline.worker.slots.process import Seat
+from towline.worker.slots.process import ProcessSlot
 
 MODULE = "tests.worker.tasks_process"
 LIMIT = 60.0  # seconds after which something that should have happened has not
@@ -150,7 +150,7 @@ def test_lines_of_a_process_are_logged_here(
         job.result(LIMIT)
     lines = {record.getMessage(): record for record in caplog.records}
     about = lines[f"[logs {job.id}/1] 50 % done"]
-    assert (about.levelno, about.name) == (logging.INFO, "towline.app.handles")
+    assert (about.levelno, about.name) == (logging.INFO, "towline.job")
     assert vars(about)["job"] == job.id
     assert vars(about)["order"] == 7
     assert about.process != os.getpid()
@@ -163,9 +163,11 @@ def test_a_transaction_of_the_handler_ends_the_job(
     tasks: Any, app: Towline, database: Database
 ) -> None:
     """O1: in the process's own app; what is returned after it is ignored."""
-    with app.worker():
-        assert tasks.settle.enqueue("INSERT INTO mine (id) VALUES (7)").result(LIMIT) == "inside"
+    with app.worker(name="its worker"):
+        job = tasks.settle.enqueue("INSERT INTO mine (id) VALUES (7)")
+        assert job.result(LIMIT) == "inside"
     assert database.rows("SELECT id FROM mine") == [(7,)]
+    assert [attempt.worker for attempt in app.attempts(job.id)] == ["its worker"]
 
 
 def test_a_process_that_committed_and_died_has_completed_its_job(
@@ -410,7 +412,7 @@ def test_a_process_that_dies_before_it_calls_the_handler_costs_no_attempt(
     tasks: Any, sqlite: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """O11: it died while it was free, and that was not noticed when the attempt was given to it."""
-    monkeypatch.setattr(Seat, "is_alive", lambda seat: True)
+    monkeypatch.setattr(ProcessSlot, "is_alive", lambda slot: True)
     with tasks.app.worker(concurrency=1):
         pid = tasks.own_process.enqueue().result(LIMIT)
         os.kill(pid, signal.SIGKILL)
@@ -462,7 +464,7 @@ def test_an_app_that_cannot_be_loaded_over_there_is_a_failure(
     error: str,
 ) -> None:
     """O8: of the job that needed it; when it can be loaded again, work goes on."""
-    longest = "towline.worker.slots.process.LONGEST_START"
+    longest = "towline.worker.slots.process.LOAD_TIMEOUT"
     monkeypatch.setattr(longest, 1.0 if how == "hang" else LIMIT)
     with tasks.app.worker(concurrency=2):
         monkeypatch.setenv("TOWLINE_TEST_IMPORT", how)

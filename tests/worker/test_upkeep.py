@@ -11,7 +11,14 @@ from tests.database import Database
 from tests.kit import new
 from towline import Towline
 from towline.store.retention import KeepFor
-from towline.worker.upkeep import Upkeep
+from towline.worker.upkeep import Prune
+
+
+def prune(app: Towline) -> float:
+    """One batch, as a worker does it; when the next is due."""
+    duty = Prune(app.worker().pump.turns)
+    duty.do(time.monotonic())
+    return duty.at
 
 
 def test_vacuuming_is_left_to_the_server(
@@ -21,7 +28,7 @@ def test_vacuuming_is_left_to_the_server(
     monkeypatch.setattr(
         app.runner.engine, "vacuum", lambda pages: pytest.fail("it waits for a VACUUM")
     )
-    Upkeep(app, 30)._prune()
+    prune(app)
 
 
 def test_free_pages_of_a_file_are_given_back_some_at_a_time(
@@ -29,7 +36,7 @@ def test_free_pages_of_a_file_are_given_back_some_at_a_time(
 ) -> None:
     asked: list[int] = []
     monkeypatch.setattr(app.runner.engine, "vacuum", asked.append)
-    Upkeep(app, 30)._prune()
+    prune(app)
     assert asked == [1000]
 
 
@@ -41,10 +48,8 @@ def test_pruning_goes_on_at_once_while_there_is_something_left_and_a_batch_at_a_
     app.settings = replace(app.settings, keep=KeepFor(0, 0, 0))
     for record, _ in app.runner.run(app.runner.store.enqueue([new() for _ in range(5)])):
         app.complete(record.id)
-    upkeep = Upkeep(app, 30)
     left = []
     for _ in range(3):
-        upkeep.next_at = time.monotonic() + 1000
-        upkeep._prune()
-        left.append((len(app.chains()), upkeep.next_at < time.monotonic() + 10))
+        again_at = prune(app)
+        left.append((len(app.chains()), again_at < time.monotonic() + 10))
     assert left == [(3, True), (1, True), (0, False)]

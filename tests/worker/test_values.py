@@ -321,10 +321,10 @@ def test_log_lines_say_which_job_they_are_about(
     def speak(ctx: Context = INJECTED) -> None:
         ctx.log.warning("hello %s", "you", extra={"more": 1})
 
-    with app.worker(), caplog.at_level(logging.WARNING, "towline.app.handles"):
+    with app.worker(), caplog.at_level(logging.WARNING, "towline.job"):
         job = speak.enqueue()
         job.result(LIMIT)
-    (record,) = [record for record in caplog.records if record.name == "towline.app.handles"]
+    (record,) = [record for record in caplog.records if record.name == "towline.job"]
     assert record.getMessage() == f"[speak {job.id}/1] hello you"
     found = [getattr(record, name) for name in ("job", "attempt", "task", "more")]
     assert found == [job.id, 1, "speak", 1]

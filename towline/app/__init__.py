@@ -1,7 +1,8 @@
 """The application: its settings and tasks, enqueueing, workers, the schema.
 
-Reading and control are in `management`, running operations in `runner`. A method whose name begins
-with `a` awaits; apart from that the two are the same, and a test compares them.
+What one reads is in `reading`, what one does to jobs in `management`, running operations in
+`runner`. A method whose name begins with `a` awaits; apart from that the two are the same, and a
+test compares them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ..runner import Runner
 from ..secret import masked
 from ..task import Call, Task, Tasks, check_name
 from ..task.batch import new_jobs
+from ..telemetry.log import write_log
 from ..times import Seconds
 from ..wakes.address import open_wake
 from .handles import Job
@@ -31,8 +33,9 @@ from .settings import check_settings, open_engine
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ..worker import Worker, WorkerSettings
-    from ..worker.attempt import Middleware
+    from ..worker import Worker
+    from ..worker.middleware import Middleware
+    from ..worker.settings import WorkerSettings
 
 log = logging.getLogger("towline")
 
@@ -87,6 +90,7 @@ class Towline(Management):
             create=migrate,
             open_wake=None if wake is None else partial(open_wake, wake),
         )
+        write_log(self.runner.events)
         self.middleware: list[Middleware] = []
         self._queues: set[str] = set()  # of its tasks, and those that were mentioned
 
@@ -130,7 +134,7 @@ class Towline(Management):
         return self._handles(answers, calls)
 
     def _new_jobs(self, calls: Sequence[Call[Any]], on: object) -> list[NewJob]:
-        jobs = new_jobs(calls, on)
+        jobs = [calls[0].new_job(())] if _is_plain(calls, on) else new_jobs(calls, on)
         for job in jobs:
             if job.task not in self.registry:
                 raise InvalidTask(f"task {job.task} belongs to another app; enqueue it there")
@@ -154,7 +158,8 @@ class Towline(Management):
 
     def worker(self, **settings: Unpack[WorkerSettings]) -> Worker:
         """A worker for the tasks of this app: `app.worker(concurrency=8).run()`."""
-        from ..worker import Worker, WorkerSettings
+        from ..worker import Worker
+        from ..worker.settings import WorkerSettings
 
         check_known("worker()", settings, WorkerSettings.__annotations__)
         return Worker(self, **settings)
@@ -204,3 +209,11 @@ class Towline(Management):
 
     def __repr__(self) -> str:
         return f"<Towline {masked(self.url)}>"
+
+
+def _is_plain(calls: Sequence[Call[Any]], on: object) -> bool:
+    """One call that waits for nothing: no batch."""
+    if len(calls) != 1 or not isinstance(calls[0], Call):
+        return False
+    options = calls[0].options
+    return options.after == () and (options.on is None or options.on is on)

@@ -1,19 +1,17 @@
-"""What people say about the jobs and chains they want, checked and made into filters."""
+"""Filters of lists and bulk actions as callers give them, checked and made into the store's."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TypedDict, TypeVar, cast
+from typing import Any, TypedDict
 
 from ..errors import InvalidSetting, NotFound
 from ..model import ChainState, Outcome, State
 from ..naming import check_known
-from ..store.listing import ChainFilter, Found, JobFilter
+from ..store.listing import ChainFilter, JobFilter, RecordPage
 from ..task import check_name
 from ..times import to_micros
-from .handles import AtLeast
-
-E = TypeVar("E", State, Outcome, ChainState)
 
 MOST_LISTED = 10_000
 MOST_DIGITS = 19  # of an id
@@ -44,36 +42,7 @@ class ChainsWhere(TypedDict, total=False):
     until: datetime | None
 
 
-def job_filter(where: JobsWhere, call: str = "jobs()") -> JobFilter:
-    check_known(call, where, JobsWhere.__annotations__)
-    return JobFilter(
-        state=_word(where.get("state"), State),
-        outcome=_word(where.get("outcome"), Outcome),
-        task=_text(where, "task"),
-        queue=_text(where, "queue"),
-        chain=None if (chain := where.get("chain")) is None else known(chain),
-        key=_text(where, "key"),
-        label=_text(where, "label"),
-        since=_micros(where.get("since"), "since"),
-        until=_micros(where.get("until"), "until"),
-    )
-
-
-def bulk_filter(call: str, where: JobsWhere, everything: bool) -> JobFilter:
-    """What an action on many jobs is about; that it is about all of them must be said."""
-    filter = job_filter(where, call)
-    chosen = any(value is not None for value in where.values())
-    if everything and chosen:
-        raise InvalidSetting(f"{call} takes filters or everything=True, not both")
-    if not everything and not chosen:
-        raise InvalidSetting(
-            f"{call} without a filter would be about every job: say which by "
-            f"{', '.join(JobsWhere.__annotations__)}, or everything=True"
-        )
-    return filter
-
-
-def known(id: int) -> int:
+def check_id(id: int) -> int:
     """A number that a job or chain can have; any other belongs to none."""
     if isinstance(id, bool) or not isinstance(id, int):
         raise InvalidSetting(f"an id is a whole number, not {id!r}")
@@ -82,37 +51,19 @@ def known(id: int) -> int:
     return id
 
 
-def named(queue: str) -> str:
-    check_name(queue, "queue")
-    return queue
+def check_queue(queue: str) -> str:
+    return _check_text(queue, "queue")
 
 
-def _text(where: JobsWhere | ChainsWhere, name: str) -> str | None:
-    value = where.get(name)
-    check_name(value, name)
-    return cast(str | None, value)
-
-
-def chain_filter(where: ChainsWhere) -> ChainFilter:
-    check_known("chains()", where, ChainsWhere.__annotations__)
-    return ChainFilter(
-        state=_word(where.get("state"), ChainState),
-        task=_text(where, "task"),
-        key=_text(where, "key"),
-        label=_text(where, "label"),
-        since=_micros(where.get("since"), "since"),
-        until=_micros(where.get("until"), "until"),
-    )
-
-
-def check_limit(limit: int) -> None:
+def check_limit(limit: int) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int):
         raise InvalidSetting(f"limit is a whole number, not {limit!r}")
     if not 1 <= limit <= MOST_LISTED:
         raise InvalidSetting(f"limit is from 1 to {MOST_LISTED}")
+    return limit
 
 
-def position(cursor: str | None) -> int | None:
+def parse_cursor(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if (
@@ -124,39 +75,72 @@ def position(cursor: str | None) -> int | None:
     return int(cursor)
 
 
-def cursor_of(found: Found) -> str | None:
+def format_cursor(found: RecordPage[Any]) -> str | None:
     return None if found.cursor is None else str(found.cursor)
 
 
-def _word(value: str | None, words: type[E]) -> E | None:
-    if value is None:
-        return None
-    try:
-        return words(value)
-    except ValueError:
-        raise InvalidSetting(f"{value!r} is not one of {', '.join(words)}") from None
+def _check_text(value: str, name: str) -> str:
+    check_name(value, name)
+    return value
 
 
-def _micros(value: datetime | None, name: str) -> int | None:
-    if value is None:
-        return None
+def _check_time(value: datetime, name: str) -> int:
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise InvalidSetting(f"{name}= is a datetime with a time zone")
     return to_micros(value)
 
 
-def counted(
-    found: dict[str, dict[State, tuple[int, bool]]],
-) -> dict[str, dict[str, int]]:
-    """Counts by plain words, without what there is none of."""
-    return {
-        queue: there
-        for queue, states in sorted(found.items())
-        if (
-            there := {
-                str(state): AtLeast(number) if more else number
-                for state, (number, more) in states.items()
-                if number
-            }
+def _one_of(words: type[State | Outcome | ChainState]) -> Callable[[str, str], str]:
+    def check(value: str, name: str) -> str:
+        try:
+            return words(value)
+        except ValueError:
+            raise InvalidSetting(f"{value!r} is not one of {', '.join(words)}") from None
+
+    return check
+
+
+# How each word of a filter is checked, and what the store gets.
+OF_JOBS: dict[str, Callable[[Any, str], Any]] = {
+    "state": _one_of(State),
+    "outcome": _one_of(Outcome),
+    "task": _check_text,
+    "queue": _check_text,
+    "chain": lambda value, _: check_id(value),
+    "key": _check_text,
+    "label": _check_text,
+    "since": _check_time,
+    "until": _check_time,
+}
+OF_CHAINS = {name: OF_JOBS[name] for name in ChainsWhere.__annotations__}
+OF_CHAINS["state"] = _one_of(ChainState)
+
+
+def job_filter(where: JobsWhere, call: str = "jobs()") -> JobFilter:
+    return JobFilter(**_checked(call, where, OF_JOBS))
+
+
+def chain_filter(where: ChainsWhere) -> ChainFilter:
+    return ChainFilter(**_checked("chains()", where, OF_CHAINS))
+
+
+def bulk_filter(call: str, where: JobsWhere, everything: bool) -> JobFilter:
+    """What an action on many jobs is about; that it is about all of them must be said."""
+    filter = job_filter(where, call)
+    chosen = any(value is not None for value in where.values())
+    if everything and chosen:
+        raise InvalidSetting(f"{call} takes filters or everything=True, not both")
+    if not everything and not chosen:
+        raise InvalidSetting(
+            f"{call} without a filter would be about every job: say which by "
+            f"{', '.join(OF_JOBS)}, or everything=True"
         )
-    }
+    return filter
+
+
+def _checked(
+    call: str, where: Mapping[str, Any], fields: Mapping[str, Callable[[Any, str], Any]]
+) -> dict[str, Any]:
+    """What was said, each value as the store has it."""
+    check_known(call, where, fields)
+    return {name: fields[name](value, name) for name, value in where.items() if value is not None}

@@ -1,50 +1,27 @@
-"""What callers hold: jobs, chains, attempts and pages of them, with the words people use.
+"""Jobs and chains as callers hold them, with the words people use.
 
 A handle is a snapshot; `refresh` reads it anew. The record behind it stays as the store gave it.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
 from contextlib import aclosing, closing
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import Struct
 
 from ..errors import ChainCancelled, ChainFailed, WaitTimeout
-from ..model import (
-    AttemptRecord,
-    ChainRecord,
-    ChainState,
-    JobRecord,
-    Live,
-    Outcome,
-    State,
-    WorkerRecord,
-)
+from ..model import ChainRecord, ChainState, JobRecord, Live, Outcome, State
 from ..operation import Op, Steps, compose
 from ..times import to_datetime, to_datetime_or_none
+from .answers import Progress, progress_of
 
 if TYPE_CHECKING:
-    from .management import Management  # noqa: TC004 (msgspec never looks at its type)
+    from .reading import Reading  # noqa: TC004 (msgspec never looks at its type)
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a running attempt says it is."""
-
-    fraction: float | None
-    text: str | None
-
-
-def _progress(fraction: float | None, text: str | None) -> Progress | None:
-    return None if fraction is None and text is None else Progress(fraction, text)
 
 
 class Job(Struct, Generic[T_co], gc=False, eq=False):
@@ -53,7 +30,7 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
     Like its record it is hidden from the garbage collector: a batch may give 100,000 of them.
     """
 
-    _app: Management
+    _app: Reading
     _record: JobRecord
     created: bool = False
 
@@ -61,31 +38,30 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
         """Wait for the chain and return its output; raise ChainFailed or WaitTimeout."""
         with closing(self._app.runner.waiting.looks(timeout)) as looks:
             for _ in looks:
-                last = self._app.runner.run(
-                    self._checked(self._app.runner.store.ended(self.chain_id)), on
-                )
-                if last is not None:
+                op = self._checked(self._app.runner.store.chain(self.chain_id))
+                chain, last = self._app.runner.run(op, on)
+                if chain.state is not ChainState.OPEN:
                     return self._settle(last)
         raise self._too_late(timeout)
 
     async def aresult(self, timeout: float | None = None, *, on: object = None) -> T_co:
         async with aclosing(self._app.runner.waiting.alooks(timeout)) as looks:
             async for _ in looks:
-                op = self._checked(self._app.runner.store.ended(self.chain_id))
-                last = await self._app.runner.arun(op, on)
-                if last is not None:
+                op = self._checked(self._app.runner.store.chain(self.chain_id))
+                chain, last = await self._app.runner.arun(op, on)
+                if chain.state is not ChainState.OPEN:
                     return self._settle(last)
         raise self._too_late(timeout)
 
     def refresh(self, *, on: object = None) -> Job[T_co]:
         """Read the job anew; NotFound when it was rolled back, deleted or pruned."""
-        self._record = self._app.runner.run(self._checked(self._app.runner.store.one(self.id)), on)
+        op = self._app.runner.store.job(self.id, self._record.created_at)
+        self._record = self._app.runner.run(op, on)
         return self
 
     async def arefresh(self, *, on: object = None) -> Job[T_co]:
-        self._record = await self._app.runner.arun(
-            self._checked(self._app.runner.store.one(self.id)), on
-        )
+        op = self._app.runner.store.job(self.id, self._record.created_at)
+        self._record = await self._app.runner.arun(op, on)
         return self
 
     def cancel(
@@ -116,10 +92,10 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
 
         def steps() -> Steps[T]:
             rest = iter(op)
-            yield from self._app.runner.store.same(self.id, self._record.created_at)
+            yield from self._app.runner.store.job(self.id, self._record.created_at)
             return (yield from rest)
 
-        return compose(op.name, steps, reads=op.reads, durable=op.durable)
+        return compose(op.name, steps, reads=op.reads, loss=op.loss)
 
     def _update(self, record: JobRecord) -> Job[T_co]:
         """Control of a chain's first job may act on its last one; this handle stays the first."""
@@ -268,7 +244,7 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
             fraction, text = record.progress, record.progress_text
         else:
             fraction, text = record.last_progress, record.last_progress_text
-        return _progress(fraction, text)
+        return progress_of(fraction, text)
 
     @property
     def trace(self) -> str | None:
@@ -283,7 +259,7 @@ class Chain:
 
     __slots__ = ("_record", "last")
 
-    def __init__(self, app: Management, record: ChainRecord, last: JobRecord | None = None) -> None:
+    def __init__(self, app: Reading, record: ChainRecord, last: JobRecord | None = None) -> None:
         self._record = record
         self.last: Job[Any] | None = None if last is None else Job(app, last)
 
@@ -330,100 +306,3 @@ class Chain:
 
     def __repr__(self) -> str:
         return f"<chain {self.id} {self.task} {self.state}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One run of a job; the running one has no outcome yet, an end without a run no start."""
-
-    job_id: int
-    number: int
-    outcome: Outcome | None
-    worker: str | None
-    started_at: datetime | None
-    ended_at: datetime | None
-    error: str | None
-    progress: Progress | None
-    ended_by: str | None
-
-    @classmethod
-    def of(cls, record: AttemptRecord) -> Attempt:
-        return cls(
-            record.job_id,
-            record.number,
-            record.outcome,
-            record.worker,
-            to_datetime_or_none(record.started_at),
-            to_datetime_or_none(record.ended_at),
-            record.error,
-            _progress(record.progress, record.progress_text),
-            record.ended_by,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerInfo:
-    """A registered worker."""
-
-    id: int
-    name: str
-    host: str
-    pid: int
-    version: str
-    queues: tuple[str, ...]
-    concurrency: int
-    started_at: datetime
-    seen_at: datetime
-
-    @classmethod
-    def of(cls, record: WorkerRecord) -> WorkerInfo:
-        return cls(
-            record.id,
-            record.name,
-            record.host,
-            record.pid,
-            record.version,
-            tuple(json.loads(record.queues)),
-            record.concurrency,
-            to_datetime(record.started_at),
-            to_datetime(record.seen_at),
-        )
-
-
-class Page(Sequence[T_co]):
-    """Some of a list; `cursor` asks for what follows, None when that was all.
-
-    A page may be shorter than its limit and still have a cursor: one page looks at a bounded
-    number of rows.
-    """
-
-    __slots__ = ("_items", "cursor")
-
-    def __init__(self, items: Sequence[T_co], cursor: str | None) -> None:
-        self._items = items
-        self.cursor = cursor
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    @overload
-    def __getitem__(self, index: int) -> T_co: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[T_co]: ...
-    def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
-        return self._items[index]
-
-    def __iter__(self) -> Iterator[T_co]:
-        return iter(self._items)
-
-    def __repr__(self) -> str:
-        return f"<page {list(self._items)!r}, cursor {self.cursor!r}>"
-
-
-class AtLeast(int):
-    """A count that stopped counting: there are this many or more."""
-
-    def __str__(self) -> str:
-        return f"{int(self)}+"
-
-    __repr__ = __str__

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import click
 
-from . import control as act
-from . import maintain as keep
-from . import read as look
+from . import control, maintain, read
 from .demo import demo
 from .doctor import doctor
-from .exit_codes import asked_for_traceback, explained
+from .ending import asked_for_traceback, explained
 from .worker import worker
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Work": (worker, demo),
-    "Look": (look.jobs, look.job, look.chain, look.stats, look.workers, doctor),
-    "Act": (act.retry, act.cancel, act.run, act.complete, act.fail, act.pause, act.resume),
-    "Keep": (keep.prune, keep.vacuum, keep.migrate, keep.sql),
+    "Look": (read.jobs, read.job, read.chain, read.stats, read.workers, doctor),
+    "Act": (
+        control.retry,
+        control.cancel,
+        control.run,
+        control.complete,
+        control.fail,
+        control.pause,
+        control.resume,
+    ),
+    "Keep": (maintain.prune, maintain.vacuum, maintain.migrate, maintain.sql),
 }
 WHOLE = 1000  # characters: what does not fit on a line goes on below it
 

@@ -12,10 +12,11 @@ import click
 from ..app import Towline
 from ..app.handles import Job
 from ..errors import StoreError, TowlineError
+from ..exit_codes import FAILED, OK
 from ..model import State
-from ..views import Reasons, job_data, now_of
-from . import output as screen
-from .exit_codes import FAILED, OK, complain
+from ..views import Reasons, job_data
+from . import output
+from .ending import complain
 from .filters import as_json, filters, is_empty, job_id, shown
 from .read import show_jobs
 from .target import Command
@@ -48,9 +49,9 @@ def each(app: Towline, ids: list[int], action: Callable[[int], Job[Any]], as_jso
     if as_json:
         reasons = Reasons(app)
         jobs = [job_data(job, reasons) for job in done]
-        screen.print_json({"jobs": jobs, "errors": errors})
+        output.print_json({"jobs": jobs, "errors": errors})
     elif done:
-        show_jobs(app, done, now_of(app))
+        show_jobs(app, done, app.now())
     for refused in errors:
         complain(refused["error"], FAILED)
     return FAILED if errors else OK
@@ -73,10 +74,10 @@ def chosen(words: tuple[str, ...], where: JobsWhere, everything: bool, preview: 
 
 def tell_number(number: int, preview: bool, verb: str, as_json: bool) -> None:
     if as_json:
-        screen.print_json({"number": number, "preview": preview})
+        output.print_json({"number": number, "preview": preview})
         return
     jobs = f"{number} job{'s' * (number != 1)}"
-    screen.say(f"{jobs} would be {verb}" if preview else f"{jobs} {verb}")
+    output.say(f"{jobs} would be {verb}" if preview else f"{jobs} {verb}")
 
 
 @click.command(cls=Command, words="[ID]...", most=None)
@@ -160,8 +161,8 @@ def complete(app: Towline, words: tuple[str, ...], as_json: bool) -> int:
         raise click.BadParameter(f"{shown(text)} is not JSON{quoted}") from None
 
     def completed(id: int) -> Job[Any]:
-        task = app.runner.run(app.runner.store.addressed(id)).task
-        return app.complete(id, app.decode_output(task, text), by=who())
+        value = app.decode_output(app.target(id).task, text)
+        return app.complete(id, value, by=who())
 
     return each(app, [id], completed, as_json)
 
@@ -198,6 +199,6 @@ def resume(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
 
 def tell_queue(app: Towline, queue: str, done: str, as_json: bool) -> None:
     if as_json:
-        screen.print_json({"queue": queue, "paused": queue in app.paused()})
+        output.print_json({"queue": queue, "paused": queue in app.paused()})
     else:
-        screen.say(f"queue {queue} {done}")
+        output.say(f"queue {queue} {done}")

@@ -1,12 +1,18 @@
-"""`towline demo`: the product at work."""
+"""`towline demo`: the product at work, from a clone; the installed package does without it."""
 
 from __future__ import annotations
 
+import importlib
+import os
+
 import click
 
+from .ending import CommandError
 from .filters import shown
+from .target import HERE
 
 MOST_SECONDS = 3600
+DEMO = os.path.join(os.path.dirname(HERE), "examples", "demo")
 
 
 def seconds_of(text: str) -> float:
@@ -34,6 +40,10 @@ def seconds_of(text: str) -> float:
 @click.option("--json", "as_json", is_flag=True, help="Print the figures for programs.")
 def demo(seconds: float, url: str | None, keep: bool, as_json: bool) -> int:
     """See it work, on a throw-away SQLite file."""
-    from ..demo import main
-
-    return main(seconds, as_json, url, keep)
+    if not os.path.isdir(DEMO):
+        raise CommandError(
+            "the demo is not installed with the package: it is examples/demo of the sources; "
+            "run `make demo` in a clone"
+        )
+    code: int = importlib.import_module("examples.demo").main(seconds, as_json, url, keep)
+    return code

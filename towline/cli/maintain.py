@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..app import Towline
-from . import output as screen
+from . import output
 from .filters import as_json
 from .target import Command
 
@@ -18,11 +18,11 @@ def migrate(app: Towline, as_json: bool) -> None:
     """Create the tables or bring them up to date; say what was applied."""
     applied = app.migrate()
     if as_json:
-        screen.print_json({"applied": applied})
+        output.print_json({"applied": applied})
     elif applied:
-        screen.say("\n".join(f"applied {name}" for name in applied))
+        output.say("\n".join(f"applied {name}" for name in applied))
     else:
-        screen.say("up to date")
+        output.say("up to date")
 
 
 @click.command(cls=Command, creates=True)
@@ -36,9 +36,9 @@ def sql(app: Towline, after: str | None, as_json: bool) -> None:
     text = app.ddl(after)
     if as_json:
         left = [name for name in names if after is None or name > after]
-        screen.print_json({"migrations": left, "sql": text})
+        output.print_json({"migrations": left, "sql": text})
     else:
-        screen.write(text)
+        output.write(text)
 
 
 @click.command(cls=Command)
@@ -50,9 +50,9 @@ def prune(app: Towline, as_json: bool) -> None:
     """
     number = app.prune()
     if as_json:
-        screen.print_json({"chains": number})
+        output.print_json({"chains": number})
     else:
-        screen.say(f"{number} chain{'s' * (number != 1)} deleted")
+        output.say(f"{number} chain{'s' * (number != 1)} deleted")
 
 
 @click.command(cls=Command)
@@ -68,8 +68,6 @@ def vacuum(app: Towline, pages: int, as_json: bool) -> None:
     """Give free pages back to the system, while workers run."""
     number = app.vacuum(pages)
     if as_json:
-        screen.print_json({"pages": number})
-    elif app.runner.engine.name == "sqlite":
-        screen.say(f"{number} page{'s' * (number != 1)} given back")
-    else:
-        screen.say("the tables were vacuumed")
+        output.print_json({"pages": number})
+    else:  # what a server gives back is not known here
+        output.say(f"vacuumed; {number} page{'s' * (number != 1)} known to be given back")

@@ -11,9 +11,10 @@ import math
 import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..times import length
 from .text import fit, plain
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ STYLES = {
     "note": "yellow",
     "problem": "bold red",
 }
-
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 class NotWritten(Exception):
@@ -211,22 +210,6 @@ def _local(when: datetime) -> datetime:
         return when.astimezone()
     except (OverflowError, ValueError):
         return when
-
-
-def length(span: timedelta, units: int = 2) -> str:
-    """A duration in the largest units that matter."""
-    seconds = span.total_seconds()
-    if seconds < 10:
-        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
-    left = round(seconds)
-    parts: list[str] = []
-    for size, unit in _UNITS:
-        number, left = divmod(left, size)
-        if number or parts:
-            parts.append(f"{number} {unit}" if number else "")
-        if len(parts) == units:
-            break
-    return " ".join(part for part in parts if part)
 
 
 def took(start: datetime | None, end: datetime | None) -> str:

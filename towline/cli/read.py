@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..app import Towline
-from ..app.handles import AtLeast, Attempt, Job
+from ..app.answers import AtLeast, AttemptInfo
+from ..app.handles import Job
 from ..model import State
 from ..views import (
     Reasons,
@@ -19,12 +20,11 @@ from ..views import (
     dependent_data,
     full_job_data,
     job_data,
-    now_of,
     output_of,
     time_text,
-    workers_of,
+    worker_data,
 )
-from . import output as screen
+from . import output
 from .filters import as_json, cursor_of, filters, job_id
 from .target import Command
 
@@ -55,20 +55,20 @@ def jobs(
     if as_json:
         reasons = Reasons(app)
         found = [job_data(job, reasons) for job in page]
-        screen.print_json({"jobs": found, "cursor": page.cursor})
+        output.print_json({"jobs": found, "cursor": page.cursor})
         return
-    show_jobs(app, list(page), now_of(app))
+    show_jobs(app, list(page), app.now())
     if page.cursor is not None:
-        screen.say(f"\nthere may be more: --cursor {page.cursor}", "dim")
+        output.say(f"\nthere may be more: --cursor {page.cursor}", "dim")
 
 
 def show_jobs(app: Towline, jobs: list[Job[Any]], now: datetime) -> None:
     """A table of jobs, or a line that says there is none."""
     if not jobs:
-        screen.say("no jobs", "dim")
+        output.say("no jobs", "dim")
         return
     reasons = Reasons(app)
-    screen.table(
+    output.table(
         [
             (
                 job.id,
@@ -76,7 +76,7 @@ def show_jobs(app: Towline, jobs: list[Job[Any]], now: datetime) -> None:
                 job.task,
                 job.queue,
                 job.attempt or "",
-                screen.distance(job.created_at, now),
+                output.distance(job.created_at, now),
                 note_of(job, now, reasons),
             )
             for job in jobs
@@ -91,19 +91,19 @@ def note_of(job: Job[Any], now: datetime, reasons: Reasons) -> str:
     """What is worth knowing about a job in its state, in a few words."""
     words = [job.label or ""]
     if job.state is State.RUNNING:
-        words.append(f"for {screen.took(job.started_at, now)}")
+        words.append(f"for {output.took(job.started_at, now)}")
         words.append(progress_of(job) or "")
     elif job.state is State.BLOCKED:
         words.append(f"waits for {job.open_blockers}")
     elif job.state is State.SCHEDULED:
-        words.append(screen.distance(job.run_at, now))
+        words.append(output.distance(job.run_at, now))
     elif job.state is State.PENDING:
         words.append(reasons.of(job) or "")
     elif job.state is State.COMPLETED:
-        words.append(f"took {screen.took(job.started_at, job.ended_at)}" if job.started_at else "")
+        words.append(f"took {output.took(job.started_at, job.ended_at)}" if job.started_at else "")
         words.append(f"continued by {job.continued_by}" if job.continued_by else "")
     if job.state is not State.COMPLETED:
-        words.append(screen.last_line(job.error))
+        words.append(output.last_line(job.error))
     return " · ".join(word for word in words if word)
 
 
@@ -122,14 +122,14 @@ def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
     """Show one job: its attempts, its errors, what it waits for."""
     found = app.job(job_id(words[0]))
     if as_json:
-        screen.print_json(full_job_data(app, found))
+        output.print_json(full_job_data(app, found))
         return
-    now = now_of(app)
+    now = app.now()
     attempts = app.attempts(found.id)
     task = app.registry.get(found.task)
     doc = inspect.getdoc(task) if task is not None and task.__doc__ else None
-    output = output_of(found)
-    screen.facts(
+    result = output_of(found)
+    output.facts(
         [
             ("job", found.id),
             ("task", found.task),
@@ -148,43 +148,43 @@ def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
                 f"{found.record.used or 0} of {found.max_attempts}" if found.state.open else None,
             ),
             ("progress", progress_of(found)),
-            ("created", screen.both(found.created_at, now)),
-            ("due", screen.both(found.run_at, now) if found.state is State.SCHEDULED else None),
-            ("started", screen.both(found.started_at, now)),
-            ("ended", screen.both(found.ended_at, now)),
+            ("created", output.both(found.created_at, now)),
+            ("due", output.both(found.run_at, now) if found.state is State.SCHEDULED else None),
+            ("started", output.both(found.started_at, now)),
+            ("ended", output.both(found.ended_at, now)),
             ("ended by", found.ended_by),
             ("arguments", found.arguments),
-            ("output", output),
+            ("output", result),
         ]
     )
     show_attempts(attempts, now)
     if blockers := app.blockers(found.id):
-        screen.title("waits for" if found.state is State.BLOCKED else "waited for")
-        screen.table(
-            [(b.chain_id, b.state, b.task, b.name, screen.last_line(b.error)) for b in blockers],
+        output.title("waits for" if found.state is State.BLOCKED else "waited for")
+        output.table(
+            [(b.chain_id, b.state, b.task, b.name, output.last_line(b.error)) for b in blockers],
             *("chain", "state", "task", "name", ""),
             right=("chain",),
             elastic=("task", "name", ""),
         )
     if found.error and found.state is not State.COMPLETED:
         cancelled = found.state is State.CANCELLED
-        screen.title("why it was cancelled" if cancelled else "last error")
-        screen.say(found.error)
+        output.title("why it was cancelled" if cancelled else "last error")
+        output.say(found.error)
 
 
-def show_attempts(attempts: list[Attempt], now: datetime) -> None:
+def show_attempts(attempts: list[AttemptInfo], now: datetime) -> None:
     if not attempts:
         return
-    screen.title("attempts")
-    screen.table(
+    output.title("attempts")
+    output.table(
         [
             (
                 attempt.number,
                 attempt.outcome or "running",
-                screen.distance(attempt.started_at, now),
-                screen.took(attempt.started_at, attempt.ended_at or now),
+                output.distance(attempt.started_at, now),
+                output.took(attempt.started_at, attempt.ended_at or now),
                 attempt.worker or attempt.ended_by,
-                screen.last_line(attempt.error),
+                output.last_line(attempt.error),
             )
             for attempt in attempts
         ],
@@ -205,7 +205,7 @@ def chain(app: Towline, words: tuple[str, ...], limit: int, as_json: bool) -> No
     dependents = app.dependents(id)
     if as_json:
         reasons = Reasons(app)
-        screen.print_json(
+        output.print_json(
             {
                 **chain_data(found),
                 "jobs": [job_data(member, reasons) for member in members],
@@ -215,25 +215,25 @@ def chain(app: Towline, words: tuple[str, ...], limit: int, as_json: bool) -> No
             }
         )
         return
-    now = now_of(app)
-    output = None if found.last is None else output_of(found.last)
-    screen.facts(
+    now = app.now()
+    result = None if found.last is None else output_of(found.last)
+    output.facts(
         [
             ("chain", found.id),
             ("task", found.task),
             ("state", found.state),
             ("label", found.label),
             ("key", found.key),
-            ("created", screen.both(found.created_at, now)),
-            ("ended", screen.both(found.ended_at, now)),
-            ("output", output),
+            ("created", output.both(found.created_at, now)),
+            ("ended", output.both(found.ended_at, now)),
+            ("output", result),
         ]
     )
-    screen.title("jobs")
+    output.title("jobs")
     show_jobs(app, list(members), now)
     if dependents:
-        screen.title("who waits for it")
-        screen.table(
+        output.title("who waits for it")
+        output.table(
             [(d.job_id, d.task, d.name) for d in dependents],
             *("job", "task", "name"),
             right=("job",),
@@ -247,13 +247,15 @@ def stats(app: Towline, as_json: bool) -> None:
     """Count jobs by queue and state; paused queues, workers."""
     counts = app.counts()
     paused = app.paused()
-    now = now_of(app)
-    workers = workers_of(app, now)
+    now = app.now()
+    workers = app.workers()
+    slots = sum(worker.concurrency for worker in workers)
+    busy = sum(len(worker.running) for worker in workers)
     waiting = app.jobs(state=State.PENDING, newest=False, limit=1)
     oldest = waiting[0].created_at if waiting else None
     totals = {str(state): sum_of([of.get(state, 0) for of in counts.values()]) for state in State}
     if as_json:
-        screen.print_json(
+        output.print_json(
             {
                 "queues": {
                     queue: {**counts_data(counts.get(queue, {})), "paused": queue in paused}
@@ -262,8 +264,8 @@ def stats(app: Towline, as_json: bool) -> None:
                 "total": counts_data(totals),
                 "oldest_pending": time_text(oldest),
                 "workers": len(workers),
-                "slots": sum(worker["concurrency"] for worker in workers),
-                "running": sum(worker["running"] for worker in workers),
+                "slots": slots,
+                "running": busy,
             }
         )
         return
@@ -271,25 +273,24 @@ def stats(app: Towline, as_json: bool) -> None:
     lines = [f"paused: {', '.join(paused)}"] if paused else []
     crew = f"{len(workers)} worker{'s' * (len(workers) != 1)}"
     if workers:
-        busy, slots = (sum(worker[key] for worker in workers) for key in ("running", "concurrency"))
         crew += f", {busy} of {slots} slots busy"
     lines.append(crew)
     if oldest is not None:
-        lines.append(f"oldest pending job: {screen.distance(oldest, now)}")
-    screen.say("\n" + "\n".join(lines))
+        lines.append(f"oldest pending job: {output.distance(oldest, now)}")
+    output.say("\n" + "\n".join(lines))
 
 
 def show_counts(counts: dict[str, dict[str, int]], totals: dict[str, int]) -> None:
     """A line for each queue; a rare state has a column only when something is in it."""
     if not counts:
-        screen.say("no jobs yet", "dim")
+        output.say("no jobs yet", "dim")
         return
     states = [state for state in State if state in USUAL or totals[state]]
     rows = [(queue, *(shown(of.get(s, 0)) for s in states)) for queue, of in counts.items()]
     if len(rows) > 1:
         rows.append(("total", *(shown(totals[state]) for state in states)))
     names = [str(state) for state in states]
-    screen.table(rows, "queue", *names, right=names, elastic=("queue",))
+    output.table(rows, "queue", *names, right=names, elastic=("queue",))
 
 
 def shown(number: int) -> str:
@@ -306,23 +307,23 @@ def sum_of(numbers: list[int]) -> int:
 @as_json
 def workers(app: Towline, as_json: bool) -> None:
     """List the workers that are registered."""
-    now = now_of(app)
-    found = workers_of(app, now)
+    now = app.now()
+    found = app.workers()
     if as_json:
-        screen.print_json({"workers": found})
+        output.print_json({"workers": [worker_data(worker, now) for worker in found]})
         return
     if not found:
-        screen.say("no workers: start one with `towline worker MODULE:APP`", "dim")
+        output.say("no workers: start one with `towline worker MODULE:APP`", "dim")
         return
-    screen.table(
+    output.table(
         [
             (
-                worker["name"],
-                f"{worker['host']}/{worker['pid']}",
-                f"{worker['running']}/{worker['concurrency']}",
-                screen.distance(datetime.fromisoformat(worker["started_at"]), now),
-                screen.distance(datetime.fromisoformat(worker["seen_at"]), now),
-                ", ".join(worker["queues"]) + (" · lease ran out" if worker["expired"] else ""),
+                worker.name,
+                f"{worker.host}/{worker.pid}",
+                f"{len(worker.running)}/{worker.concurrency}",
+                output.distance(worker.started_at, now),
+                output.distance(worker.seen_at, now),
+                ", ".join(worker.queues) + " · lease ran out" * (worker.lease_until < now),
             )
             for worker in found
         ],

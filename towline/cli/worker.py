@@ -15,9 +15,10 @@ from typing import Any
 import click
 
 from ..errors import InvalidSetting, TowlineError
+from ..exit_codes import AT_ONCE
 from ..times import micros
 from . import logs
-from .exit_codes import AT_ONCE, CommandError
+from .ending import CommandError
 from .target import APP_VARIABLE, is_name, load
 
 SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
@@ -159,7 +160,7 @@ def worker(
 
 def work(target: str, options: Options, line: int | None) -> int:
     """Be a worker, on its own or on a supervisor's line."""
-    from ..worker.supervisor import run_alone, run_on_line
+    from ..worker.supervised import run_alone, run_on_line
 
     found = load(target)
     worker = found.worker(**options.settings())

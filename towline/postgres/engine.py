@@ -18,17 +18,17 @@ import psycopg
 from ..connections import Connection, recognise_postgres
 from ..connections.postgres import MET_ANOTHER, sqlstate
 from ..connections.psycopg import PlainCursor, execute
-from ..engine import EngineSettings, wake_channel
+from ..engine import EngineSettings, Finding, wake_channel
 from ..errors import InvalidValue, StoreUnavailable, TowlineError, WriterBusy
 from ..migrate import Migrations
-from ..operation import Op, drive
+from ..operation import Loss, Op, drive
 from ..sql import Queries
-from ..store.base import as_json
+from ..store.ground import as_json
 from .address import Address
+from .checks import describe, examine
 from .errors import AGAIN, is_lost, translate
-from .locks import ended_channel
 from .pool import AllInUse, Pool
-from .store import PostgresStore
+from .store import PostgresStore, ended_channel
 from .transaction import Transaction
 from .wire import Wire, connect
 
@@ -48,9 +48,6 @@ GUARD = (
     "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL lock_timeout = {}"
 )
 BUILD = "SET statement_timeout = 0; SET lock_timeout = {}"
-# Operations whose loss in a crash of the server is harmless. A claim is not one: its number would
-# be given out again, and the fence would not hold.
-LOSABLE = frozenset({"renew", "progress"})
 # Seconds without a sign of life, on top of what a statement may wait for locks: then the server is
 # frozen, or the network is, and the connection is given up. A worker's must not wait as long.
 SILENCE = 10.0
@@ -79,7 +76,8 @@ class PostgresEngine:
             self.sql, self.channel if server.notify else None, settings.clock
         )
         self.migrations = Migrations(PACKAGE, prefix, schema)
-        self._losable = LOSABLE if settings.durable else LOSABLE | {"enqueue"}
+        # With synchronous_commit off. Workers outlive a crash of the server, so never a claim.
+        self._losable = (Loss.ANY_TIME,) if settings.durable else (Loss.ANY_TIME, Loss.IF_ALLOWED)
         self._connections = server.connections
         # A pooler lets nothing through.
         self._hears = server.notify and (server.listen is not None or not server.pooler)
@@ -240,7 +238,7 @@ class PostgresEngine:
                 ) from None
 
     def _attempt(self, op: Op[T], pool: Pool, lock_timeout: str, bound: float | None) -> T:
-        losable = op.name in self._losable
+        losable = op.loss in self._losable
         held: list[Wire] = []
         sound = False
         try:
@@ -336,6 +334,10 @@ class PostgresEngine:
             self.address.conninfo, self.place, settings, bound=SILENCE, pooler=self._pooler
         )
 
+    def exists(self) -> bool:
+        """Always: a server answers for what it does not have."""
+        return True
+
     def prepare(self) -> None:
         """See that the server answers, and that it can hold what we store."""
         pool = self._pool_here()
@@ -408,6 +410,9 @@ class PostgresEngine:
 
     def check_schema(self) -> None:
         self.run(self.migrations.check(self.sql))
+
+    def checks(self) -> Iterator[Finding]:
+        return examine(*self.run(describe(self.store)))
 
     def vacuum(self, pages: int) -> int:
         """Vacuum our tables; how many pages that freed is not known here, so 0."""

@@ -20,10 +20,10 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 from ..connections.psycopg import PlainCursor, execute
-from ..store.base import as_json
+from ..store.ground import as_json
 from ..wakes.thread import BackOff, WakeThread
 from .address import Address
-from .locks import ended_channel
+from .store import ended_channel
 from .wire import Wire
 
 if TYPE_CHECKING:

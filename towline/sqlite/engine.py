@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from ..connections import Connection, recognise_sqlite
-from ..engine import EngineSettings, wake_channel
+from ..engine import EngineSettings, Finding, wake_channel
 from ..errors import SchemaMissing, StoreUnavailable, WriterBusy
 from ..migrate import COMMAND, Migrations
 from ..operation import Op
@@ -19,6 +19,7 @@ from ..sql import Queries
 from ..store import Store
 from . import fork
 from .checkpoint import KEPT
+from .checks import examine
 from .errors import translate
 from .file import File, path_of
 from .holder import WriterBusy as Waited
@@ -46,6 +47,7 @@ class SqliteEngine:
         prefix, durable, clock = settings.prefix, settings.durable, settings.clock
         self.file = File(path_of(settings.url))
         self.path = os.path.realpath(self.file.path)
+        self.place = str(self.file.path)
         self.prefix = prefix
         self.lock_timeout = settings.lock_timeout
         self.wake_channel = wake_channel(settings.url, f"public.{prefix}")
@@ -130,6 +132,10 @@ class SqliteEngine:
             connection.close()
             raise
         return connection
+
+    def exists(self) -> bool:
+        """Whether there is a file, and something in it."""
+        return not self.file.is_new
 
     def prepare(self) -> None:
         """See that the file can be worked with. Neither makes nor changes it: that is for the first
@@ -219,6 +225,9 @@ class SqliteEngine:
         from .watch import SqliteWatch
 
         return [SqliteWatch(self)]
+
+    def checks(self) -> Iterator[Finding]:
+        return examine(self.run(self.store.describe()))
 
     def vacuum(self, pages: int) -> int:
         """Give free pages back to the file system, where the file allows it; return how many."""

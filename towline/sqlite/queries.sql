@@ -613,7 +613,8 @@ DELETE FROM {queue} WHERE name = :name;
 SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER);
 
 -- name: has_tables
-SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '{migration}';
+-- Also in a file that the caller has attached.
+SELECT count(*) > 0 FROM pragma_table_info('{migration}');
 
 -- name: find_prefixes
 -- How the names of tables like ours begin: for whoever looks with a wrong prefix.

@@ -171,7 +171,7 @@ class Context:
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines say which job they are about."""
         extra = {"job": self.job_id, "attempt": self.attempt, "task": self.task}
-        return JobLogger(logging.getLogger("towline.app.handles"), extra)
+        return JobLogger(logging.getLogger("towline.job"), extra)
 
     @property
     def cancelled(self) -> bool:
@@ -192,7 +192,7 @@ class Context:
         if text is not None and not isinstance(text, str):
             raise InvalidSetting(f"the text of a progress is a str, not {type(text).__name__}")
         part = None if fraction is None else _fraction(fraction)
-        self._attempt.report = (part, None if text is None else str.__str__(text)[:MOST_TEXT])
+        self._attempt.report(part, None if text is None else str.__str__(text)[:MOST_TEXT])
 
     def transaction(self, *, on: object = None) -> Any:
         """A transaction in which the application's writes and the job's end commit together.

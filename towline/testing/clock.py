@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from ..errors import InvalidSetting
-from ..store.base import host_clock
+from ..store.ground import host_clock
 from ..times import Seconds, micros, to_datetime, to_micros
 
 

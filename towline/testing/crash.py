@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from ..app import Towline
 from ..errors import InvalidSetting
 from ..operation import Op
+from ..store import Store
 from .stand_in import StandIn
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ def crash_at(app: Towline, operation: str, *, before: bool = True) -> Iterator[N
     as lost, as after the death of a worker: it comes back after its back-off, until the crash
     limit. Fails if nothing came to the operation.
     """
-    if operation.startswith("_") or not callable(getattr(app.runner.store, operation, None)):
+    if operation.startswith("_") or operation not in vars(Store):
         raise InvalidSetting(
             f'{operation!r} is no operation of the store, such as "enqueue", "claim" or "finish"'
         )

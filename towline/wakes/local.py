@@ -12,21 +12,17 @@ class Local:
     each of its workers one to hear with, made from that."""
 
     def __init__(self, told: Local | None = None) -> None:
-        self._rings: list[Ring] = [] if told is None else told._rings
+        self.rings: list[Ring] = [] if told is None else told.rings
         self._ring: Ring | None = None
 
     def start(self, ring: Ring) -> None:
         self._ring = ring
-        self._rings.append(ring)
+        self.rings.append(ring)
 
     def stop(self) -> None:
-        if self._ring is not None and self._ring in self._rings:
-            self._rings.remove(self._ring)
+        if self._ring is not None and self._ring in self.rings:
+            self.rings.remove(self._ring)
 
     def tell(self, queues: Collection[str]) -> None:
-        for ring in list(self._rings):
+        for ring in list(self.rings):
             ring(queues)
-
-    def __bool__(self) -> bool:
-        """Whether anybody hears."""
-        return bool(self._rings)

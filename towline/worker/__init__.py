@@ -5,27 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import signal
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidSetting, InvalidState, StoreUnavailable
+from ..errors import InvalidState, StoreUnavailable
+from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK
 from ..secret import masked
-from ..task import check_name
-from ..times import MICRO, Seconds, micros
-from .identity import birth_of
+from ..times import MICRO, Seconds
+from .identity import identity_of
 from .pump import Pump
-from .settings import Settings
-from .slots import Slots
+from .settings import check_settings
+from .slots import Slots, locate
 from .slots.loop import LoopSlots
 from .slots.thread import ThreadSlots
-from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from ..app import Towline
@@ -33,28 +31,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("towline.worker")
 
-LEAST_LEASE = 1.0
-STOPPED, BROKEN, STOPPED_AT_ONCE, NO_DATABASE = 0, 1, 3, 4  # exit codes
-SIGNAL_LOOK = 0.1  # seconds in which a signal is heeded
-OVERRUN = 15.0  # seconds beyond its grace in which a stop ends, whatever the database does
+SIGNAL_CHECK = 0.1  # seconds in which a signal is heeded
+STOP_OVERRUN = 15.0  # seconds beyond its grace in which a stop ends, whatever the database does
 
 
-# A terminal that goes away means stop, unless somebody (nohup) has said otherwise.
+# A terminal that goes away means stop, unless nohup has said otherwise.
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if os.name != "nt" else []))
-
-
-class WorkerSettings(TypedDict, total=False):
-    """The settings of `app.worker(...)`."""
-
-    queues: Sequence[str] | None
-    concurrency: int
-    lease: Seconds
-    grace: Seconds
-    prefetch: int | None
-    drain: bool
-    name: str | None
-    max_tasks_per_child: int | None
-    memory_limit: int | None
 
 
 class Worker:
@@ -79,43 +61,12 @@ class Worker:
         max_tasks_per_child: int | None = None,
         memory_limit: int | None = None,
     ) -> None:
-        if isinstance(queues, str | Mapping) or (queues is not None and not queues):
-            raise InvalidSetting(
-                f"queues= is a list of names, such as ['default', 'mail'], not {queues!r}"
-            )
-        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-            raise InvalidSetting(f"concurrency is a number from 1, not {concurrency!r}")
-        if micros(lease, "lease") < LEAST_LEASE * MICRO:
-            raise InvalidSetting(
-                f"a lease of {lease!r} s cannot be renewed in time: {LEAST_LEASE:g} s at least"
-            )
-        if micros(grace, "grace") < 0:
-            raise InvalidSetting("grace cannot be negative")
-        for what, number, least in (
-            ("prefetch", prefetch, 0),
-            ("max_tasks_per_child", max_tasks_per_child, 1),
-            ("memory_limit", memory_limit, 1),
-        ):
-            if number is not None and (not isinstance(number, int) or number < least):
-                raise InvalidSetting(f"{what} is a whole number from {least}, or None")
-        for queue in queues or ():
-            if queue is None:
-                raise InvalidSetting("queues= is a list of names, and None is no name")
-            check_name(queue, "queue")
-        check_name(name, "the name of a worker")
-        tasks = app.registry.values()
         self.app = app
-        self.settings = Settings(
-            name=name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
-            queues=tuple(dict.fromkeys(queues or sorted(task.queue for task in tasks)))
-            or ("default",),
-            concurrency=concurrency,
-            lease=micros(lease) / MICRO,
-            grace=micros(grace) / MICRO,
-            prefetch=prefetch,
-            drain=drain,
-        )
-        self._process_limits = (max_tasks_per_child, memory_limit)
+        self.settings = check_settings(
+            queues=queues, queues_of_tasks=(task.queue for task in app.registry.values()),
+            concurrency=concurrency, lease=lease, grace=grace, prefetch=prefetch, drain=drain,
+            name=name, max_tasks_per_child=max_tasks_per_child, memory_limit=memory_limit,
+        )  # fmt: skip
         self._slots: dict[str, Slots] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -151,10 +102,10 @@ class Worker:
             for number, handler in previous.items():
                 signal.signal(number, handler)
         if self._broken:
-            return BROKEN
+            return FAILED
         if not self._ended.is_set() or self.pump.unwritten:
-            return NO_DATABASE
-        return STOPPED_AT_ONCE if self._at_once else STOPPED
+            return DATABASE
+        return AT_ONCE if self._at_once else OK
 
     def start(self) -> Worker:
         """Work in threads of its own, beside the caller's code.
@@ -162,6 +113,7 @@ class Worker:
         Raises when the database can never be used as it is (no folder, other tables, not to be
         written); one that is only away is waited for.
         """
+        locate.refuse_while_loading()
         if self.running:
             raise InvalidState("this worker runs already")
         try:
@@ -173,11 +125,9 @@ class Worker:
             self._at_once, self._stop_by = False, None
             self._signals = self._heeded = 0
             self.pump = self._new_pump()
-        self._warn_of_nothing()
+        self._warn_of_strange_queues()
         if any(task.run_in == "process" for task in self.app.registry.values()):
-            from .slots.locate import place_of
-
-            place_of(self.app)  # raises when another process could not find the app
+            locate.location_of(self.app)  # raises when another process could not find the app
         self._thread = threading.Thread(target=self._serve, name="towline-pump", daemon=True)
         self._thread.start()
         return self
@@ -185,14 +135,11 @@ class Worker:
     def stop(self, *, now: bool = False, wait: bool = True) -> None:
         """Stop claiming, let handlers end, hand the rest back. `now` does not wait for them."""
         if self.running and not self.pump.is_stopping:
-            number = len(self.pump.held)
-            log.info(
-                "worker %s is stopping: %s",
-                self.name,
-                counted(number, "attempt runs", "attempts run"),
-            )
+            number = len(self.pump.turns.held)
+            text = f"is stopping: {counted(number, 'attempt runs', 'attempts run')}"
+            self.pump.turns.announce.changed("stopping", text)
         self._at_once = self._at_once or now
-        by = time.monotonic() + OVERRUN + (0.0 if now else self.settings.grace)
+        by = time.monotonic() + STOP_OVERRUN + (0.0 if now else self.settings.grace)
         self._stop_by = by if self._stop_by is None else min(by, self._stop_by)
         self.pump.stop(now)
         if wait and self._thread is not None:
@@ -200,7 +147,7 @@ class Worker:
 
     def _wait(self) -> None:
         """Until it has ended, or a stop has to be given up: the database may never answer."""
-        while not self._ended.wait(SIGNAL_LOOK):
+        while not self._ended.wait(SIGNAL_CHECK):
             if self._signals > self._heeded:
                 self._heeded = self._signals
                 self.stop(now=self._signals > 1, wait=False)
@@ -236,16 +183,17 @@ class Worker:
     # ---- inside
 
     def _serve(self) -> None:
+        settings, announce = self.settings, self.pump.turns.announce
         try:
-            log.info(
-                "worker %s begins on %s: queues %s, %d at a time",
-                self.name, masked(self.app.url), ", ".join(self.settings.queues),
-                self.settings.concurrency,
-            )  # fmt: skip
+            announce.changed(
+                "started",
+                f"begins on {masked(self.app.url)}: queues {', '.join(settings.queues)}, "
+                f"{settings.concurrency} at a time",
+            )
             self.pump.run()
-        except BaseException:
+        except BaseException as error:
             self._broken = True
-            log.exception("worker %s ended by an error", self.name)
+            announce.changed("broken", "ended by an error", error)
         finally:
             for wake in self._wakes:
                 wake.stop()
@@ -253,16 +201,13 @@ class Worker:
             for slots in self._slots.values():
                 slots.close()
             self._slots.clear()
-            log.info(
-                "worker %s has stopped: %s",
-                self.name,
-                counted(self.pump.finished, "attempt ended", "attempts ended"),
-            )
+            ended = counted(self.pump.turns.finished, "attempt ended", "attempts ended")
+            announce.changed("stopped", f"has stopped: {ended}")
+            self.app.runner.events.flush()
             self._ended.set()
 
     def _new_pump(self) -> Pump:
-        upkeep = Upkeep(self.app, self.settings.lease)
-        return Pump(self.app, self.settings, self._slots_of, upkeep, self._register)
+        return Pump(self.app, self.settings, self._slots_of, self._register)
 
     def _register(self) -> int:
         settings = self.settings
@@ -270,7 +215,7 @@ class Worker:
         number = runner.run(
             runner.store.register(
                 settings.name, host=socket.gethostname(), pid=os.getpid(),
-                birth=birth_of(os.getpid()), version=_version(), queues=settings.queues,
+                birth=identity_of(os.getpid()), version=_version(), queues=settings.queues,
                 concurrency=settings.concurrency, lease=round(settings.lease * MICRO),
             )
         )  # fmt: skip
@@ -294,7 +239,7 @@ class Worker:
             else:
                 from .slots.process import ProcessSlots
 
-                self._slots[kind] = ProcessSlots(self.app, limit, done, *self._process_limits)
+                self._slots[kind] = ProcessSlots(self.app, self.settings, done)
         return self._slots[kind]
 
     def _done(self, *args: Any) -> None:
@@ -313,7 +258,7 @@ class Worker:
         # Locks may be held by the very thread that is interrupted: it is heeded a moment later.
         self._signals += 1
 
-    def _warn_of_nothing(self) -> None:
+    def _warn_of_strange_queues(self) -> None:
         known = {task.queue for task in self.app.registry.values()}
         for queue in self.settings.queues:
             if queue not in known and queue != "default":

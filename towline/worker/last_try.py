@@ -1,6 +1,6 @@
 """Jobs that would fail if they lost their worker once more: each runs with nothing else beside it.
 
-A job that kills its worker takes along what runs there, and nobody can tell which of them did it.
+A job that kills its worker takes along what runs there, and no trace says which of them did it.
 So the last try of each is made alone: the one that kills its worker then fails alone, and those
 that were only beside it come through.
 """
@@ -12,12 +12,13 @@ from collections import deque
 from collections.abc import Collection
 
 from .attempt import Attempt
+from .duty import NEVER
 
-ROOM = 1.0  # seconds for what else runs to end; then it is put off, and others go on
-WATCH = 30.0  # seconds after which one that still lives is trusted, and others may join
+WAIT_FOR_OTHERS = 1.0  # seconds for other attempts to end; then it is put off, and they go on
+TRUSTED_AFTER = 30.0  # seconds after which others may join one that still lives
 
 
-class Alone:
+class LastTries:
     """Those that wait to be alone in their worker, and the one that is."""
 
     def __init__(self) -> None:
@@ -33,22 +34,25 @@ class Alone:
         return attempt in self._line
 
     @property
-    def wants_it_all(self) -> bool:
+    def want_it_all(self) -> bool:
         """Whether nothing else may be claimed."""
         if self._running is not None and time.monotonic() >= self._until:
             self._running = None
         return bool(self._line) or self._running is not None
 
-    def ready(self, now: float, others: bool) -> Attempt | None:
-        """The next to run, if nothing else runs; the caller gives it to its slots."""
-        if others or not self._line or self._running is not None:
-            return None
-        self._running, self._until = self._line.popleft(), now + WATCH
+    @property
+    def is_next(self) -> bool:
+        """Whether one could run, if nothing else did."""
+        return bool(self._line) and self._running is None
+
+    def start(self, now: float) -> Attempt:
+        """The next to run; the caller gives it to its slots."""
+        self._running, self._until = self._line.popleft(), now + TRUSTED_AFTER
         return self._running
 
     def waiting_too_long(self, now: float) -> Collection[Attempt]:
         """All that wait while something else goes on and on."""
-        if self._running is not None or not self._line or now < self._line[0].claimed + ROOM:
+        if self._running is not None or now < self.at:
             return ()
         line, self._line = self._line, deque()
         return line
@@ -59,7 +63,9 @@ class Alone:
         elif attempt in self._line:
             self._line.remove(attempt)
 
-    def next_at(self) -> float | None:
+    @property
+    def at(self) -> float:
+        """When one is trusted, or has waited too long."""
         if self._running is not None:
             return self._until
-        return self._line[0].claimed + ROOM if self._line else None
+        return self._line[0].claimed + WAIT_FOR_OTHERS if self._line else NEVER

@@ -1,4 +1,4 @@
-"""Which attempts of a worker have begun, kept where others can read it when its process is dead.
+"""The attempts that a worker has begun, kept where others can read them when its process is dead.
 
 The database knows what a worker has claimed. Whether a handler was called it learns only of those
 that take long: a statement for each quick one would cost more than the job does. So the database
@@ -50,7 +50,7 @@ class Ledger:
         ENTRY.pack_into(self._file, HEAD.size + number % PLACES * ENTRY.size, job_id, attempt)
 
     def close(self) -> None:
-        """Remove it: whoever signs off holds nothing any more."""
+        """Remove it: a worker that signs off holds nothing any more."""
         try:
             os.unlink(self._path)
         except OSError:
@@ -58,7 +58,7 @@ class Ledger:
 
 
 def begun_by(worker: int) -> Begun | None:
-    """What a dead worker of this machine had begun; None: nobody knows."""
+    """What a dead worker of this machine had begun; None: unknown."""
     try:
         with open(_path(worker), "rb") as file:
             data = file.read(SIZE)

@@ -14,7 +14,6 @@ may end its process with any.
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import socket
 import subprocess
@@ -24,23 +23,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import TYPE_CHECKING
 
-from . import STOPPED, STOPPED_AT_ONCE
+from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK, USAGE
+from .supervised import DONE, NOW, STOP, STOP_OVERRUN, on_signal
 
-if TYPE_CHECKING:
-    from . import Worker
+log = logging.getLogger("towline.supervisor")
 
-log = logging.getLogger("towline.worker.supervisor")
-
-STOP, NOW, DONE = b"s", b"n", b"d"
 EARLY = (-signal.SIGTERM, -signal.SIGINT)  # one that was told to stop while it was starting
-# Exit codes: something had to be killed; the command cannot work; its database cannot be used.
-BROKEN, MISTAKEN, UNUSABLE = 1, 2, 4
-SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-LONG_LIFE = 60.0  # whoever lived so long did not die of its start
-PATIENCE = 10.0  # seconds beyond the grace time, for writing what is left
-HURRY = 5.0  # seconds handlers have when the code has changed
+FIRST_RESTART_PAUSE, LONGEST_RESTART_PAUSE = 1.0, 30.0  # seconds until a dead one starts again
+LONG_LIFE = 60.0  # seconds; one that lived so long did not die of its start
+RELOAD_GRACE = 5.0  # seconds handlers have when the code has changed
 
 Watch = Callable[[Callable[[], None]], None]
 
@@ -59,7 +51,7 @@ class Child:
         """Whether it did not die of its start."""
         return time.monotonic() - self.born >= LONG_LIFE
 
-    def tell(self, word: bytes) -> None:
+    def send(self, word: bytes) -> None:
         try:
             self.line.send(word, socket.MSG_DONTWAIT)
         except OSError:  # it has ended, or was told often enough
@@ -96,7 +88,7 @@ class Supervisor:
         self._later: dict[int, float] = {}  # when a dead one is started again
         self._pauses: dict[int, float] = {}
         self._signals = 0
-        self._code = STOPPED
+        self._code = OK
         self._hurry_at: float | None = None
         self._kill_at: float | None = None
 
@@ -115,8 +107,8 @@ class Supervisor:
         while self._children or self._later or self._waits_for_change():
             self._step()
         on_signal(signal.SIG_IGN)
-        if self._code == STOPPED and self._signals > 1:
-            return STOPPED_AT_ONCE
+        if self._code == OK and self._signals > 1:
+            return AT_ONCE
         return self._code
 
     def _waits_for_change(self) -> bool:
@@ -133,7 +125,7 @@ class Supervisor:
             pause = max(min(times) - time.monotonic(), 0) if times else None
             event = self._events.get(timeout=pause)
         except Empty:
-            self._do_what_is_due()
+            self._do_due()
             return
         if isinstance(event, Child):
             self._ended(event)
@@ -142,7 +134,7 @@ class Supervisor:
         else:
             self._stop(event)
 
-    def _do_what_is_due(self) -> None:
+    def _do_due(self) -> None:
         now = time.monotonic()
         for number, at in list(self._later.items()):
             if now >= at:
@@ -150,7 +142,7 @@ class Supervisor:
                 self._start(number)
         if self._hurry_at is not None and now >= self._hurry_at:
             self._hurry_at = None
-            self._tell(NOW)
+            self._send(NOW)
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
             for child in self._children:
@@ -200,19 +192,19 @@ class Supervisor:
         child.line.close()
         code = child.process.returncode
         if self._signals:
-            if code not in (STOPPED, STOPPED_AT_ONCE, *EARLY):
+            if code not in (OK, AT_ONCE, *EARLY):
                 log.error("worker process %d %s while stopping", child.process.pid, _how(code))
-                self._code = self._code or BROKEN
+                self._code = self._code or FAILED
         elif child.replaced:
             self._start(child.number)
-        elif code in (MISTAKEN, UNUSABLE):
-            self._mistaken(child, code)
-        elif done and code == STOPPED:
+        elif code in (USAGE, DATABASE):
+            self._give_up(child, code)
+        elif done and code == OK:
             self._pauses.pop(child.number, None)
         else:
             self._start_later(child)
 
-    def _mistaken(self, child: Child, code: int) -> None:
+    def _give_up(self, child: Child, code: int) -> None:
         """The command, the application's code or the database is wrong, and it said so; starting it
         again would not help."""
         if self._watch is not None:
@@ -226,7 +218,7 @@ class Supervisor:
         if child.lived_long():
             self._pauses.pop(child.number, None)
         how = _how(child.process.returncode)
-        if child.process.returncode in (STOPPED, STOPPED_AT_ONCE):
+        if child.process.returncode in (OK, AT_ONCE):
             how += " though this supervisor did not stop it"
         log.error(
             "worker process %d %s: another starts in %g s; its jobs are taken over",
@@ -236,14 +228,14 @@ class Supervisor:
     def _pause(self, number: int) -> float:
         """Start this one again after a pause, longer each time."""
         pause = self._pauses.get(number, 0.0)
-        pause = min(pause * 2, LONGEST_PAUSE) if pause else SHORTEST_PAUSE
+        pause = min(pause * 2, LONGEST_RESTART_PAUSE) if pause else FIRST_RESTART_PAUSE
         self._pauses[number] = pause
         self._later[number] = time.monotonic() + pause
         return pause
 
-    def _tell(self, word: bytes) -> None:
+    def _send(self, word: bytes) -> None:
         for child in self._children:
-            child.tell(word)
+            child.send(word)
 
     # ---- stopping
 
@@ -252,19 +244,20 @@ class Supervisor:
         self._signals += 1
         if self._signals == 1 and self._keeps_dying():
             log.error("stopped while worker processes kept dying")
-            self._code = self._code or BROKEN
+            self._code = self._code or FAILED
         self._later.clear()
         self._hurry_at = None
         first = self._signals == 1
         log.info("stopping%s", "" if first else " at once")
-        self._tell(STOP if first else NOW)
-        self._kill_at = time.monotonic() + PATIENCE + (self._grace if first else 0)
+        self._send(STOP if first else NOW)
+        self._kill_at = time.monotonic() + STOP_OVERRUN + (self._grace if first else 0)
 
     def _keeps_dying(self) -> bool:
         """Whether one has died again soon after it was started again, and not lived long since."""
         well = {child.number for child in self._children if child.lived_long()}
         return any(
-            pause > SHORTEST_PAUSE and number not in well for number, pause in self._pauses.items()
+            pause > FIRST_RESTART_PAUSE and number not in well
+            for number, pause in self._pauses.items()
         )
 
     def _replace(self) -> None:
@@ -275,8 +268,8 @@ class Supervisor:
         living = {child.number for child in self._children}
         for child in self._children:
             child.replaced = True
-        self._tell(STOP)
-        self._hurry_at = time.monotonic() + HURRY
+        self._send(STOP)
+        self._hurry_at = time.monotonic() + RELOAD_GRACE
         self._later.clear()
         self._pauses.clear()
         for number in set(range(1, self._number + 1)) - living:
@@ -290,87 +283,3 @@ def _how(code: int) -> str:
         return f"was ended by signal {-code} ({signal.Signals(-code).name})"
     except ValueError:
         return f"was ended by signal {-code}"
-
-
-def run_alone(worker: Worker) -> int:
-    """Run a worker in the main thread; return its exit code.
-
-    A signal before it listens stops it, and one after it has stopped changes nothing any more.
-    """
-    on_signal(_stopping(worker))
-    code = worker.run()
-    on_signal(signal.SIG_IGN)
-    return code
-
-
-def run_on_line(worker: Worker, number: int) -> int:
-    """Run a worker as a supervisor's child; return its exit code.
-
-    It stops when the line says so, and when the line ends: then the supervisor is gone. A signal
-    only ever means to stop in order here.
-    """
-    line = socket.socket(fileno=number)
-    line.set_inheritable(False)
-    os.register_at_fork(after_in_child=line.close)  # a fork of a handler's own has no supervisor
-    codes: list[int] = []
-    problems: list[BaseException] = []
-    told = threading.Event()
-    stop = _stopping(worker, told)
-
-    def run() -> None:
-        try:
-            codes.append(worker.run())
-        except BaseException as error:
-            problems.append(error)
-
-    threading.Thread(target=_listen, args=(worker, line, told), daemon=True).start()
-    runner = threading.Thread(target=run, name="towline-worker")
-    on_signal(stop)
-    runner.start()
-    runner.join()
-    on_signal(signal.SIG_IGN)
-    if problems:
-        raise problems[0]
-    if worker.settings.drain and not told.is_set():
-        try:
-            line.send(DONE)
-        except OSError:  # the supervisor is gone
-            pass
-    return codes[0]
-
-
-def _stopping(
-    worker: Worker, told: threading.Event | None = None
-) -> Callable[[int, FrameType | None], object]:
-    """What a signal does: stop the worker, from a thread that is there already. Locks may be held
-    by the very thread that is interrupted, and there may be no room for another."""
-    signals: SimpleQueue[int] = SimpleQueue()
-
-    def wait() -> None:
-        while signals.get():
-            if told is not None:
-                told.set()
-            worker.stop(wait=False)
-
-    threading.Thread(target=wait, name="towline-signals", daemon=True).start()
-    return lambda number, frame: signals.put(number)
-
-
-def on_signal(action: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
-    """What SIGTERM, SIGINT and SIGHUP do from now on. At the very end that is nothing: the
-    interpreter would fall back on dying by the signal, and the exit code would be another."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, action)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
-        signal.signal(signal.SIGHUP, action)
-
-
-def _listen(worker: Worker, line: socket.socket, told: threading.Event) -> None:
-    while word := line.recv(1):
-        told.set()
-        worker.stop(now=word == NOW, wait=False)
-    log.warning("the supervisor is gone: stopping")
-    told.set()
-    worker.stop(wait=False)
-    time.sleep(worker.settings.grace + PATIENCE)
-    os._exit(BROKEN)

@@ -1,6 +1,6 @@
 """`ctx.transaction()`: the application's own writes and the job's end in one commit.
 
-It takes the fence first: whoever lost the attempt finds out before writing. On our own connection
+It takes the fence first: an attempt that was lost finds out before writing. On our own connection
 the block is the transaction. On the application's connection or session it is the application's,
 unless we found it idle: then what we began is committed at the end of the block.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InvalidState, LeaseLost, StoreUnavailable
 from ..operation import Op, Steps, compose
+from .ending import completed
 
 if TYPE_CHECKING:
     from ..app import Towline
@@ -29,11 +30,11 @@ T = TypeVar("T")
 
 log = logging.getLogger("towline.worker")
 
-LONG = 1.0  # seconds after which an open transaction is worth a warning
+LONG_TRANSACTION = 1.0  # seconds after which an open transaction is worth a warning
 
 
 class JobTransaction:
-    """What `with ctx.transaction() as tx` gives."""
+    """The `tx` of `with ctx.transaction() as tx`."""
 
     def __init__(self, app: Towline, attempt: Attempt, on: object) -> None:
         self._app = app
@@ -63,7 +64,7 @@ class JobTransaction:
         """End the job with this value, or with `task.then(…)`, when the block ends well."""
         if self._ending is not None:
             raise InvalidState("this transaction has completed the job already")
-        self._ending = self._attempt.completing(value)
+        self._ending = completed(self._attempt, value)
 
     # ---- blocking
 
@@ -110,7 +111,7 @@ class JobTransaction:
         trace: TracebackType | None,
     ) -> None:
         """Commit or roll back what we began."""
-        self._attempt.outside = error is None and self._ending is not None
+        self._attempt.caller_commits = error is None and self._ending is not None
         if self._own is not None:
             self._own.__exit__(kind, error, trace)
         elif self._ours:
@@ -167,7 +168,7 @@ class JobTransaction:
         except BaseException:
             await self._aclose(commit=False)
             raise
-        self._attempt.outside = self._ending is not None
+        self._attempt.caller_commits = self._ending is not None
         await self._aclose(commit=True)
         self._note()
 
@@ -178,7 +179,7 @@ class JobTransaction:
     # ---- both
 
     def _begin(self) -> None:
-        if self._attempt.settled or self._attempt.outside:
+        if self._attempt.completed_inside or self._attempt.caller_commits:
             raise InvalidState("this attempt has completed its job already")
         self._began = time.monotonic()
 
@@ -188,7 +189,7 @@ class JobTransaction:
         return self._known
 
     def _fence(self) -> Op[bool]:
-        return self._app.runner.store.fence(self._attempt.held)
+        return self._app.runner.store.still_running(self._attempt.held)
 
     def _pass(self, passed: bool) -> None:
         if not passed:
@@ -197,11 +198,10 @@ class JobTransaction:
     def _finish(self) -> Op[Finished]:
         assert self._ending is not None
         attempt, store = self._attempt, self._app.runner.store
-        name, _ = attempt.worker
         # Not in the worker's own slot of the roll-ups: its turns would wait for our commit.
-        finish = store.finish([self._ending], name)
-        said = attempt.report
-        if said is None or said is attempt.reported:
+        finish = store.finish([self._ending], attempt.worker)
+        said = attempt.progress
+        if said is None or said is attempt.progress_written:
             return finish
 
         def steps() -> Steps[Finished]:
@@ -224,9 +224,9 @@ class JobTransaction:
     def _note(self) -> None:
         """It ended well: the job is over, unless the caller still has to commit."""
         if self._ending is not None and (self._own is not None or self._ours):
-            self._attempt.settled = True
+            self._attempt.completed_inside = True
         took = time.monotonic() - self._began
-        if took > LONG:
+        if took > LONG_TRANSACTION:
             log.warning(
                 "%s held a transaction open for %.1f s: others may wait for it, keep what is slow "
                 "outside the block", self._attempt, took,

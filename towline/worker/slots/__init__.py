@@ -7,12 +7,13 @@ attempt says is not passed on.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Protocol
 
 from ...model import Ending
 from ..attempt import Attempt
+from ..ending import put_off
 
 Done = Callable[[Attempt, Ending | None], None]
 
@@ -26,7 +27,7 @@ class Slots(Protocol):
         ...
 
     def interrupt(self, attempt: Attempt) -> None:
-        """The attempt was told to stop (`attempt.stop`, `attempt.stopped_for`): make it, if this
+        """The attempt was asked to stop (`attempt.stop`, `attempt.stopped_for`): make it, if this
         kind can; its end is reported as always."""
         ...
 
@@ -37,6 +38,13 @@ class Slots(Protocol):
     def close(self) -> None:
         """No attempt is left: end the slots."""
         ...
+
+
+def hand_back(attempts: Iterable[Attempt], done: Done) -> None:
+    """No slot can take these: they go back to the database, nothing used."""
+    for attempt in attempts:
+        if attempt.withdraw():
+            done(attempt, put_off(attempt))
 
 
 def kind_of(attempt: Attempt) -> str:

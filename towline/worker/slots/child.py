@@ -1,4 +1,4 @@
-"""What runs in a process of `run_in="process"`: its own app, and one attempt after another.
+"""A process of `run_in="process"`, from inside: its own app, and one attempt after another.
 
 Handlers run in the main thread. Another thread listens to the worker, so that a stop is heard
 while a handler runs, and so that this process ends when the worker does.
@@ -17,18 +17,19 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...model import Ending, storable
-from ..attempt import Attempt, describe
-from .line import begin_lines
+from ..attempt import Attempt
+from ..ending import describe, of_error
 from .locate import load
+from .log_lines import send_log_lines
 from .protocol import (
     Begun,
     Broken,
+    Channel,
     Ended,
     Exit,
     Garbled,
@@ -38,21 +39,19 @@ from .protocol import (
     Report,
     Run,
     Stop,
-    Wire,
 )
 
 if TYPE_CHECKING:
     from ...app import Towline
-    from ...task import Task
 
 PR_SET_PDEATHSIG = 1
 ORPHANED = 70  # exit status when the worker is gone
 FIRST_TO_GO = 500  # the kernel's measure of whom to kill when memory runs out
-REPORT = 0.1  # seconds between two reports of progress
+PROGRESS_INTERVAL = 0.1  # seconds between two reports of progress
 # On Linux what can be written to counts: the address space holds what threads and libraries only
 # reserve, often more than all that is used.
-MEMORY = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
-RESERVE = 32 << 20  # bytes beyond the limit, for saying how a handler ended that took all
+MEMORY_LIMIT = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+MEMORY_RESERVE = 32 << 20  # bytes beyond the limit, for saying how a handler ended that took all
 
 
 def main(fileno: int) -> None:
@@ -64,47 +63,16 @@ def main(fileno: int) -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: None)
     os.set_inheritable(fileno, False)
-    wire: Wire[Order] = Wire(socket.socket(fileno=fileno), Order)
-    os.register_at_fork(after_in_child=wire.forget)  # or nobody saw that this process has died
-    Child(wire).serve()
-
-
-class Remote(Attempt):
-    """An attempt that the worker has begun, and whose progress it is told as it comes."""
-
-    __slots__ = ("_latest", "_on_report", "_started_at")
-
-    def __init__(
-        self, app: Towline, task: Task[..., Any], run: Run, on_report: Callable[[], None]
-    ) -> None:
-        self._on_report = on_report
-        self._latest: tuple[float | None, str | None] | None = None
-        self._started_at = run.started_at
-        super().__init__(app, task, run.held, run.blockers)
-        self.begin()
-
-    @property
-    def started_at(self) -> int | None:
-        return self._started_at
-
-    @property
-    def report(self) -> tuple[float | None, str | None] | None:
-        return self._latest
-
-    @report.setter
-    def report(  # pyright: ignore[reportIncompatibleVariableOverride]
-        self, latest: tuple[float | None, str | None] | None
-    ) -> None:
-        self._latest = latest
-        if latest is not None:
-            self._on_report()
+    channel: Channel[Order] = Channel(socket.socket(fileno=fileno), Order)
+    os.register_at_fork(after_in_child=channel.forget)  # or its death would go unseen
+    Child(channel).serve()
 
 
 class Child:
     """The process: what it has been given, and what it says about it."""
 
-    def __init__(self, wire: Wire[Order]) -> None:
-        self._wire = wire
+    def __init__(self, channel: Channel[Order]) -> None:
+        self._channel = channel
         self._app: Towline | None = None
         self._line: SimpleQueue[Attempt | None] = SimpleQueue()
         self._mutex = threading.Lock()  # a report is never sent behind the end of its attempt
@@ -115,23 +83,23 @@ class Child:
         self._memory = Memory()
 
     def serve(self) -> None:
-        order = self._wire.receive()
+        order = self._channel.receive()
         if not isinstance(order, Load):
             return
         try:
             threading.Thread(target=self._listen, name="towline-listen", daemon=True).start()
         except RuntimeError as error:
-            self._wire.send(Broken(f"{error}, in a new process", passing=True))
+            self._channel.send(Broken(f"{error}, in a new process", passing=True))
             return
         try:
             self._memory.limit(order.memory_limit)
             self._app = app = load(order)
-            begin_lines(self._wire.send, order.levels)
+            send_log_lines(self._channel.send, order.levels)
             self._memory.note()
         except BaseException as error:
-            self._wire.send(Broken(storable(describe(error)) or ""))
+            self._channel.send(Broken(storable(describe(error)) or ""))
             return
-        self._wire.send(Ready())
+        self._channel.send(Ready())
         while (attempt := self._line.get()) is not None:
             ending = self._run(attempt)
             self._memory.loosen()
@@ -146,7 +114,7 @@ class Child:
 
     def _listen(self) -> None:
         try:
-            while (order := self._wire.receive()) is not None:
+            while (order := self._channel.receive()) is not None:
                 if isinstance(order, Run):
                     self._take(order)
                 elif isinstance(order, Stop):
@@ -154,9 +122,9 @@ class Child:
                 elif isinstance(order, Exit):
                     self._line.put(None)
         except Garbled as error:
-            self._wire.send(Broken(str(error)))
+            self._channel.send(Broken(str(error)))
         finally:
-            os._exit(ORPHANED)  # also when listening fails: nobody would hear the worker
+            os._exit(ORPHANED)  # also when listening fails: the worker would go unheard
 
     def _take(self, order: Run) -> None:
         """Here and not in the main thread, so that a Stop right behind it finds the attempt."""
@@ -164,19 +132,24 @@ class Child:
         task = self._app.registry.get(order.held.task)
         if task is None:
             where = f"no task named {order.held.task} is registered when the app is imported"
-            self._wire.send(Broken(f"{where}: define it at module level, or include it there"))
+            self._channel.send(Broken(f"{where}: define it at module level, or include it there"))
             return
-        attempt = Remote(self._app, task, order, self._report)
+        attempt = Attempt(
+            self._app, task, order.held, order.blockers,
+            worker=order.worker, on_progress=self._report,
+        )  # fmt: skip
+        attempt.begin()
+        attempt.started_at = order.started_at  # as the worker, which has begun it, counts
         with self._mutex:
             self._current = attempt
-        self._wire.send(Begun())
+        self._channel.send(Begun())
         self._line.put(attempt)
 
     def _stop(self, order: Stop) -> None:
         with self._mutex:
             attempt = self._current
         if attempt is not None and attempt.key == (order.job_id, order.attempt):
-            attempt.tell(order.why)
+            attempt.ask_to_stop(order.why)
             if (slot := attempt.slot) is not None:
                 self._runner.get_loop().call_soon_threadsafe(slot.cancel)
 
@@ -190,19 +163,19 @@ class Child:
             return context.run(attempt.run)
         except MemoryError:  # no room even to describe it
             self._memory.loosen()
-        return attempt.failed(MemoryError("the process has no memory left"))
+        return of_error(attempt, MemoryError("the process has no memory left"))
 
     def _end(self, attempt: Attempt, ending: Ending | None) -> None:
         worn = self._memory.is_worn()
         with self._mutex:
             self._current = None
             try:
-                self._wire.send(_ended(ending, _report_of(attempt), worn))
+                self._channel.send(_ended(ending, _report_of(attempt), worn))
             except OSError:
                 raise  # the worker is gone
             except Exception as error:
                 # Not told what it is, the worker would take it for the death of this process.
-                self._wire.send(_ended(attempt.failed(error), None, worn))
+                self._channel.send(_ended(of_error(attempt, error), None, worn))
 
     # ---- progress
 
@@ -210,23 +183,23 @@ class Child:
         self._news.set()
         if self._reporter is None:
             reporter = threading.Thread(
-                target=self._tell_reports, name="towline-report", daemon=True
+                target=self._send_reports, name="towline-report", daemon=True
             )
             try:
                 reporter.start()
             except RuntimeError:
-                return  # no room for a thread: the last one is told with the end
+                return  # no room for a thread: the last one is sent with the end
             self._reporter = reporter
 
-    def _tell_reports(self) -> None:
+    def _send_reports(self) -> None:
         """A thread of its own: a handler that reports a million times a second is not held up."""
         while self._news.wait():
             self._news.clear()
             with self._mutex:
                 report = None if self._current is None else _report_of(self._current)
                 if report is not None:
-                    self._wire.send(report)
-            time.sleep(REPORT)
+                    self._channel.send(report)
+            time.sleep(PROGRESS_INTERVAL)
 
 
 async def _awaited(attempt: Attempt) -> Ending | None:
@@ -246,9 +219,9 @@ def _ended(ending: Ending | None, report: Report | None, worn: bool) -> Ended:
 
 
 def _report_of(attempt: Attempt) -> Report | None:
-    if attempt.report is None:
+    if attempt.progress is None:
         return None
-    fraction, text = attempt.report
+    fraction, text = attempt.progress
     return Report(fraction, storable(text))
 
 
@@ -298,20 +271,20 @@ class Memory:
         """Let requests for more fail."""
         if size is None:
             return
-        most = resource.getrlimit(MEMORY)[1]
+        most = resource.getrlimit(MEMORY_LIMIT)[1]
         self._limit = size if most == resource.RLIM_INFINITY else min(size, most)
-        self._most = size + RESERVE if most == resource.RLIM_INFINITY else most
+        self._most = size + MEMORY_RESERVE if most == resource.RLIM_INFINITY else most
         self.tighten()
 
     def tighten(self) -> None:
         """A handler comes."""
         if self._limit is not None:
-            resource.setrlimit(MEMORY, (self._limit, self._most))
+            resource.setrlimit(MEMORY_LIMIT, (self._limit, self._most))
 
     def loosen(self) -> None:
         """The handler has ended, perhaps because it took all there was: say so with the rest."""
         if self._limit is not None:
-            resource.setrlimit(MEMORY, (self._most, self._most))
+            resource.setrlimit(MEMORY_LIMIT, (self._most, self._most))
 
     def note(self) -> None:
         """What is there now, the app needs."""

@@ -10,8 +10,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
@@ -47,7 +46,7 @@ def _root(name: str) -> str | None:
     return os.path.dirname(folder) if spec.submodule_search_locations else folder
 
 
-def place_of(app: Towline, memory_limit: int | None = None) -> Load:
+def location_of(app: Towline, memory_limit: int | None = None) -> Load:
     """Find the app among the modules of this process, or raise InvalidTask.
 
     Every module that has the app as an attribute or defines a task of it is loaded over there, in
@@ -109,32 +108,47 @@ def _is_importable(name: str, names: dict[str, Any]) -> bool:
 
 # ---- in the other process
 
+_loading = False  # the script and the modules of the first process are imported
 
-def load(place: Load) -> Towline:
+
+def refuse_while_loading() -> None:
+    """Raise when a worker is started by what is imported, or there were no end of processes."""
+    if _loading:
+        raise InvalidState(
+            "this script starts a worker whenever it is imported: "
+            'put that under `if __name__ == "__main__":`, since run_in="process" imports it again'
+        )
+
+
+def load(order: Load) -> Towline:
     """Import what the first process has imported, and return the app of this one."""
-    sys.argv[:] = place.argv
-    with _no_worker():
-        if place.main is not None:
-            _load_main(place.main)
-        for name in place.modules:
+    global _loading
+    sys.argv[:] = order.argv
+    _loading = True
+    try:
+        if order.main is not None:
+            _load_main(order.main)
+        for name in order.modules:
             importlib.import_module(name)
-        found: object = getattr(sys.modules[place.module], place.attribute, None)
+        found: object = getattr(sys.modules[order.module], order.attribute, None)
+    finally:
+        _loading = False
     if not isinstance(found, Tasks) or not hasattr(found, "runner"):
-        raise InvalidTask(f"{place.module}.{place.attribute} is no app when it is imported here")
+        raise InvalidTask(f"{order.module}.{order.attribute} is no app when it is imported here")
     app = cast("Towline", found)
-    if app.url != place.url:
-        if not _is_same_file_from_elsewhere(app.url, place.url):
+    if app.url != order.url:
+        if not _is_same_file_from_elsewhere(app.url, order.url):
             raise InvalidTask(
-                f"{place.module}.{place.attribute} has another URL in each process: "
+                f"{order.module}.{order.attribute} has another URL in each process: "
                 "take it from the environment or a file, not from something made anew"
             )
-        app.use(place.url)
+        app.use(order.url)
     return app
 
 
 def _is_same_file_from_elsewhere(here: str, there: str) -> bool:
     """Whether both come of one relative path: here seen from the current directory, there from the
-    one that the worker was in when it made its app, before somebody changed it."""
+    one that the worker was in when it made its app, before it was changed."""
     if not (here.startswith(FILE) and there.startswith(FILE)):
         return False
     relative = os.path.relpath(unquote(here.removeprefix(FILE)), os.getcwd())
@@ -160,22 +174,3 @@ def _load_main(main: Main) -> None:
         module.__file__ = path
     sys.modules[SCRIPT] = sys.modules[MAIN] = module
     exec(code, vars(module))
-
-
-@contextmanager
-def _no_worker() -> Iterator[None]:
-    """While the script is loaded nobody may start a worker, or there were no end of processes."""
-    from .. import Worker
-
-    def refuse(self: Worker) -> Worker:
-        raise InvalidState(
-            "this script starts a worker whenever it is imported: "
-            'put that under `if __name__ == "__main__":`, since run_in="process" imports it again'
-        )
-
-    start = Worker.start
-    Worker.start = refuse  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Worker.start = start  # type: ignore[method-assign]

@@ -20,12 +20,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ..attempt import Attempt
-from . import Done
+from . import Done, hand_back
 
 log = logging.getLogger("towline.worker")
 
-BEAT = 0.5  # seconds between two looks whether the loop answers
-SILENT = 10  # beats without an answer after which a loop counts as blocked
+ANSWER_CHECK = 0.5  # seconds between two checks whether the loop answers
+MOST_MISSED = 10  # checks without an answer after which a loop counts as blocked
 
 
 class LoopSlots:
@@ -37,13 +37,13 @@ class LoopSlots:
     ) -> None:
         self._limit = limit
         self._done = done
-        self._given = None if loop is None else Ring(loop)
-        self._ring: Ring | None = self._given
+        self._given = None if loop is None else HandlerLoop(loop)
+        self._loop: HandlerLoop | None = self._given
         self._mutex = threading.Lock()
         self._line: deque[Attempt] = deque()
         self._called = False  # the loop is about to take from the line
-        self._placed: dict[Attempt, Ring] = {}  # those with a task, and on which loop
-        self._told: set[Attempt] = set()  # those whose loop has not heard yet that they must stop
+        self._placed: dict[Attempt, HandlerLoop] = {}  # those with a task, and on which loop
+        self._unheard: set[Attempt] = set()  # those whose loop has not heard yet to stop
         self._wanted = threading.Condition(self._mutex)  # something is there to be watched
         self._watched = False
         self._watcher: threading.Thread | None = None
@@ -53,87 +53,87 @@ class LoopSlots:
 
     def start(self, attempt: Attempt) -> None:
         with self._mutex:
-            ring = self._serving()
-            if ring is not None:
+            loop = self._serving()
+            if loop is not None:
                 self._line.append(attempt)
-                if not self._called and not self._call(ring):
+                if not self._called and not self._call(loop):
                     self._line.remove(attempt)
-                    ring = None
-            self._watch()
-        if ring is None:
-            self._done(attempt, attempt.put_off())
+                    loop = None
+            self._begin_watching()
+        if loop is None:
+            hand_back([attempt], self._done)
 
     def interrupt(self, attempt: Attempt) -> None:
         with self._mutex:
-            ring = self._placed.get(attempt)
-            if ring is not None:
-                self._told.add(attempt)
-                ring.call(self._cancel, attempt, ring)
+            loop = self._placed.get(attempt)
+            if loop is not None:
+                self._unheard.add(attempt)
+                loop.call(self._cancel, attempt, loop)
 
     def abandon(self, attempt: Attempt) -> None:
         with self._mutex:
-            ring = self._placed.pop(attempt, None)
-            if ring is None:
+            loop = self._placed.pop(attempt, None)
+            if loop is None:
                 return  # it has ended after all
             attempt.abandoned = True
-            if attempt in self._told:  # it has had its time, and not even heard of it
-                self._told.discard(attempt)
-                ring.blocked = True
-            if ring is not self._ring:
-                ring.call(self._wind_up, ring)
-            elif not ring.blocked:
-                self._call(ring)
+            if attempt in self._unheard:  # it has had its time, and not even heard of it
+                self._unheard.discard(attempt)
+                loop.blocked = True
+            if loop is not self._loop:
+                loop.call(self._wind_up, loop)
+            elif not loop.blocked:
+                self._call(loop)
             back = self._mend()
-        self._hand_back(back)
+        hand_back(back, self._done)
 
     def close(self) -> None:
         with self._mutex:
             self._closed = True
             self._wanted.notify_all()
-            ring, self._ring = self._ring, None
-            if ring is not None and ring is not self._given:
-                ring.call(ring.end)
+            loop, self._loop = self._loop, None
+            if loop is not None and loop is not self._given:
+                loop.call(loop.end)
 
     # ---- loops
 
-    def _call(self, ring: Ring) -> bool:
+    def _call(self, loop: HandlerLoop) -> bool:
         """Have the loop take from the line; False when it is closed. The caller has the mutex."""
-        self._called = ring.call(self._fill, ring)
+        self._called = loop.call(self._fill, loop)
         return self._called
 
-    def _serving(self) -> Ring | None:
+    def _serving(self) -> HandlerLoop | None:
         """The loop for new attempts; None when it is the application's and blocked or closed."""
-        if self._ring is not None and self._ring.blocked and self._ring is not self._given:
-            self._replace(self._ring)
-        if self._ring is None and not self._closed:
-            self._ring = Ring.begun()
-        ring = self._ring
-        return None if ring is None or ring.blocked else ring
+        if self._loop is not None and self._loop.blocked and self._loop is not self._given:
+            self._replace(self._loop)
+        if self._loop is None and not self._closed:
+            self._loop = HandlerLoop.begun()
+        loop = self._loop
+        return None if loop is None or loop.blocked else loop
 
-    def _replace(self, ring: Ring) -> None:
+    def _replace(self, loop: HandlerLoop) -> None:
         """Leave a blocked loop to what has begun there. The caller has the mutex."""
-        moved = [a for a, at in self._placed.items() if at is ring and a.begun is None]
-        fresh = Ring.begun()  # or all stays as it is
+        moved = [a for a, at in self._placed.items() if at is loop and a.begun is None]
+        fresh = HandlerLoop.begun()  # or all stays as it is
         log.warning("an async handler blocks its event loop: other attempts go to another loop")
         for attempt in moved:
             del self._placed[attempt]
         self._line.extendleft(reversed(moved))
-        self._ring = fresh
-        ring.call(self._wind_up, ring)
+        self._loop = fresh
+        loop.call(self._wind_up, loop)
         self._call(fresh)
 
     def _mend(self) -> list[Attempt]:
         """See that what waits is not kept by a blocked loop; return what must go back. The caller
         has the mutex."""
-        ring = self._ring
-        if ring is None or not ring.blocked:
+        loop = self._loop
+        if loop is None or not loop.blocked:
             return []
-        stuck = [a for a, at in self._placed.items() if at is ring and a.begun is None]
+        stuck = [a for a, at in self._placed.items() if at is loop and a.begun is None]
         if not stuck and not self._line:
             return []
-        if ring is not self._given:
+        if loop is not self._given:
             try:
-                self._replace(ring)
+                self._replace(loop)
                 return []
             except RuntimeError as error:  # no thread for it
                 log.warning("an async handler blocks its event loop, and %s", error)
@@ -143,19 +143,16 @@ class LoopSlots:
         self._line.clear()
         return waiting
 
-    def _hand_back(self, attempts: list[Attempt]) -> None:
-        for attempt in attempts:
-            if attempt.withdraw():
-                self._done(attempt, attempt.put_off())
-
     # ---- the thread that listens whether the loop answers
 
-    def _watch(self) -> None:
+    def _begin_watching(self) -> None:
         """The caller has the mutex."""
         if self._watched:
             return
         if self._watcher is None:
-            watcher = threading.Thread(target=self._look, name="towline-loop-watch", daemon=True)
+            watcher = threading.Thread(
+                target=self._watch_loops, name="towline-loop-watch", daemon=True
+            )
             try:
                 watcher.start()
             except RuntimeError:
@@ -164,7 +161,7 @@ class LoopSlots:
         self._watched = True
         self._wanted.notify_all()
 
-    def _look(self) -> None:
+    def _watch_loops(self) -> None:
         while True:
             with self._mutex:
                 while not (self._closed or self._line or self._placed):
@@ -172,86 +169,86 @@ class LoopSlots:
                     self._wanted.wait()
                 if self._closed:
                     return
-                ring = self._ring
-                if ring is not None:
-                    ring.beat()
-                self._wanted.wait_for(lambda: self._closed, BEAT)
+                loop = self._loop
+                if loop is not None:
+                    loop.check()
+                self._wanted.wait_for(lambda: self._closed, ANSWER_CHECK)
                 back = self._mend()
-            self._hand_back(back)
+            hand_back(back, self._done)
 
     # ---- on the loop
 
-    def _fill(self, ring: Ring) -> None:
+    def _fill(self, loop: HandlerLoop) -> None:
         with self._mutex:
-            if ring is not self._ring:
+            if loop is not self._loop:
                 return
             self._called = False
-            fresh = self._take(ring)
+            fresh = self._take(loop)
         for attempt in fresh:  # some loops begin a task at once, and it needs the mutex
-            ring.place(attempt, self._serve(attempt, ring))
+            loop.place(attempt, self._serve(attempt, loop))
 
-    def _take(self, ring: Ring) -> list[Attempt]:
+    def _take(self, loop: HandlerLoop) -> list[Attempt]:
         """As many from the line as there is room for. The caller has the mutex."""
         fresh: list[Attempt] = []
         while self._line and len(self._placed) < self._limit:
             attempt = self._line.popleft()
             if not attempt.withdrawn:
-                self._placed[attempt] = ring
+                self._placed[attempt] = loop
                 fresh.append(attempt)
         return fresh
 
-    async def _serve(self, attempt: Attempt, ring: Ring) -> None:
+    async def _serve(self, attempt: Attempt, loop: HandlerLoop) -> None:
         with self._mutex:
-            if self._placed.get(attempt) is not ring:
+            if self._placed.get(attempt) is not loop:
                 return  # the loop was blocked before it began, and it has moved on
             if not attempt.begin():
                 self._placed.pop(attempt, None)
-                self._call(ring)
+                self._call(loop)
                 return
         attempt.slot = asyncio.current_task()
         if attempt.stopped_for is not None and attempt.slot is not None:
             attempt.slot.cancel()
         ending = await attempt.arun()
         with self._mutex:
-            self._told.discard(attempt)
-            if self._placed.get(attempt) is not ring:
+            self._unheard.discard(attempt)
+            if self._placed.get(attempt) is not loop:
                 return  # abandoned
             del self._placed[attempt]
-            replaced = ring is not self._ring
-            fresh = [] if replaced else self._take(ring)
+            replaced = loop is not self._loop
+            fresh = [] if replaced else self._take(loop)
         self._done(attempt, ending)
         for following in fresh:
-            ring.place(following, self._serve(following, ring))
+            loop.place(following, self._serve(following, loop))
         if replaced:
-            self._wind_up(ring)
+            self._wind_up(loop)
 
-    def _cancel(self, attempt: Attempt, ring: Ring) -> None:
+    def _cancel(self, attempt: Attempt, loop: HandlerLoop) -> None:
         with self._mutex:
-            self._told.discard(attempt)
-            ring.blocked = False
-        ring.cancel(attempt)
+            self._unheard.discard(attempt)
+            loop.blocked = False
+        loop.cancel(attempt)
 
-    def _wind_up(self, ring: Ring) -> None:
+    def _wind_up(self, loop: HandlerLoop) -> None:
         """A loop that was replaced has come back: it ends with the last that is its own."""
         with self._mutex:
-            own = {attempt for attempt, at in self._placed.items() if at is ring}
-        ring.cancel_others(own)
+            own = {attempt for attempt, at in self._placed.items() if at is loop}
+        loop.cancel_others(own)
         if not own:
-            ring.end()
+            loop.end()
 
 
-class Ring:
+class HandlerLoop:
     """One event loop: what runs on it, and whether it answers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.blocked = False
         self._ended = False
-        self._beats = 0  # since it was last heard
+        self._missed = 0  # checks since it was last heard
         self._tasks: dict[Attempt, asyncio.Task[None]] = {}
 
     @classmethod
-    def begun(cls) -> Ring:
+    def begun(cls) -> HandlerLoop:
         """A loop in a thread of its own; RuntimeError when there is no room for one."""
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=_serve, args=(loop,), name="towline-loop", daemon=True)
@@ -276,17 +273,17 @@ class Ring:
             self._ended = True
             self.loop.stop()
 
-    def beat(self) -> None:
+    def check(self) -> None:
         """Ask for an answer; one that did not come for so many times makes it blocked. Times are
         counted, not seconds: a process that was stopped for long has one of them to make good."""
-        if self._beats >= SILENT or self.loop.is_closed():
+        if self._missed >= MOST_MISSED or self.loop.is_closed():
             self.blocked = True
-        elif self._beats == 0:
+        elif self._missed == 0:
             self.call(self._answer)
-        self._beats += 1
+        self._missed += 1
 
     def _answer(self) -> None:
-        self._beats = 0
+        self._missed = 0
         self.blocked = False
 
     def place(self, attempt: Attempt, serving: Coroutine[Any, Any, None]) -> None:

@@ -1,6 +1,6 @@
 """Handlers with `run_in="process"`: processes of their own, which can be killed.
 
-Each seat is a thread that keeps one process, kept warm for the next attempt:
+Each slot is a thread that keeps one process, kept warm for the next attempt:
 
     starting ─► free ⇄ running ─► gone
         └─────────┴───────────────► gone
@@ -12,11 +12,6 @@ its memory limit, or the slots are closed. Another takes its place when there is
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -25,33 +20,22 @@ from typing import TYPE_CHECKING
 from ...errors import InvalidTask
 from ...model import Ending, Outcome
 from ..attempt import Attempt
-from . import Done
-from .line import Line, levels
-from .locate import place_of, search_path
-from .protocol import (
-    Answer,
-    Begun,
-    Broken,
-    Ended,
-    Exit,
-    Garbled,
-    Load,
-    Ready,
-    Report,
-    Run,
-    Stop,
-    Wire,
-)
+from ..ending import crashed, never_begun, of_error, put_off, released, timed_out
+from ..settings import Settings
+from . import Done, hand_back
+from .locate import location_of
+from .log_lines import levels
+from .protocol import Begun, Broken, Ended, Garbled, Ready, Report, Run, Stop
+from .spawned import SpawnedProcess
 
 if TYPE_CHECKING:
     from ...app import Towline
 
 log = logging.getLogger("towline.worker")
 
-GRACE = 0.5  # seconds a handler has to stop by itself when the worker stops
-LONGEST_START = 120.0  # seconds an app may take to be imported
-PATIENCE = 2.0  # seconds a process has to end when it was asked
-LONGEST_END = 10.0  # seconds that all have, those that were killed too
+HANDLER_GRACE = 0.5  # seconds a handler has to stop by itself when the worker stops
+LOAD_TIMEOUT = 120.0  # seconds an app may take to be imported
+CLOSE_TIMEOUT = 10.0  # seconds in which all processes end, those that were killed too
 
 
 class ProcessSlots:
@@ -63,22 +47,13 @@ class ProcessSlots:
     with it, as long as it is in the same process group.
     """
 
-    def __init__(
-        self,
-        app: Towline,
-        limit: int,
-        done: Done,
-        max_tasks_per_child: int | None = None,
-        memory_limit: int | None = None,
-    ) -> None:
+    def __init__(self, app: Towline, settings: Settings, done: Done) -> None:
         self.app = app
-        self.tasks_per_child = max_tasks_per_child
-        self.memory_limit = memory_limit
-        self._limit = limit
+        self.settings = settings
         self._done = done
         self._line: deque[Attempt] = deque()
-        self._seats: list[Seat] = []
-        self.mutex = threading.Lock()  # of the line, and of what each seat has
+        self._slots: list[ProcessSlot] = []
+        self.mutex = threading.Lock()  # of the line, and of what each slot has
         self.work = threading.Condition(self.mutex)  # something is in the line
         self.over = threading.Condition(self.mutex)  # an attempt has ended
         self.closing = False
@@ -89,29 +64,29 @@ class ProcessSlots:
         with self.mutex:
             self._line.append(attempt)
             try:
-                self._open_seats()
+                self._open_slots()
             except RuntimeError:
                 self._line.remove(attempt)
                 raise
             self.work.notify()
 
     def interrupt(self, attempt: Attempt) -> None:
-        seat = attempt.slot
-        if not isinstance(seat, Seat):
+        slot = attempt.slot
+        if not isinstance(slot, ProcessSlot):
             return
         if attempt.stopped_for is Outcome.RELEASED:
-            # A thread of its own: the pump waits for nobody.
-            asking = threading.Thread(target=seat.ask_then_kill, args=(attempt,), daemon=True)
+            # A thread of its own: the pump does not wait.
+            asking = threading.Thread(target=slot.ask_then_kill, args=(attempt,), daemon=True)
             try:
                 asking.start()
             except RuntimeError:  # no room for one
-                seat.kill(attempt)
+                slot.kill(attempt)
         else:
-            seat.kill(attempt)
+            slot.kill(attempt)
 
     def abandon(self, attempt: Attempt) -> None:
         attempt.abandoned = True
-        if isinstance(attempt.slot, Seat):
+        if isinstance(attempt.slot, ProcessSlot):
             attempt.slot.kill(attempt)
 
     def close(self) -> None:
@@ -119,27 +94,27 @@ class ProcessSlots:
         with self.mutex:
             self.closing = True
             self.work.notify_all()
-            seats = list(self._seats)
-            for seat in seats:
-                seat.hurry()
-        deadline = time.monotonic() + LONGEST_END
-        for seat in seats:
-            seat.thread.join(max(deadline - time.monotonic(), 0))
+            slots = list(self._slots)
+            for slot in slots:
+                slot.hurry()
+        deadline = time.monotonic() + CLOSE_TIMEOUT
+        for slot in slots:
+            slot.thread.join(max(deadline - time.monotonic(), 0))
 
-    # ---- what the seats call
+    # ---- what the slots call
 
-    def take(self, seat: Seat) -> Attempt | None:
-        """The next attempt, which begins now; None when the seat is not needed any more."""
+    def take(self, slot: ProcessSlot) -> Attempt | None:
+        """The next attempt, which begins now; None when the slot is not needed any more."""
         with self.mutex:
             while not self.closing:
-                if self._line and not seat.is_alive():
+                if self._line and not slot.is_alive():
                     return None  # it died while it was free: no attempt's fault
                 while self._line:
                     attempt = self._line.popleft()
-                    seat.attempt, attempt.slot = attempt, seat
+                    slot.attempt, attempt.slot = attempt, slot
                     if attempt.begin():
                         return attempt
-                    seat.attempt = None
+                    slot.attempt = None
                 self.work.wait()
             return None
 
@@ -149,59 +124,61 @@ class ProcessSlots:
             attempt = self._line.popleft() if self._line and not self.closing else None
         if attempt is not None and attempt.begin():
             log.error("no process for %s: %s", attempt, error)
-            self._done(attempt, attempt.failed(error))
+            self._done(attempt, of_error(attempt, error))
 
-    def put_off(self, error: Exception) -> None:
+    def hand_back(self, error: Exception) -> None:
         """There is no room for another process: what waited for it goes back, nothing used."""
         with self.mutex:
             attempt = self._line.popleft() if self._line and not self.closing else None
         if attempt is not None and attempt.withdraw():
             log.warning("no process for %s just now, it is handed back: %s", attempt, error)
-            self._done(attempt, attempt.put_off())
+            self._done(attempt, put_off(attempt))
 
     def ended(self, attempt: Attempt, ending: Ending | None) -> None:
         if not attempt.abandoned:
             self._done(attempt, ending)
 
-    def left(self, seat: Seat) -> None:
-        """This seat is no more; let another take its place if there is something to do."""
+    def left(self, slot: ProcessSlot) -> None:
+        """This slot is no more; let another take its place if there is something to do."""
         back: list[Attempt] = []
         with self.mutex:
-            self._seats.remove(seat)
+            self._slots.remove(slot)
             try:
-                self._open_seats()
+                self._open_slots()
             except RuntimeError as error:
                 log.warning("no process for what waits just now, it is handed back: %s", error)
                 back = list(self._line)
                 self._line.clear()
             self.work.notify()  # it may have been woken for what it did not take
-        for attempt in back:
-            if attempt.withdraw():
-                self._done(attempt, attempt.put_off())
+        hand_back(back, self._done)
 
-    def _open_seats(self) -> None:
+    def _open_slots(self) -> None:
         """As many as are needed; RuntimeError when there is not one. One more that cannot begin
         does not matter as long as there are others."""
-        free = sum(seat.attempt is None for seat in self._seats)
-        while free < len(self._line) and len(self._seats) < self._limit and not self.closing:
-            seat = Seat(self)
+        free = sum(slot.attempt is None for slot in self._slots)
+        while (
+            free < len(self._line)
+            and len(self._slots) < self.settings.concurrency
+            and not self.closing
+        ):
+            slot = ProcessSlot(self)
             try:
-                seat.thread.start()
+                slot.thread.start()
             except RuntimeError:
-                if not self._seats:
+                if not self._slots:
                     raise
                 return
-            self._seats.append(seat)
+            self._slots.append(slot)
             free += 1
 
 
-class Seat:
+class ProcessSlot:
     """One process and the thread that keeps it. It is the thread that starts the process: the
     kernel ends the process when that thread does."""
 
-    def __init__(self, slots: ProcessSlots) -> None:
-        self._slots = slots
-        self._process: Process | None = None  # as long as others may kill it
+    def __init__(self, owner: ProcessSlots) -> None:
+        self._owner = owner
+        self._process: SpawnedProcess | None = None  # as long as others may kill it
         self._ready = False
         self._killed = False
         self.attempt: Attempt | None = None
@@ -214,7 +191,7 @@ class Seat:
 
     def kill(self, attempt: Attempt) -> None:
         """Kill the process, if it is still this attempt that runs there."""
-        with self._slots.mutex:
+        with self._owner.mutex:
             if self.attempt is attempt:
                 self._kill()
 
@@ -227,11 +204,11 @@ class Seat:
         process = self._process
         if process is not None and attempt.stopped_for is not None:
             try:
-                process.wire.send(Stop(*attempt.key, attempt.stopped_for))
+                process.channel.send(Stop(*attempt.key, attempt.stopped_for))
             except OSError:
                 pass  # it has just died
-        with self._slots.mutex:
-            self._slots.over.wait_for(lambda: self.attempt is not attempt, GRACE)
+        with self._owner.mutex:
+            self._owner.over.wait_for(lambda: self.attempt is not attempt, HANDLER_GRACE)
         self.kill(attempt)
 
     def _kill(self) -> None:
@@ -251,32 +228,32 @@ class Seat:
         except Exception as error:
             log.exception("a process slot ended by an error")
             if (attempt := self.attempt) is not None:
-                self._slots.ended(attempt, attempt.failed(error))
+                self._owner.ended(attempt, of_error(attempt, error))
         finally:
-            self._slots.left(self)
+            self._owner.left(self)
 
-    def _started(self) -> Process | None:
+    def _started(self) -> SpawnedProcess | None:
         try:
             return self._start()
         except InvalidTask as error:
-            self._slots.refuse(error.with_traceback(None))  # its text says all
+            self._owner.refuse(error.with_traceback(None))  # its text says all
         except (OSError, MemoryError) as error:  # no process, no descriptor, no memory left
-            self._slots.put_off(error)
+            self._owner.hand_back(error)
         except Exception as error:
-            self._slots.refuse(error)
+            self._owner.refuse(error)
         return None
 
-    def _start(self) -> Process:
-        slots = self._slots
-        load = place_of(slots.app, slots.memory_limit)
+    def _start(self) -> SpawnedProcess:
+        owner = self._owner
+        load = location_of(owner.app, owner.settings.memory_limit)
         load.levels = levels()
-        process = Process(load)
-        with slots.mutex:
+        process = SpawnedProcess(load)
+        with owner.mutex:
             self._process = process
-            if slots.closing:
+            if owner.closing:
                 self._kill()
-        answer = process.receive(LONGEST_START)
-        with slots.mutex:
+        answer = process.receive(LOAD_TIMEOUT)
+        with owner.mutex:
             self._ready = isinstance(answer, Ready)
         if self._ready:
             return process
@@ -287,18 +264,19 @@ class Seat:
                 raise OSError(why)
         raise InvalidTask(f"the process for this task could not load its app: {why}")
 
-    def _run_attempts(self, process: Process) -> None:
+    def _run_attempts(self, process: SpawnedProcess) -> None:
         ran = 0
-        while ran != self._slots.tasks_per_child:
-            attempt = self._slots.take(self)
+        while ran != self._owner.settings.max_tasks_per_child:
+            attempt = self._owner.take(self)
             if attempt is None or not self._run(process, attempt):
                 return
             ran += 1
 
-    def _run(self, process: Process, attempt: Attempt) -> bool:
+    def _run(self, process: SpawnedProcess, attempt: Attempt) -> bool:
         """Whether the process can take another one."""
         try:
-            process.wire.send(Run(attempt.held, list(attempt.blockers), attempt.started_at))
+            held, blockers = attempt.held, list(attempt.blockers)
+            process.channel.send(Run(held, blockers, attempt.worker, attempt.started_at))
         except OSError:
             pass  # it has just died, as will be seen
         begun = False
@@ -306,125 +284,53 @@ class Seat:
             while isinstance(answer := process.receive(), Begun | Report):
                 begun = True
                 if isinstance(answer, Report):
-                    attempt.report = answer.fraction, answer.text
+                    attempt.progress = answer.fraction, answer.text
         except Garbled as error:  # it lives, and may have done its work
             self._free()
-            self._slots.ended(attempt, attempt.failed(error))
+            self._owner.ended(attempt, of_error(attempt, error))
             return False
         if isinstance(answer, Ended):
             killed = self._free()
-            self._slots.ended(attempt, _ending(attempt, answer))
+            self._owner.ended(attempt, _ending(attempt, answer))
             return not (killed or answer.worn)
         if isinstance(answer, Broken):
             self._free()
-            self._slots.ended(attempt, attempt.failed(InvalidTask(answer.error)))
+            self._owner.ended(attempt, of_error(attempt, InvalidTask(answer.error)))
             return False  # the next may have loaded what is missing
         why = self._end(process)
         if not self._free():
             log.warning("%s: %s", attempt, why)
-            self._slots.ended(attempt, attempt.crashed(why) if begun else attempt.never_begun())
+            self._owner.ended(attempt, crashed(attempt, why) if begun else never_begun(attempt))
         elif attempt.stopped_for is Outcome.TIMEOUT:
-            self._slots.ended(attempt, attempt.timed_out())
+            self._owner.ended(attempt, timed_out(attempt))
         elif attempt.stopped_for is Outcome.RELEASED:
-            self._slots.ended(attempt, attempt.released())
+            self._owner.ended(attempt, released(attempt))
         else:
-            self._slots.ended(attempt, None)  # it is not this worker's any more
+            self._owner.ended(attempt, None)  # it is not this worker's any more
         return False
 
     def _free(self) -> bool:
         """The attempt is over; say whether the process was killed because of it."""
-        with self._slots.mutex:
+        with self._owner.mutex:
             self.attempt = None
-            self._slots.over.notify_all()
+            self._owner.over.notify_all()
             return self._killed
 
-    def _end(self, process: Process) -> str:
-        """Let it end, and see that it does. From here on nobody else may kill it: its number can
-        be another's."""
-        with self._slots.mutex:
+    def _end(self, process: SpawnedProcess) -> str:
+        """Let it end, and see that it does. From here on no other thread may kill it: its number
+        can be another process's."""
+        with self._owner.mutex:
             self._process = None
         return process.end()
-
-
-class Process:
-    """A spawned process, which never shares memory, locks or connections with this one."""
-
-    def __init__(self, load: Load) -> None:
-        path = search_path(load.modules)
-        ours, theirs = socket.socketpair()
-        code = f"import sys; sys.path[:] = {path!r}; from towline.worker.slots.child import main"
-        flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
-        try:
-            with theirs:
-                self._popen = subprocess.Popen(
-                    [sys.executable, *flags, "-c", f"{code}; main({theirs.fileno()})"],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    process_group=0,  # so that it and what it starts can be killed together
-                )
-        except BaseException:
-            ours.close()
-            raise
-        self.wire: Wire[Answer | Line] = Wire(ours, Answer | Line)
-        try:
-            self.wire.send(load)
-        except OSError:
-            pass  # it has died already, as will be seen
-
-    def receive(self, timeout: float | None = None) -> Answer | None:
-        """What it says; lines that it logs on the way are logged here, as this process does it."""
-        while isinstance(answer := self.wire.receive(timeout), Line):
-            answer.log()
-        return answer
-
-    def is_alive(self) -> bool:
-        return self._popen.poll() is None
-
-    def kill(self) -> None:
-        if self._popen.returncode is None:
-            try:
-                os.killpg(self._popen.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # nobody is left of it
-
-    def end(self) -> str:
-        """Ask it to end, then make it; return how it ended, in words."""
-        deadline = time.monotonic() + PATIENCE
-        try:
-            self.wire.send(Exit())
-            while (left := deadline - time.monotonic()) > 0 and self.receive(left) is not None:
-                pass  # its last lines are logged
-        except (OSError, Garbled):
-            pass
-        try:
-            status = self._popen.wait(max(deadline - time.monotonic(), 0.1))
-            return _in_words(status)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            self._popen.wait()
-            return "the process was silent and did not end, so it was killed"
-        finally:
-            self.wire.close()
 
 
 def _ending(attempt: Attempt, ended: Ended) -> Ending | None:
     """What the process says, with what only the worker knows."""
     if ended.report is not None:
-        attempt.report = ended.report.fraction, ended.report.text
+        attempt.progress = ended.report.fraction, ended.report.text
     if ended.outcome is None:
         return None
     return Ending(
         attempt.held, ended.outcome, output=ended.output, error=ended.error, delay=ended.delay,
         started_at=attempt.started_at, started=ended.started, next=ended.next,
     )  # fmt: skip
-
-
-def _in_words(status: int) -> str:
-    if status >= 0:
-        return f"the process ended with exit status {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        name = "unknown"
-    hint = ": was there no memory left?" if -status == signal.SIGKILL else ""
-    return f"the process ended by signal {-status} ({name}){hint}"

@@ -1,8 +1,8 @@
-"""What a worker and its processes say to each other: frames over a socket. Data only, no pickle.
+"""The protocol between a worker and its processes: frames over a socket. Data only, no pickle.
 
 worker → process    Load, then any number of Run, each perhaps with a Stop behind it; Exit
 process → worker    Ready or Broken; for each Run Broken, or Begun, any number of Report and Ended;
-                    a Line for what is logged, at any time after Ready
+                    a LogLine for what is logged, at any time after Ready
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Run(Struct, tag=True):
 
     held: Claimed
     blockers: list[BlockerRecord]
+    worker: str
     started_at: int | None
 
 
@@ -106,7 +107,7 @@ class Garbled(Exception):
     """A frame came that makes no sense here: the other end may run another release."""
 
 
-class Wire(Generic[T]):
+class Channel(Generic[T]):
     """One end: sends frames whole, from any thread; one thread receives."""
 
     def __init__(self, end: socket.socket, incoming: object) -> None:
@@ -115,7 +116,7 @@ class Wire(Generic[T]):
         self._sending = threading.Lock()
 
     def send(self, frame: Struct) -> None:
-        """Raise OSError when nobody is at the other end, something else when it cannot be said."""
+        """Raise OSError when the other end is closed, something else when it cannot be encoded."""
         body = msgpack.encode(frame)
         with self._sending:
             self._end.sendall(len(body).to_bytes(HEAD, "big") + body)

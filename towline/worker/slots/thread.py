@@ -8,7 +8,7 @@ import threading
 from queue import Empty, SimpleQueue
 
 from ..attempt import Attempt
-from . import Done
+from . import Done, hand_back
 
 log = logging.getLogger("towline.worker")
 
@@ -51,13 +51,13 @@ class ThreadSlots:
             served = self._threads > 0
             if not served:
                 self._waiting -= 1
-        if served:  # outside the mutex, which whoever takes it needs at once
+        if served:  # outside the mutex, which the thread that takes it needs at once
             self._line.put(attempt)
         else:
-            self._hand_back([attempt])
+            hand_back([attempt], self._done)
 
     def interrupt(self, attempt: Attempt) -> None:
-        pass  # it has been told; nothing else can be done to a thread
+        pass  # it has been asked; nothing else can be done to a thread
 
     def abandon(self, attempt: Attempt) -> None:
         back: list[Attempt] = []
@@ -65,7 +65,7 @@ class ThreadSlots:
             if attempt.slot is None or attempt.abandoned:
                 return  # it has ended after all, and its thread goes on
             attempt.abandoned = True
-            self._threads -= 1  # its thread is nobody's any more
+            self._threads -= 1  # its thread is no slot any more
             self._left_behind += 1
             if self._left_behind > self._most_left_behind:
                 log.warning(
@@ -79,7 +79,7 @@ class ThreadSlots:
                 log.warning("the slot of %s cannot be replaced now: %s", attempt, error)
             if not self._threads:
                 back = self._whole_line()
-        self._hand_back(back)
+        hand_back(back, self._done)
 
     def close(self) -> None:
         with self._mutex:
@@ -119,11 +119,6 @@ class ThreadSlots:
         return waiting
 
     # ---- the caller has not
-
-    def _hand_back(self, attempts: list[Attempt]) -> None:
-        for attempt in attempts:
-            if attempt.withdraw():
-                self._done(attempt, attempt.put_off())
 
     def _serve(self) -> None:
         while True:
