@@ -70,11 +70,10 @@ def forms(store: str) -> frozenset[Form]:
     found: set[Form] = set()
     for module in modules(store):
         for name, form in mentioned(ast.parse(inspect.getsource(importlib.import_module(module)))):
-            for full in (name, f"{name}_newest", f"{name}_oldest"):
-                if full in known:
-                    found.add((full, form))
-                    if form == "many" and known[full].copy:
-                        found.add((full, "bulk"))
+            if name in known:
+                found.add((name, form))
+                if form == "many" and known[name].copy:
+                    found.add((name, "bulk"))
     return frozenset(found)
 
 
@@ -105,8 +104,8 @@ def modules(first: str) -> set[str]:
 
 
 def mentioned(tree: ast.AST) -> Iterator[Form]:
-    """Names that stand behind `.sql.`, with what is done to them; and names in quotes, which are
-    looked up to be run once."""
+    """Names that stand behind `.sql.`, with what is done to them; and names in quotes, of walks
+    that go either way."""
     called: dict[int, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in ("many", "counted"):
@@ -116,4 +115,5 @@ def mentioned(tree: ast.AST) -> Iterator[Form]:
             if node.value.attr == "sql":
                 yield node.attr, called.get(id(node), "one")
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value, "one"
+            yield f"{node.value}_newest", "one"
+            yield f"{node.value}_oldest", "one"

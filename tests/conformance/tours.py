@@ -92,7 +92,7 @@ def plain_jobs(world: World) -> Steps[None]:
     assert refused.accepted == []
     for record in (yield from store.records([held.job_id for held in turn.claimed])):
         yield from store.attempts(record.id)
-        yield from store.same(record.id, record.created_at)
+        yield from store.job(record.id, record.created_at)
     yield from store.finish([Ending(turn.claimed[0], Outcome.SNOOZED, delay=SECOND, error=TEXT)])
     yield from store.describe()
 
@@ -119,7 +119,6 @@ def chains(world: World) -> Steps[None]:
     yield from store.complete(second, None, new("next", queue="chain"))
     chain, tail = yield from store.chain(first)
     assert (chain.state, tail.position) == (ChainState.OPEN, 1)
-    assert (yield from store.ended(first)) is None
     assert (yield from store.run_now(tail.id)).state is State.PENDING
     assert (yield from store.cancel(first, TEXT, TEXT)).id == tail.id
     assert (yield from store.retry(first)).state is State.PENDING
@@ -140,16 +139,16 @@ def blockers(world: World) -> Steps[None]:
     going_on = continued(held[three], new("goes on", after=[last]))
     assert (yield from store.finish([going_on])).accepted == [three]
     yield from store.finish([completed(held[one]), failed(held[two], TEXT)])
-    assert (yield from store.one(last)).state is State.FAILED
+    assert (yield from store.job(last)).state is State.FAILED
     with pytest.raises(InvalidState):
         yield from store.retry(last)
     yield from store.retry(two)
-    assert (yield from store.one(last)).state is State.BLOCKED
+    assert (yield from store.job(last)).state is State.BLOCKED
     (behind,) = yield from put(store, new("f", queue="block", after=[last]))
-    assert (yield from store.one(behind)).state is State.BLOCKED
+    assert (yield from store.job(behind)).state is State.BLOCKED
     yield from store.cancel(two)
     (doomed,) = yield from put(store, new("g", queue="block", after=[two]))
-    assert (yield from store.one(doomed)).state is State.FAILED
+    assert (yield from store.job(doomed)).state is State.FAILED
 
 
 def keys(world: World) -> Steps[None]:
@@ -160,7 +159,7 @@ def keys(world: World) -> Steps[None]:
     yield from store.enqueue(
         [new(key=TEXT, arguments="[1]", delay=HOUR, on_conflict="replace", queue="key")]
     )
-    assert (yield from store.one(first)).arguments == "[1]"
+    assert (yield from store.job(first)).arguments == "[1]"
     yield from store.run_now(first)
     (held,) = yield from take(store, "key")
     yield from store.finish([failed(held)])
@@ -183,8 +182,8 @@ def leases(world: World) -> Steps[None]:
     known = {(held.job_id, held.attempt) for held in (one, two, three)}
     assert (yield from store.renew(worker, "lease", SECOND, known)).released == 1
     assert (yield from store.running(worker)) == known
-    assert (yield from store.fence(one))
-    assert not (yield from store.fence(four))
+    assert (yield from store.still_running(one))
+    assert not (yield from store.still_running(four))
     released = [Ending(two, Outcome.RELEASED, started=False), Ending(four, Outcome.RELEASED)]
     assert (yield from store.finish(released)).accepted == [two.job_id]
     world.clock.advance(10)
@@ -201,8 +200,8 @@ def parking(world: World) -> Steps[None]:
     worker = yield from enter(store, "park", lease=LARGE)
     held = yield from store.claim(worker, ["park"], 1, "park", 2)
     yield from store.counts()
-    yield from store.mark_begun([(held[1], world.clock())])
-    assert (yield from store.progress([(held[1], 0.1 + 0.2, TEXT), (held[0], None, None)]))
+    reports = [(held[1], 0.1 + 0.2, TEXT), (held[0], None, None)]
+    assert (yield from store.progress(reports, [(held[1], world.clock())]))
     assert (yield from store.park(held)) == 3
     assert (yield from store.parked()) == {TEXT: 3}
     assert (yield from store.peek(["park"], 1, [TEXT])).parked
