@@ -23,7 +23,7 @@ JOB_KEYS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[databases.SQLITE, databases.newest()])
+@pytest.fixture(scope="session", params=[databases.SQLITE, databases.newest()])
 def busy(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shop]:

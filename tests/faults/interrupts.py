@@ -395,10 +395,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for name in chosen.act or interrupts.acts:
                     interrupts.every(name, kind, chosen.step)
             verdict = interrupts.verdict
-    print(f"{chosen.engine}: {verdict.line()}", flush=True)
-    for finding in verdict.findings[:10]:
-        print(f"  {finding.kind}: {finding.text}")
-    return 1 if verdict.findings else 0
+    return 1 if verdict.say(chosen.engine) else 0
 
 
 if __name__ == "__main__":

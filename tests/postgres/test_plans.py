@@ -280,7 +280,7 @@ def name_of(case: tuple[str, int, str]) -> str:
     return f"{case[0]}, {case[2]}"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def filled(request: pytest.FixtureRequest) -> Iterator[Filled]:
     """A database and what is in it; shared, since nothing that is done there stays."""
     name, each, statistics = request.param

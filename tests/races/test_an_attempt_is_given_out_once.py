@@ -12,11 +12,12 @@ from tests.database import Database
 from tests.kit import SECOND, claim, completed, new, register, rows
 from tests.races.crowd import audit, crowd, open_quick
 from tests.races.together import finish_all_of
+from tests.speed import by_speed, seed
 from towline import Towline
 from towline.model import Claimed, Ending, Outcome, State
 from towline.operation import compose
 
-JOBS = 400
+JOBS = by_speed(200, 800)
 STALLED = 300
 LONG = 10**7 * SECOND
 
@@ -44,7 +45,7 @@ def claim_and_end(app: Towline, number: int) -> tuple[Given, Given]:
     Now and then it is taken for dead, goes on under a new number, and says late how its old
     attempts ended.
     """
-    chance = random.Random(number)
+    chance = random.Random(seed(number))
     given: Given = []
     ended: Given = []
     late: list[Claimed] = []

@@ -19,10 +19,11 @@ from tests.races.together import (
     with_app,
     work_off,
 )
+from tests.speed import by_speed
 from towline import Towline
 from towline.model import Claimed, Ending, NewBlocker, NewJob, Policy
 
-JOBS = 100
+JOBS = by_speed(50, 200)
 STEPS = 3  # of a blocker that continues
 
 

@@ -12,17 +12,18 @@ from tests.database import Database
 from tests.kit import claim, completed, continued, new, rows
 from tests.races.crowd import audit, crowd, open_quick
 from tests.races.together import finish_all_of
+from tests.speed import by_speed, seed
 from towline import Towline
 from towline.errors import BlockerError, NotFound, StillNeeded
 from towline.model import Policy
 from towline.operation import compose
 
-ROUNDS = 150
+ROUNDS = by_speed(60, 300)
 
 
 def meddle(app: Towline, number: int) -> Counter[str]:
     """Enqueue behind whatever there is, delete it, run it; count what happened."""
-    chance = random.Random(number)
+    chance = random.Random(seed(number))
     store = app.runner.store
     done: Counter[str] = Counter()
     for _ in range(ROUNDS):

@@ -22,11 +22,12 @@ from tests.races.together import (
     with_app,
     work_off,
 )
+from tests.speed import by_speed
 from towline import Towline
 from towline.errors import BlockerError, StillNeeded
 from towline.model import Claimed, Ending, Policy
 
-CHAINS = 120
+CHAINS = by_speed(60, 240)
 ENDS = ("completes", "continues", "fails", "goes")
 BLOCKERS = "blockers"  # a queue of their own, so that nobody else ends them
 

@@ -117,7 +117,7 @@ SAMPLE = (
 Open = Callable[[str], tuple[Interleaver, Store]]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def open_on() -> Iterator[Open]:
     """An interleaver on a database of any server, made when it is first asked for."""
     with ExitStack() as stack:

@@ -20,6 +20,7 @@ from tests.database import Database
 from tests.kit import completed, continued, failed, new
 from tests.races.crowd import audit, crowd, open_quick, watched
 from tests.races.together import own_connection
+from tests.speed import by_speed, seed
 from towline import Towline
 from towline.errors import (
     BlockerError,
@@ -33,7 +34,7 @@ from towline.model import Ending, Outcome, Policy
 from towline.operation import Op
 from towline.store.listing import JobFilter
 
-ROUNDS = 40
+ROUNDS = by_speed(25, 150)
 FEW = 8  # chains to meet at
 
 REFUSALS = (BlockerError, DuplicateKey, InvalidState, NotFound, StillNeeded)
@@ -41,7 +42,7 @@ REFUSALS = (BlockerError, DuplicateKey, InvalidState, NotFound, StillNeeded)
 
 def meddle(app: Towline, number: int) -> Counter[str]:
     """Count what happened, and on which side somebody was told of a deadlock."""
-    chance = random.Random(number)
+    chance = random.Random(seed(number))
     store = app.runner.store
     done: Counter[str] = Counter()
 

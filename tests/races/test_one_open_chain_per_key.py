@@ -21,11 +21,12 @@ from tests.races.together import (
     with_app,
     work_off,
 )
+from tests.speed import by_speed
 from towline import Towline
 from towline.model import Claimed, Ending, NewJob
 
-KEYS = 60
-ROUNDS = 60
+KEYS = by_speed(30, 120)
+ROUNDS = by_speed(30, 120)
 
 Answer = tuple[str, int, bool]  # key, chain, created
 

@@ -13,12 +13,15 @@ from tests.database import Database
 from tests.kit import claim, completed, continued, new, put, register, states
 from tests.races.overlap import Open
 from tests.races.together import finish_all_of
+from tests.speed import by_speed
 from towline import Towline
 from towline.model import Claimed, State
 from towline.operation import Steps, compose
 from towline.store import Store
 
-pytestmark = pytest.mark.parametrize("database", databases.names()[1:], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "database", by_speed([databases.newest()], databases.names()[1:]), indirect=True
+)
 
 
 @pytest.fixture

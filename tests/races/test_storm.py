@@ -22,6 +22,7 @@ from tests.races.auditor import (
 )
 from tests.races.logs import Event, Finding, Logs, read_logs
 from tests.races.storm import storm
+from tests.speed import by_speed, seed
 from towline import Towline
 from towline.model import Policy
 from towline.operation import Steps, compose
@@ -33,7 +34,7 @@ def test_Q1_P5_L1_B2_D1_a_storm_of_killed_processes_loses_nothing(
     tmp_path: Path, server: str
 ) -> None:
     """On PostgreSQL nobody is told of a deadlock, neither on our connections nor on a caller's."""
-    result = storm(tmp_path, seconds=6, processes=4, seed=7, server=server)
+    result = storm(tmp_path, seconds=by_speed(4, 20), processes=4, seed=seed(7), server=server)
     assert result.findings == []
     assert {op for op, _ in result.ops} == set(MENU)
     assert result.kills >= 1

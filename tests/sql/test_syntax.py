@@ -58,7 +58,7 @@ def sources() -> dict[str, str]:
     return {"/".join(name): strip_comments(read_text(PACKAGE, *name)) for name in names}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
     app = Towline(f"sqlite:///{tmp_path_factory.mktemp('sql')}/app.db")
     app.migrate()

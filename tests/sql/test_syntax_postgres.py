@@ -85,7 +85,7 @@ def texts() -> list[tuple[str, Query]]:
     return found
 
 
-@pytest.fixture(scope="module", params=servers.servers())
+@pytest.fixture(scope="session", params=servers.servers())
 def connection(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[psycopg.Connection]:

@@ -133,7 +133,8 @@ def goes_on(
         with monkeypatch.context() as patch, amiss(database):
             patch.setattr(app.runner.store, "turn", told)
             patch.setattr(
-                "towline.worker.pump.Pump._announce_trouble", lambda _, why: met.add(type(why).__name__)
+                "towline.worker.pump.Pump._announce_trouble",
+                lambda _, why: met.add(type(why).__name__),
             )
             # A look for work would meet the trouble first, each time, and no ending be tried.
             patch.setattr("towline.worker.lookout.Lookout.wants_look", lambda *_: False)
