@@ -5,6 +5,7 @@
 # make format     rewrite the sources in the project's format
 # make demo       see the product at work in a terminal, installation included. ARGS="--seconds 20"
 # make pythons    the tests that meet the interpreter, on the other Pythons found here (3.11 to 3.13)
+# make house      the rooms of the package and what each imports; the files one job's life runs through
 # make bench      list the benchmarks, each with the command that runs it
 # make clean      remove caches and build output
 
@@ -30,7 +31,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Tests start hundreds of processes; each would compile us anew if it could not keep what it compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: all test proof pythons check format demo bench clean
+.PHONY: all test proof pythons check format demo house bench clean
 # The steps share caches, and the order is the meaning: format before check before test.
 .NOTPARALLEL:
 
@@ -58,6 +59,10 @@ format: $(STAMP)
 
 demo: $(DEMO)/.installed
 	@$(DEMO)/bin/python -m examples.demo $(ARGS)
+
+house: $(STAMP)
+	@$(BIN)/python -m tests.shape.rooms
+	@$(BIN)/python -m tests.shape.walks
 
 bench:
 	@echo "Benchmarks; run one with:"

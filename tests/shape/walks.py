@@ -58,7 +58,7 @@ def worker_walk(url: str) -> list[str]:
     and its slot."""
     app, task = _app(url)
     worker = app.worker(concurrency=1)
-    with walked("towline-pump", "towline slot", "towline-slot") as files:
+    with walked("towline-") as files:
         worker.start()
         task.enqueue(1).result(30)
         files.clear()

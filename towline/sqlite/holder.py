@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from .. import errors
 from .line import EXPRESS, HOLD
@@ -17,6 +17,27 @@ if TYPE_CHECKING:
     from .lock import Baton
 
 FREE, WAITING, WRITING = 0, 1, 2  # phases of a turn, as the lock file says them
+MAGIC: Final = b"towline\n"
+
+
+class Record(NamedTuple):
+    """What the lock file says about the present or last turn; as it is packed there.
+
+    After a turn that left nothing to note, or whose process was killed, it still says "writing":
+    whether somebody holds the lock, only the lock tells.
+    """
+
+    magic: bytes = MAGIC
+    phase: int = FREE
+    pid: int = 0
+    since: float = 0.0
+    released: float = 0.0
+    owed: float = 0.0
+    foreign_at: float = 0.0
+    log_modified: int = 0
+    log_size: int = 0
+    operation: bytes = b""
+
 
 Kind = Literal["towline", "foreign", "self", "unknown"]
 Phase = Literal["waiting for its turn", "waiting for the database", "writing"]

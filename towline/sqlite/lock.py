@@ -23,9 +23,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from itertools import compress, islice
-from typing import Final, NamedTuple
+from typing import Final
 
-from .holder import FREE, WAITING, WRITING, Holder, WriterBusy, find_holder
+from .holder import FREE, MAGIC, WAITING, WRITING, Holder, Record, WriterBusy, find_holder
 from .line import EXPRESS, HOLD, TICKETS, begin_patiently, wait_in_line
 
 if sys.platform != "win32":
@@ -39,30 +39,10 @@ SAMPLE: Final = 0.005  # how often a turn notes the state of the log: two stats,
 MEMORY: Final = 60.0  # so long after a writer outside Towline was seen, rests are kept
 RECHECK: Final = 1.0  # how often we look whether the lock file is still the one at its path
 
-MAGIC: Final = b"towline\n"
 _RECORD: Final = struct.Struct("<8siiddddqq48s")
 _PLACES: Final = {HOLD: 0, EXPRESS: 256}
 # `struct flock`, which the fcntl module leaves to its callers.
 _FLOCK: Final = struct.Struct("@hhqqi4x" if sys.platform == "linux" else "@qqihh4x")
-
-
-class Record(NamedTuple):
-    """What the lock file says about the present or last turn; the fields of _RECORD.
-
-    After a turn that left nothing to note, or whose process was killed, it still says "writing":
-    whether somebody holds the lock, only the lock tells.
-    """
-
-    magic: bytes = MAGIC
-    phase: int = FREE
-    pid: int = 0
-    since: float = 0.0
-    released: float = 0.0
-    owed: float = 0.0
-    foreign_at: float = 0.0
-    log_modified: int = 0
-    log_size: int = 0
-    operation: bytes = b""
 
 
 class Baton:
