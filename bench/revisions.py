@@ -114,7 +114,7 @@ def databases(engine: str, folder: Path) -> Iterator[Callable[[], str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("revision", help="what this tree is compared with, as git names it")
     parser.add_argument("--engine", choices=COUNTS, default="sqlite")
     parser.add_argument("--rounds", type=int, default=5)

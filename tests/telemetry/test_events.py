@@ -143,7 +143,7 @@ def test_close_tells_what_waits_and_ends_the_thread() -> None:
 
 
 def test_a_forked_child_has_an_empty_line_and_a_thread_of_its_own() -> None:
-    events, got = Events(), list[Event]()
+    events, got = Events(), list[JobSwept]()
     events.subscribe(got.append, ["job.swept"])
     gate = threading.Event()
     events.subscribe(lambda event: gate.wait(LIMIT), ["job.swept"])
@@ -155,7 +155,7 @@ def test_a_forked_child_has_an_empty_line_and_a_thread_of_its_own() -> None:
         before = len(got)
         events.publish(JobSwept(count=99))
         told = events.flush(LIMIT)
-        os._exit(0 if told and [e.count for e in got[before:]] == [99] else 1)  # type: ignore[attr-defined]
+        os._exit(0 if told and [e.count for e in got[before:]] == [99] else 1)
     gate.set()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert events.flush(LIMIT)
