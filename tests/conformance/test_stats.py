@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -61,8 +62,8 @@ def test_ended_jobs_are_read_by_minute_queue_task_and_outcome(
         assert [sum(r.histogram) for r in found] == [1, 1, 1, 1, 1]
         assert found[-1].histogram == (1, 0, 0, 0, 0, 0, 0, 0)
 
-        def some(unit: int | None = 1, **where: object) -> Steps[list[tuple[int, str, int]]]:
-            found = yield from store.stats(StatsFilter(**where), unit)  # type: ignore[arg-type]
+        def some(unit: int | None = 1, **where: Any) -> Steps[list[tuple[int, str, int]]]:
+            found = yield from store.stats(StatsFilter(**where), unit)
             return [(r.minute, r.task, r.ended) for r in found]
 
         assert (yield from some(queue="mail")) == [(last, "b", 1)]
@@ -140,6 +141,9 @@ def test_the_face_says_seconds_and_percentiles(app: Towline, store: Store, clock
     assert app.stats(since=now + timedelta(minutes=1)) == []
     assert app.stats(outcome="failed") == []
     assert asyncio.run(app.astats(by="day")) == app.stats(by="day")
-    for wrong in ({"by": "week"}, {"by": 1}, {"since": 5}, {"outcome": "well"}, {"colour": "red"}):
+    wrong: list[dict[str, Any]] = [
+        {"by": "week"}, {"by": 1}, {"since": 5}, {"outcome": "well"}, {"colour": "red"},
+    ]  # fmt: skip
+    for asked in wrong:
         with pytest.raises(InvalidSetting):
-            app.stats(**wrong)
+            app.stats(**asked)
