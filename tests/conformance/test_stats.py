@@ -141,9 +141,9 @@ def test_the_face_says_seconds_and_percentiles(app: Towline, store: Store, clock
     assert app.stats(since=now + timedelta(minutes=1)) == []
     assert app.stats(outcome="failed") == []
     assert asyncio.run(app.astats(by="day")) == app.stats(by="day")
-    wrongs: list[dict[str, Any]] = [
+    wrong: list[dict[str, Any]] = [
         {"by": "week"}, {"by": 1}, {"since": 5}, {"outcome": "well"}, {"colour": "red"},
     ]  # fmt: skip
-    for wrong in wrongs:
+    for asked in wrong:
         with pytest.raises(InvalidSetting):
-            app.stats(**wrong)
+            app.stats(**asked)

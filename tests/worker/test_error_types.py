@@ -23,7 +23,7 @@ class Moved(Exception):
 
 class Unnamed(type):
     @property
-    def __module__(cls) -> str:  # type: ignore[override] # pyright: ignore[reportIncompatibleVariableOverride]
+    def __module__(cls) -> str:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
         raise RuntimeError("no module")
 
 
