@@ -37,6 +37,7 @@ PORTS = range(20_000, 30_000)
 SETTINGS = """
 listen_addresses = '127.0.0.1'
 max_connections = 200
+max_prepared_transactions = 10
 shared_buffers = '64MB'
 max_wal_size = '128MB'
 synchronous_commit = on

@@ -409,6 +409,50 @@ def test_A8d_jobs_that_run_for_nobody_are_noticed_though_no_lease_has_run_out(
     run(sweep)
 
 
+@pytest.mark.parametrize("how", ["its row is gone", "its lease has run out"])
+def test_A8e_running_rows_whose_jobs_were_deleted_by_hand_are_swept_and_hide_no_other(
+    run: Run, store: Store, database: Database, clock: Clock, how: str
+) -> None:
+    """A sweep that is full of them would take back nothing, again and again."""
+
+    def hold() -> Steps[None]:
+        worker = yield from register(store)
+        yield from put(store, *(new() for _ in range(4)))
+        assert len((yield from claim(store, 4, worker))) == 4
+
+    run(hold)
+    database.rows("DELETE FROM towline_job WHERE id <= 2")
+    if how == "its row is gone":
+        database.rows("DELETE FROM towline_worker")
+    else:
+        clock.advance(31)
+
+    def sweep() -> Steps[None]:
+        assert (yield from store.expired()).strays is (how == "its row is gone")
+        for taken in (2, 2, 0):
+            assert (yield from store.sweep(limit=2)) == taken
+        assert (yield from states(store, 3, 4)) == [State.SCHEDULED] * 2
+        assert (yield from store.expired()) == ([], False)
+        assert (yield from store.workers()) == []
+
+    run(sweep)
+    assert database.rows("SELECT job_id FROM towline_live ORDER BY 1") == [(3,), (4,)]
+
+
+def test_A8e_P9_a_sweep_waits_for_nobody_who_holds_what_lost_its_job(
+    app: Towline, postgres: Database
+) -> None:
+    app.runner.run(app.runner.store.enqueue([new(), new()]))
+    app.runner.run(app.runner.store.claim(1, QUEUE, 2))
+    postgres.rows("DELETE FROM towline_job WHERE id = 1")
+    with postgres.connect() as other:
+        other.execute("SELECT FROM towline_live WHERE job_id = 1 FOR UPDATE")
+        assert app.runner.run(app.runner.store.sweep()) == 1
+        other.rollback()
+    assert app.runner.run(app.runner.store.sweep()) == 1
+    assert postgres.rows("SELECT job_id FROM towline_live") == [(2,)]
+
+
 # ---- several queues, several workers (finding P14a)
 
 

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import sqlite3
 from collections.abc import Callable
+from datetime import UTC
 from typing import Any
 
 import asyncpg
@@ -359,6 +360,9 @@ def test_E13_every_operation_belongs_to_the_callers_transaction(
     call("resume", "shut")
     assert call("paused") == ["late"]
     assert [worker.name for worker in call("workers")] == ["w1"]
+    assert call("parked") == {}
+    assert call("target", 4).id == 4
+    assert call("now").tzinfo is UTC
     clock.advance(40 * 24 * 3600)
     assert call("prune") == 2
     handle = app.job(4)

@@ -67,6 +67,17 @@ def parked(store: Store) -> Steps[None]:
     yield from store.park(held)
 
 
+def taken(prepare: Prepare) -> Prepare:
+    """Job 1 was claimed, and cancelled since."""
+
+    def steps(store: Store) -> Steps[Any]:
+        held = yield from prepare(store)
+        yield from store.cancel(1)
+        return held
+
+    return steps
+
+
 def over(how: str, prepare: Prepare | None = None) -> Prepare:
     """Job 1 has ended from outside."""
 
@@ -146,14 +157,19 @@ def cases(clock: Clock) -> list[Case]:
         Case("a stray is put back", running(one),
              lambda s, _: s.renew(1, "w1", HOUR, ()), ("a",)),
         Case("park", running(one), lambda s, held: s.park(held), ("a",)),
+        Case("park what is still ours", taken(running(stored({}, {}), 2)),
+             lambda s, held: s.park(held), ("a",)),
+        Case("park nothing", one, lambda s, _: s.park([])),
         Case("unpark", parked, lambda s, _: s.unpark(["a"], ["a"]), ("a",)),
         Case("a sweep of what never began", expired(running(one, 0, 1), clock),
              lambda s, _: s.sweep(begun={1: Begun(frozenset())}), ("a",)),
         # ---- nothing to tell
         Case("a retry after a delay", running(one),
              finish(lambda held: failed(held, delay=HOUR))),
-        Case("a stale ending", over("cancelled", running(one)),
-             lambda s, _: s.progress([])),
+        Case("a stale ending", taken(running(one)), finish(completed)),
+        Case("a stale one that is handed back", taken(running(one)),
+             finish(lambda held: Ending(held, Outcome.RELEASED))),
+        Case("a stale one that is parked", taken(running(one)), lambda s, held: s.park(held)),
         Case("a claim", one, lambda s, _: s.claim(1, ["a"], 1)),
         Case("pause", one, lambda s, _: s.pause("a")),
         Case("a look", one, lambda s, _: s.peek(["a"])),

@@ -77,6 +77,7 @@ PUT_BACK = ("failed", "timeout", "lost", "snoozed")
 GO_ON = ("continued", "waiting")
 
 CLAIM = st.sampled_from((0, 1, 2, 3, 4, -1, -2))
+LEVEL = st.sampled_from((None, None, None, "REPEATABLE READ", "SERIALIZABLE"))
 AHEAD = st.sampled_from((0, 1, 0, 3))
 BEGUN = st.sampled_from((None, "none", "some", "all"))
 DELAY = st.sampled_from((0, 10 * SECOND, -SECOND, 2 * MINUTE))
@@ -185,6 +186,7 @@ DEEDS: dict[str, tuple[Any, ...]] = {
         st.sampled_from((
             "commit", "rollback", "savepoint", "rollback_to", "rollback", "release", "commit",
         )),
+        LEVEL,
     ),
 }  # fmt: skip
 """What a program may do next: how often, and what it is told."""

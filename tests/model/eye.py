@@ -42,6 +42,8 @@ class Eye:
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self.name = database.name
+        self.has_levels = database.engine != SQLITE
+        """Whether a transaction may go on seeing the database as it was; else it never has to."""
         self._app = Towline(database.url, clock=clock, durable=False, notify=False)
         self.store = self._app.runner.store
         if database.engine == SQLITE:

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.kit import MINUTE, SECOND
 from tests.model.deeds import DRAFTS, LEFT_OUT, QUEUES, TASKS, Draft, Drawn, deeds
-from tests.model.program import End, Held, Keep, New, Where
+from tests.model.program import OLD_SNAPSHOT, End, Held, Keep, New, Where
 from tests.model.tables import Tables
 from tests.model.trace import World
 from towline.model import ChainState, Live, Outcome, Policy, State
@@ -38,6 +38,7 @@ class Machine(RuleBasedStateMachine):
         self.ever: dict[str, None] = {}  # names that were stored at some time
         self.ever_workers: list[str] = []
         self.ever_held: dict[Held, None] = {}
+        self.refused: list[tuple[Any, ...]] = []  # steps that the caller's level did not allow
         self.register(30 * SECOND)
         self.enqueue(drafts)
 
@@ -45,7 +46,8 @@ class Machine(RuleBasedStateMachine):
         self.world.end()
 
     def take(self, verb: str, *told: Any) -> None:
-        self.world.take(verb, *told)
+        if self.world.take(verb, *told) == OLD_SNAPSHOT:
+            self.refused.append((verb, *told))
         self.ever.update(dict.fromkeys(self.tables.jobs))
         self.ever_held.update(dict.fromkeys(self.tables.claims))
 
@@ -204,11 +206,13 @@ class Machine(RuleBasedStateMachine):
 
     def ends(self, drawn: list[Drawn], together: bool) -> tuple[End, ...]:
         """Endings, each of another claim. A continuation that waits comes alone, or at the end and
-        for a chain that its batch ends: PostgreSQL stores it a turn later than the others."""
+        for a chain that its batch ends: PostgreSQL stores it a turn later than the others. Whether
+        a level is noticed where nothing would change, for claims that are lost, nobody promises."""
         found: dict[Held, End] = {}
+        model = self.world.model
         for number, how, delay, draft in drawn:
             held = self.held(number)
-            if held is None or held in found:
+            if held is None or held in found or (model.level and not model.running(held)):
                 continue
             if how != "waiting":
                 found[held] = self.end(held, how, delay, draft)
@@ -417,16 +421,25 @@ class Machine(RuleBasedStateMachine):
         if not self.depth:
             self.world.switch()
 
-    def transact(self, verb: str) -> None:
-        """Begin, or go on to the end."""
+    def transact(self, verb: str, level: str | None) -> None:
+        """Begin at some level, or go on to the end."""
         if not self.depth:
-            self.take("begin")
+            self.take("begin", *([level] if level else []))
         elif verb in ("rollback_to", "release") and self.depth == 1:
             self.take("savepoint")
         elif verb == "savepoint" and self.depth == DEEP:
             self.take("release")
         else:
             self.take(verb)
+        if not self.depth:
+            self.try_again()
+
+    def try_again(self) -> None:
+        """Do what was refused as the refusal says: without the caller's transaction, after it."""
+        refused, self.refused = self.refused, []
+        for verb, *told in refused:
+            if verb != "turn":  # which is drawn for the jobs as they stood
+                self.take(verb, *told)
 
 
 OF_CHAINS = dict(zip(State, [*ChainState] * 2, strict=False))

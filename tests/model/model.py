@@ -75,6 +75,7 @@ class Model(Working):
     def _addressed(self, name: str) -> Job:
         """The first job of a chain that went on stands for the chain: its last job."""
         job = self._one(name)
+        self.refuse_old_snapshot()
         if job.state is None and job.position == 0 and job.last and job.last.continued_by:
             return self.tables.tail(job.chain)
         return job
@@ -184,6 +185,7 @@ class Model(Working):
         tables = self.tables
         if name not in tables.chains:
             raise NotFound
+        self.refuse_old_snapshot()
         chains: set[str] = set()
         todo = [name]
         while todo:
@@ -241,6 +243,8 @@ class Model(Working):
                     old.add(chain.name)
             if done or len(old) == limit:
                 break
+        if old:
+            self.refuse_old_snapshot()
         while needed := {name for name in old if self._is_needed(name, old)}:
             self.seen["not pruned: still needed"] += 1
             old -= needed

@@ -103,6 +103,10 @@ class Refusal:
     names: tuple[str, ...] = ()
 
 
+OLD_SNAPSHOT = Refusal("WrongIsolation")
+"""Told to whoever sees an old state of the database, and needs the newest."""
+
+
 @dataclass(frozen=True)
 class Step:
     """A verb and what it is told."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tests.database import SQLITE, Database
+from tests.database import Database
 from tests.kit import Clock
 from tests.model.eye import Eye
 from tests.model.program import Answer, End, Held, Keep, New, Refusal, Seen, Step, Where
@@ -63,8 +63,11 @@ class Side(Eye):
 
     # ---- the caller's transaction
 
-    def begin(self) -> None:
-        self.sql("BEGIN IMMEDIATE" if self.name == SQLITE else "BEGIN")
+    def begin(self, level: str | None = None) -> None:
+        if self.has_levels:
+            self.sql(f"BEGIN ISOLATION LEVEL {level or 'READ COMMITTED'}")
+        else:
+            self.sql("BEGIN IMMEDIATE")
         self.depth = 1
 
     def savepoint(self) -> None:

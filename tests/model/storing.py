@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tests.model.program import Answer, New, Refusal, Seen, Step
 from tests.model.tables import Attempt, Chain, Edge, Job, Key, OneOf, Tables, is_bad
-from towline.errors import BlockerError, DuplicateKey, StillNeeded, TowlineError
+from towline.errors import BlockerError, DuplicateKey, StillNeeded, TowlineError, WrongIsolation
 from towline.model import ChainState, Live, Outcome, Policy
 
 WAITING = (Live.PENDING, Live.SCHEDULED, Live.BLOCKED, Live.PARKED)
@@ -25,6 +25,8 @@ class Storing:
         self.tables = Tables()
         self.outer: list[bytes] = []
         """The tables as they were at BEGIN and at each savepoint since."""
+        self.level: str | None = None
+        """That of the caller's transaction, if it goes on seeing the database as it was."""
         self.seen: Counter[str] = Counter()
         """How often each branch of a rule was taken; no rollback takes that back."""
         self._failed: list[tuple[Attempt, Job]] = []
@@ -45,10 +47,14 @@ class Storing:
 
     # ---- the caller's transaction (E1)
 
-    def begin(self) -> None:
-        self.outer.append(pickle.dumps(self.tables))
+    def begin(self, level: str | None = None) -> None:
+        self.level = level
+        if level is not None:
+            self.seen[f"began at {level.lower()}"] += 1
+        self.savepoint()
 
-    savepoint = begin
+    def savepoint(self) -> None:
+        self.outer.append(pickle.dumps(self.tables))
 
     def rollback_to(self) -> None:
         """Back to the last savepoint, which stays."""
@@ -59,10 +65,17 @@ class Storing:
 
     def commit(self) -> None:
         self.outer.clear()
+        self.level = None
 
     def rollback(self) -> None:
         self.tables = pickle.loads(self.outer[0])
-        self.outer.clear()
+        self.commit()
+
+    def refuse_old_snapshot(self) -> None:
+        """Whoever ends, opens again or deletes chains must see who has just begun to wait for them;
+        he who sees an old state of the database may not (B2, B3, R3)."""
+        if self.level is not None:
+            raise WrongIsolation
 
     # ---- enqueue
 
@@ -174,6 +187,8 @@ class Storing:
         for job in batch:
             if job.position and job.chain in self._upstream(job, reopened=False):
                 raise BlockerError("a circle")
+        if self.level is not None:
+            self.seen["stored with an old snapshot"] += len(batch)
         if doomed:
             self.seen["failed at once behind a failed chain"] += 1
         self._end_chains([self._fail_waiting(job) for job in doomed])

@@ -90,6 +90,8 @@ class Working(Storing):
 
     def finish(self, ends: Sequence[End], worker: str | None) -> tuple[list[str], list[str]]:
         """Record endings; whoever lost the lease changes nothing and is told (L3)."""
+        if any(self.running(end.held) for end in ends):
+            self.refuse_old_snapshot()
         accepted: list[str] = []
         refused: list[str] = []
         heirs: list[Job] = []

@@ -13,6 +13,9 @@ from towline.sql import Row
 from towline.store.ground import Ground, Verdict
 
 INTERLEAVED = "races/test_interleavings.py::test_every_order_of_statements_ends_well[{}]"
+WITH_OLD_SNAPSHOT = (
+    "races/test_interleavings.py::test_a_caller_with_an_old_snapshot_is_right_or_refused[{}]"
+)
 OVERLAPPING = "races/test_overlapping_transactions.py::{}[{{database}}]"
 # The row in {live} of each chain's last job is held, instead of the chain's own.
 TAIL = """
@@ -206,11 +209,13 @@ RACING = [
         "B2, B3, O1",
         [
             "postgres/test_isolation.py::test_P1_nobody_waits_for_ever_whatever_a_caller_with"
-            "_an_old_snapshot_did[{database}]"
+            "_an_old_snapshot_did[{database}]",
+            WITH_OLD_SNAPSHOT.format("enqueue behind, completed repeatable read"),
+            WITH_OLD_SNAPSHOT.format("enqueue behind, finish serializable"),
         ],
         methods={"towline.postgres.isolation.refuse_old_snapshot": lambda rows: None},
         on=(POSTGRES,),
-        sign="State.BLOCKED",
+        sign="blocked",
     ),
     Mutant(
         "a worker waits",

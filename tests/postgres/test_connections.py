@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,6 +37,7 @@ from towline.errors import (
 from towline.model import Claimed, Ending, Outcome
 from towline.operation import Steps, compose
 from towline.postgres import engine as engines
+from towline.postgres import listen
 from towline.sql import Query
 from towline.task import Task
 
@@ -102,6 +103,28 @@ def test_P11_closing_and_listening_do_not_wait_for_a_silent_server(
             waiting.result()
     with frozen(eye):
         app.close()
+
+
+@on_newest
+def test_P11_who_tells_others_of_an_end_gives_a_silent_server_up(
+    app: Towline, eye: Eye, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding P11: its thread would wait for the answer for ever, and a stop for its thread."""
+    monkeypatch.setattr(listen, "SILENCE", 0.3)
+    connected = threading.Event()
+    ends = listen.PostgresListen(engine_of(app), ends=True)
+    ends.start(lambda _: connected.set())
+    assert connected.wait(30)
+    with frozen(eye):
+        ends.tell_ended()
+        until(lambda: not vars(ends)["_owed"])  # it is being sent
+        ends.stop()
+        assert not vars(ends)["_thread"].running
+
+
+def engine_of(app: Towline) -> engines.PostgresEngine:
+    assert isinstance(app.runner.engine, engines.PostgresEngine)
+    return app.runner.engine
 
 
 @on_newest
@@ -398,6 +421,27 @@ def test_P20_a_sequence_behind_its_table_says_what_to_do(
     app.close()
     with pytest.raises(StoreError, match=r"setval\('public.towline_job_ids'"):
         task.enqueue(2)
+
+
+@on_newest
+def test_P18_a_transaction_in_two_phases_needs_notify_to_be_off(make_app: Make) -> None:
+    """Finding P18: as docs/postgres.md says; PostgreSQL prepares none that notifies."""
+    with servers.durable_server(servers.startable()[-1]) as server:
+        app, loud = make_app(server.url, notify=False), make_app(server.url)
+        app.migrate()
+        with closing(psycopg.connect(server.url)) as theirs:
+            theirs.tpc_begin("quiet")
+            job = app.task(add).using(on=theirs).enqueue(1)
+            theirs.tpc_prepare()
+            assert app.counts() == {}
+            theirs.tpc_commit()
+            assert job.refresh().state == "pending"
+            theirs.tpc_begin("loud")
+            loud.task(add).using(on=theirs).enqueue(2)
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="NOTIFY"):
+                theirs.tpc_prepare()
+        app.close()
+        loud.close()
 
 
 # ---- together

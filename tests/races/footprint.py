@@ -3,7 +3,8 @@
 Under READ COMMITTED a transaction is noticed in two ways only: by the rows it has locked and the
 unique keys it has inserted, from then on, and by what its commit shows and lets go. Two steps of
 different transactions that do not meet in either way may change places: what follows is the same,
-but for the order in which ids were drawn.
+but for the order in which ids were drawn. With an old snapshot a transaction notices besides, when
+it begins, all that has been committed by then.
 """
 
 from __future__ import annotations

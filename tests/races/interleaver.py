@@ -5,6 +5,10 @@ same tables. A statement that waits for a lock hands the baton on. Two neighbour
 different sides that cannot notice each other (`footprint`) are not also run the other way round: of
 schedules that differ in nothing else one is run (the "sleep sets" of model checkers). After each
 schedule the tables are audited, and the meeting says what else it expects.
+
+A caller who sees an old state of the database may be refused. Then it must be as if he had not been
+there, and once he has done as he was told, that is, once more and without his level, as the meeting
+expects.
 """
 
 from __future__ import annotations
@@ -69,6 +73,7 @@ class Report:
     cut: int = 0  # begun, and then known to lead to nothing new
     waits: int = 0
     deadlocks: int = 0
+    refused: int = 0  # callers who saw an old state
     longest: int = 0
     findings: list[str] = field(default_factory=list)
     ends: Counter[str] = field(default_factory=Counter)
@@ -77,7 +82,7 @@ class Report:
         return (
             f"{self.schedules} schedules of up to {self.longest} steps ({self.cut} cut short), "
             f"{len(self.ends)} ends, {self.waits} waits, {self.deadlocks} deadlocks, "
-            f"{len(self.findings)} findings"
+            f"{self.refused} refused, {len(self.findings)} findings"
         )
 
 
@@ -104,6 +109,7 @@ class Interleaver:
         self._stage.sides = [side.pid for side in self._all]
         self._sides = self._all
         self._marks: Marks = {}  # as they are now, where known
+        self._without: dict[int, set[str]] = {}  # side → ends that owe it nothing
 
     def close(self) -> None:
         for side in self._all:
@@ -125,6 +131,11 @@ class Interleaver:
         saved = self._stage.saved()
         ops = meeting.operations(store, given)
         self._sides = self._all[: len(ops)]
+        self._without = {
+            n: self._ends_without(store, saved, [op for op in ops if op is not ops[n]])
+            for n, style in enumerate(styles)
+            if style.old
+        }
         report = Report()
         path: list[Node] = []
         while True:
@@ -216,31 +227,56 @@ class Interleaver:
         for side, op in zip(self._sides, ops, strict=True):
             if side.waited and op.name in PUMP:
                 yield f"wait: {op.name} of {side.name} waited at {side.waited}"
-            if side.error is not None and not isinstance(side.error, TowlineError):
+            known = side.refused or isinstance(side.error, TowlineError)
+            if side.error is not None and not known:
                 yield f"fault: {op.name} of {side.name}: {side.error!r}"
+            report.refused += side.refused
         yield from self._stage.audit()
         report.ends[self._stage.end()] += 1
 
     def _ask(
         self, meeting: Meeting[G], store: Store, given: G, ops: Sequence[Op[Any]]
     ) -> Iterator[str]:
-        """What this meeting expects, once that which was put off has been tried again."""
-        answers = []
-        for side, op in zip(self._sides, ops, strict=True):
-            answer = side.error or side.answer
-            if is_postponed(answer):
-                try:
-                    answer = self._stage.look(op)
-                except TowlineError as error:
-                    answer = error
-                if is_postponed(answer):
+        """What this meeting expects, once that which was put off or refused for its level has been
+        tried again."""
+        answers = [side.error or side.answer for side in self._sides]
+        for n, (side, op) in enumerate(zip(self._sides, ops, strict=True)):
+            if is_postponed(answers[n]):
+                answers[n] = self._alone(op)
+                if is_postponed(answers[n]):
                     yield f"wait: {op.name} of {side.name} is put off, and nobody is there"
                 yield from self._stage.audit()
-            answers.append(answer)
+        for n, (side, op) in enumerate(zip(self._sides, ops, strict=True)):
+            if side.refused:
+                if self._stage.end() not in self._without[n]:
+                    yield f"changed: {op.name} of {side.name} was refused, and did something"
+                answers[n] = self._alone(op)
+                yield from self._stage.audit()
         try:
             yield from meeting.expect(Met(store, given, answers, self._stage))
         except (AttributeError, TypeError, ValueError):
             yield f"answer: nobody expects {answers}"
+
+    def _alone(self, op: Op[Any]) -> Any:
+        """What is answered while nobody else is there, at the usual level."""
+        try:
+            return self._stage.look(op)
+        except TowlineError as error:
+            return error
+
+    def _ends_without(self, store: Store, saved: bytes, others: Sequence[Op[Any]]) -> set[str]:
+        """What it may end with when an operation has done nothing: the other one has done its
+        part, or passed over what was held then. An id that was drawn is not given out again."""
+        (other,) = others
+        draw = compose("draw", lambda: store.new_ids(1))
+        ends: set[str] = set()
+        for first in ((), (draw,)):
+            self._stage.restore(saved)
+            ends.add(self._stage.end())
+            for op in (*first, other):
+                self._alone(op)
+            ends.add(self._stage.end())
+        return ends
 
 
 def is_postponed(answer: object) -> bool:

@@ -292,11 +292,13 @@ def end_and_cancel_dependent(how: str) -> Meeting[Given]:
     return Meeting(prepare, operations, expect)
 
 
-def enqueue_and_end(how: str, policy: Policy, *, outside: bool = False) -> Meeting[Given]:
+def enqueue_and_end(
+    how: str, policy: Policy, *, outside: bool = False, key: str | None = None
+) -> Meeting[Given]:
     """A job is stored behind a chain that ends this moment: neither early nor stuck (B3, B6)."""
 
     def prepare(store: Store) -> Steps[Given]:
-        (held,) = yield from running(store, new())
+        (held,) = yield from running(store, new(key=key))
         return {"held": held}
 
     def operations(store: Store, given: Given) -> Sequence[Op[Any]]:

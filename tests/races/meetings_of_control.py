@@ -12,6 +12,7 @@ from towline.errors import BlockerError, InvalidState, NotFound, StillNeeded
 from towline.model import Policy
 from towline.operation import Op, Steps
 from towline.store import Store
+from towline.store.listing import JobFilter
 
 # ---- keys
 
@@ -298,6 +299,31 @@ def retry_and_enqueue_behind(policy: Policy) -> Meeting[Given]:
         ((record, _),) = met.answers[1]
         found = met.states(met.given["job"], record.id)
         yield from is_not(found, ["pending", "blocked"], what="states")
+
+    return Meeting(prepare, operations, expect)
+
+
+def filter_and_enqueue(action: str) -> Meeting[Given]:
+    """What a filter finds is cancelled or retried while somebody begins to wait for it (B3, K4)."""
+
+    def prepare(store: Store) -> Steps[Given]:
+        (job,) = yield from put(store, new())
+        if action == "retry":
+            yield from end(store, job, "failed")
+        return {"job": job}
+
+    def operations(store: Store, given: Given) -> Sequence[Op[Any]]:
+        return (
+            store.bulk(action, JobFilter(task="a"), False, None, 10),
+            store.enqueue([new("d", after=[given["job"]])]),
+        )
+
+    def expect(met: Met[Given]) -> Iterator[str]:
+        touched, ((record, _),) = met.answers
+        yield from is_not(touched.number, 1, what="touched")
+        wanted = ["pending", "blocked"] if action == "retry" else ["cancelled", "failed"]
+        found = met.states(met.given["job"], record.id)
+        yield from is_not(found, wanted, what="states")
 
     return Meeting(prepare, operations, expect)
 

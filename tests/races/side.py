@@ -1,7 +1,8 @@
 """One side of a meeting: an operation on a connection of its own, run a statement at a time.
 
 In transactions as our engine makes them, or as a caller has them: begun by the caller, with a
-savepoint around the operation. A side that met a deadlock starts anew, as our engine does.
+savepoint around the operation, at any level. A side that met a deadlock starts anew, as our engine
+does; a caller who sees an old state of the database may be refused instead.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from enum import Enum
 from typing import Any
 
 import psycopg
+from psycopg.errors import SerializationFailure
 
 from tests.races.footprint import Footprint, Held, Marks
 from towline.connections.psycopg import PlainCursor, PsycopgConnection, execute
-from towline.errors import TowlineError
+from towline.errors import TowlineError, WrongIsolation
 from towline.operation import Mark, Op
 from towline.postgres.errors import AGAIN
-from towline.postgres.transaction import Transaction
+from towline.postgres.transaction import SETTINGS, Transaction
 from towline.postgres.wire import SESSION, Wire
-from towline.sql import Queries, Statement
+from towline.sql import TABLES, Queries, Statement
 
 PATIENCE = 30.0  # seconds until a step that neither ends nor waits is a mistake of ours
 GLANCE = 0.0015  # seconds that a statement has before we ask whether it waits
@@ -29,10 +31,17 @@ ENDINGS = ("commit", "rollback", "rollback_to")
 
 
 class Style(Enum):
-    """Whose transaction an operation runs in."""
+    """Whose transaction an operation runs in, and a caller's level where it is not the usual."""
 
     OURS = "ours"
     CALLER = "caller"
+    REPEATABLE_READ = "repeatable read"
+    SERIALIZABLE = "serializable"
+
+    @property
+    def old(self) -> bool:
+        """Whether all its statements see the database as it was at the first one."""
+        return self in (Style.REPEATABLE_READ, Style.SERIALIZABLE)
 
 
 class Left(Exception):
@@ -82,6 +91,15 @@ class Side:
         """A statement of it waits for a lock."""
         return self._future is not None
 
+    @property
+    def refused(self) -> bool:
+        """Told that this cannot be done by who sees an old state of the database."""
+        return self._is_refusal(self.error)
+
+    def _is_refusal(self, error: Exception | None) -> bool:
+        """Ours, or the server's: a caller is told it, and nobody tries again for him."""
+        return self._style.old and isinstance(error, WrongIsolation | SerializationFailure)
+
     def footprint(self, before: Marks, after: Marks) -> Footprint:
         """What others could notice of the step that was made last, given the rows' marks."""
         return self._footprint._replace(
@@ -101,6 +119,8 @@ class Side:
             self.waited.append(label)
         if label in ENDINGS:
             self._footprint = self._held.end()
+        elif label == "begin" and self._style.old:
+            self._footprint = Footprint(seen=frozenset(TABLES))  # all that it will ever see
         else:
             self._footprint = self._held.step(text or "", waits=not done, writes=self._wrote)
         return done
@@ -134,7 +154,7 @@ class Side:
                 self._steps.throw(Left())
                 while True:
                     self._steps.send([])
-            except Left:
+            except (Left, TowlineError, psycopg.Error):  # or what it was clearing up after
                 pass
         self.next = self._statement = None
 
@@ -154,13 +174,26 @@ class Side:
     def _begin(self) -> None:
         self._held = Held()
         self._transaction = Transaction(self._sql, self.raw, self._cursor)
-        self._transaction.begin(self._op, str(round(PATIENCE * 1000)), losable=True)
+        patience = str(round(PATIENCE * 1000))
+        if self._style.old:
+            self._begin_at(self._style.value, patience)
+        else:
+            self._transaction.begin(self._op, patience, losable=True)
         op = self._op
         if self._style is Style.OURS:
             self._steps = iter(op)
         else:
             self._steps = PsycopgConnection(self.raw, self._sql).framed(op)
         self._advance(lambda: next(self._steps))
+
+    def _begin_at(self, level: str, lock_timeout: str) -> None:
+        """Begin as a caller who looks at something, and so has his snapshot, before our part."""
+        self._cursor.execute(
+            f"BEGIN ISOLATION LEVEL {level}; {SETTINGS}; "
+            f"SET LOCAL lock_timeout = {lock_timeout}; SELECT 1".encode()
+        )
+        while self._cursor.nextset():
+            pass
 
     def _execute(self) -> None:
         assert self._statement is not None
@@ -172,7 +205,7 @@ class Side:
             )
         except psycopg.Error as error:
             failure = error
-            self.again += isinstance(error, AGAIN)
+            self.again += isinstance(error, AGAIN) and not self._is_refusal(error)
             self._advance(lambda: self._steps.throw(failure))
         else:
             self._wrote = not self._statement.counted or any(number for (number,) in rows)
@@ -190,12 +223,13 @@ class Side:
             self.answer, self.next = stop.value, "commit"
         except Exception as error:
             # A caller who is refused may go on and commit; ours is undone.
-            kept = self._style is Style.CALLER and isinstance(error, TowlineError)
+            told = isinstance(error, TowlineError) or self._is_refusal(error)
+            kept = self._style is not Style.OURS and told
             self.error, self.next = error, "commit" if kept else "rollback"
         else:
             self.next = self._statement.query.name
 
     def _end(self) -> None:
         self.next = None
-        if isinstance(self.error, AGAIN):
+        if isinstance(self.error, AGAIN) and not self.refused:
             self.error, self.next = None, "begin"

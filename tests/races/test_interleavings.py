@@ -20,6 +20,7 @@ from tests.kit import Clock
 from tests.races import meetings as m
 from tests.races import meetings_of_control as c
 from tests.races.interleaver import Interleaver, Meeting, Report
+from tests.races.meetings_of_levels import with_an_old_snapshot
 from tests.races.side import Style
 from towline import Towline
 from towline.model import Policy
@@ -41,7 +42,7 @@ def cases() -> Iterator[tuple[str, Meeting[Any], tuple[Style, ...]]]:
     yield "claim, claim", m.claim_and_claim(), (OURS, OURS)
     yield "promote, run now", m.promote_and_control("run"), (OURS, CALLER)
     yield "promote, cancel", m.promote_and_control("cancel"), (OURS, CALLER)
-    for style in Style:
+    for style in (OURS, CALLER):
         yield f"finish, cancel {style.value}", m.finish_and_control("cancelled"), (OURS, style)
         yield f"finish, complete {style.value}", m.finish_and_control("completed"), (OURS, style)
         yield f"claim, cancel {style.value}", m.claim_and_cancel(), (OURS, style)
@@ -66,7 +67,7 @@ def cases() -> Iterator[tuple[str, Meeting[Any], tuple[Style, ...]]]:
     ):
         name = f"enqueue caller behind, {how} caller, {policy.name.lower()}"
         yield name, m.enqueue_and_end(how, policy, outside=True), (CALLER, CALLER)
-    for style in Style:
+    for style in (OURS, CALLER):
         name = f"enqueue {style.value} behind"
         yield f"{name}, continue", m.enqueue_and_continue(), (style, OURS)
         yield f"{name}, continue outside", m.enqueue_and_continue(outside=True), (style, style)
@@ -77,12 +78,12 @@ def cases() -> Iterator[tuple[str, Meeting[Any], tuple[Style, ...]]]:
         yield f"{name}, complete", m.circle(outside=True, through_third=third), (OURS, CALLER)
     yield "dedup, dedup, finish, open", c.dedup_and_dedup("open"), (OURS, OURS, OURS)
     yield "dedup, dedup, finish, any", c.dedup_and_dedup("any"), (OURS, CALLER, OURS)
-    for scope, style in product(("open", "any"), Style):
+    for scope, style in product(("open", "any"), (OURS, CALLER)):
         name = f"{scope} {style.value}"
         yield f"dedup, dedup, {name}", c.dedup_twice(scope), (style, style)
         yield f"prune, key {name}", c.prune_and_key(scope), (OURS, style)
     yield "keys in two orders", c.keys_in_two_orders(), (OURS, CALLER)
-    for style in Style:
+    for style in (OURS, CALLER):
         word = style.value
         yield f"prune, enqueue {word} behind", c.prune_and_enqueue_behind(), (OURS, style)
         yield f"prune, retry blocker {word}", c.prune_and_retry("blocker"), (OURS, style)
@@ -101,7 +102,9 @@ def cases() -> Iterator[tuple[str, Meeting[Any], tuple[Style, ...]]]:
             yield name, c.retry_and_enqueue_behind(policy), (OURS, style)
 
 
-CASES: dict[str, Case] = {name: (meeting, styles) for name, meeting, styles in cases()}
+NEW: dict[str, Case] = {name: (meeting, styles) for name, meeting, styles in cases()}
+OLD: dict[str, Case] = {name: (meeting, styles) for name, meeting, styles in with_an_old_snapshot()}
+CASES = {**NEW, **OLD}
 SAMPLE = (
     "finish, sweep",
     "finish completed, finish failed, fail",
@@ -136,9 +139,17 @@ def explore(open_on: Open, server: str, name: str, **settings: Any) -> Report:
     return report
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NEW)
 def test_every_order_of_statements_ends_well(open_on: Open, name: str) -> None:
     """B2–B6, D1, D2, L1, L3, L5, R3: whatever the order, somebody wins and nothing is left over."""
+    report = explore(open_on, servers.servers()[-1], name)
+    assert report.findings == []
+    assert report.schedules > 1
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_a_caller_with_an_old_snapshot_is_right_or_refused(open_on: Open, name: str) -> None:
+    """B2, B3, B6, D1, R3, O1: at any level, and whatever the order, nobody is stuck or early."""
     report = explore(open_on, servers.servers()[-1], name)
     assert report.findings == []
     assert report.schedules > 1
@@ -214,11 +225,36 @@ def test_a_lock_that_is_left_out_is_found(open_on: Open, plant: str) -> None:
     assert any(finding.startswith(found) for finding in report.findings), report.findings
 
 
-def without(store: Store, changes: dict[str, str]) -> Store:
-    """The store with statements that lack these words."""
+# Statements that tell a caller's level, a meeting in which he is refused for it, what is found.
+LEVEL = "current_setting('transaction_isolation')"
+UNTOLD = [
+    ("chains_of_jobs", "enqueue behind, completed repeatable read", "stuck: "),
+    ("chains_of_jobs", "retry repeatable read, enqueue behind", "states: "),
+    ("hold_chains_now", "enqueue behind, finish repeatable read", "stuck: "),
+    ("hold_running", "enqueue behind, finish with a key repeatable read", "stuck: "),
+    ("hold_doomed", "delete repeatable read, enqueue behind", "stuck: "),
+    ("hold_doomed_now", "prune repeatable read, enqueue behind", "edge: "),
+]
+
+
+@pytest.mark.parametrize(("statement", "name", "found"), UNTOLD)
+def test_a_level_that_is_not_told_is_found(
+    open_on: Open, statement: str, name: str, found: str
+) -> None:
+    """Each of these takes a caller with an old snapshot for one at READ COMMITTED (B2, B3, R3)."""
+    interleaver, store = open_on(servers.servers()[-1])
+    meeting, styles = CASES[name]
+    careless = without(store, {statement: LEVEL}, "'read committed'")
+    report = interleaver.explore(careless, meeting, styles, enough=1)
+    print(f"{statement}: {report}")
+    assert any(finding.startswith(found) for finding in report.findings), report.findings
+
+
+def without(store: Store, changes: dict[str, str], instead: str = "") -> Store:
+    """The store with statements that lack these words, or have others instead."""
     sql = Queries("towline.postgres", "towline_", "public")
     for name, words in changes.items():
         text = getattr(sql, name).text
         assert words in text
-        sql._queries[name] = Query(name, text.replace(words, ""))
+        sql._queries[name] = Query(name, text.replace(words, instead))
     return PostgresStore(sql, None, store.clock)

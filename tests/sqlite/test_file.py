@@ -8,6 +8,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,37 @@ def test_Q6_a_replaced_database_is_noticed_by_reading_and_writing(
     with pytest.raises(DatabaseReplaced, match="Stop all processes"):
         app.counts()
     assert rows(database, "SELECT name FROM sqlite_master") == []
+
+
+def test_Q6_a_file_that_is_replaced_while_it_is_being_opened_is_not_used(
+    app: Towline, task: Task[[int], int], database: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Else its reader stays with it, and takes the log of the right one for its own."""
+    job = task.enqueue(1)
+    app.close()
+    away, other = tmp_path / "away.db", tmp_path / "other.db"
+    shutil.copyfile(database, other)
+    rows(other, "DELETE FROM towline_job")
+    task.enqueue(2)  # it is open again, and was seen to be the same
+    before = other.read_bytes()
+    connect = sqlite3.connect
+
+    def too_late(*given: Any, **named: Any) -> sqlite3.Connection:
+        monkeypatch.undo()
+        database.rename(away)
+        other.rename(database)
+        opened: sqlite3.Connection = connect(*given, **named)
+        return opened
+
+    monkeypatch.setattr(sqlite3, "connect", too_late)
+    with pytest.raises(DatabaseReplaced):
+        app.vacuum()
+    assert database.read_bytes() == before
+    away.rename(database)
+    assert app.job(job.id).state == "pending"
+    app.close()
+    assert rows(database, "SELECT count(*) FROM towline_job") == [(2,)]
 
 
 def test_Q6_a_file_that_was_put_back_is_accepted_again(

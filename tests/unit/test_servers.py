@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tests import cluster, servers
+from tests import cluster, rights, servers
 from tests.servers import MissingServer, durable_server, run_folder, server
 
 ROOT = Path(__file__).parents[2]
@@ -138,6 +138,14 @@ def test_a_missing_server_fails_and_says_what_to_do() -> None:
         server("postgres 12")
 
 
+def test_a_missing_right_fails_and_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rights, "WAYS", (["nobody-has-this"], ["false"]))
+    monkeypatch.delenv("TOWLINE_SKIP", raising=False)
+    rights._way.cache_clear()
+    with pytest.raises(rights.MissingRight, match="TOWLINE_SKIP=mount "):
+        rights.mounting()
+
+
 @pytest.mark.parametrize(
     ("listed", "name", "skipped"),
     [
@@ -159,7 +167,7 @@ def test_a_server_is_left_out_only_by_name(
 
 
 def test_the_summary_says_what_was_left_out() -> None:
-    environment = {**os.environ, "TOWLINE_SKIP": "postgres16"}
+    environment = {**os.environ, "TOWLINE_SKIP": "postgres16,mount"}
     environment.pop("TOWLINE_TEST_PG", None)
     said = subprocess.check_output(
         [
@@ -178,4 +186,4 @@ def test_the_summary_says_what_was_left_out() -> None:
     )
     assert "[postgres 16]" not in said
     assert "left out by TOWLINE_SKIP" in said
-    assert said.splitlines().count("postgres 16") == 1
+    assert said.splitlines().count("postgres 16, mount") == 1

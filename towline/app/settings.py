@@ -33,7 +33,6 @@ class Settings:
         """The same for another database."""
         given = {name: value for name, value in changed.items() if value is not None}
         engine = replace(self.engine, url=check_url(url), **given)  # type: ignore[arg-type]
-        _refuse_on_sqlite(engine)
         return replace(self, engine=engine)
 
 

@@ -460,9 +460,10 @@ SELECT id, name, host, pid, birth, version, queues, concurrency, started_at, see
 
 -- name: find_lost
 -- Running jobs of workers that are dead (:dead) or no longer registered. Walks the running rows only.
+-- Last, whether the job itself is gone: somebody deleted it by hand.
 SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, '', l.used, l.lost,
        j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at, l.claimed_at,
-       l.worker, w.name
+       l.worker, w.name, j.chain_id IS NULL
   FROM (SELECT job_id, attempt, queue, priority, used, lost, claimed_at, worker
           FROM {live}
          WHERE state = 3
@@ -470,9 +471,9 @@ SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task,
                    SELECT id FROM {worker}
                     WHERE id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:dead::text::json))))
          LIMIT :limit) AS l
- CROSS JOIN LATERAL (SELECT j.chain_id, j.position, j.task, j.max_attempts, j.timeout, j.key, j.label,
+  LEFT JOIN LATERAL (SELECT j.chain_id, j.position, j.task, j.max_attempts, j.timeout, j.key, j.label,
                             j.blockers, j.trace, j.created_at
-                       FROM {job} AS j WHERE j.id = l.job_id OFFSET 0) AS j
+                       FROM {job} AS j WHERE j.id = l.job_id OFFSET 0) AS j ON true
   LEFT JOIN {worker} AS w ON w.id = l.worker;
 
 -- name: remove_workers

@@ -86,6 +86,9 @@ class SqliteEngine:
                 place, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=True
             )
             try:
+                # It may have been replaced since the caller looked. The first read would open the
+                # log, which is that of the right file, and closing would then write it to this one.
+                self.file.check_same()
                 connection.execute("PRAGMA wal_autocheckpoint = 0")
                 connection.execute(f"PRAGMA journal_size_limit = {KEPT}")
                 # Whoever closes a file's last connection, or recovers its log, has it alone for a

@@ -250,16 +250,17 @@ SELECT id, name, host, pid, birth, version, queues, concurrency, started_at, see
 
 -- name: find_lost
 -- Running jobs of workers that are dead (:dead) or no longer registered. Walks the running rows only.
+-- Last, whether the job itself is gone: somebody deleted it by hand.
 SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, '', l.used, l.lost,
        j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at, l.claimed_at,
-       l.worker, w.name
+       l.worker, w.name, j.chain_id IS NULL
   FROM (SELECT job_id, attempt, queue, priority, used, lost, claimed_at, worker
           FROM {live}
          WHERE state = 3
            AND coalesce(worker, 0) NOT IN (SELECT id FROM {worker}
                                             WHERE id NOT IN (SELECT value FROM json_each(:dead)))
          LIMIT :limit) AS l
- CROSS JOIN {job} AS j NOT INDEXED ON j.id = l.job_id
+  LEFT JOIN {job} AS j NOT INDEXED ON j.id = l.job_id
   LEFT JOIN {worker} AS w ON w.id = l.worker;
 
 -- name: remove_workers

@@ -210,6 +210,8 @@ class Store(Ground):
 
         `begun` says of workers which attempts they had begun, where that is known: what is not
         among them goes back as if it had never been claimed.
+
+        Rows whose job was deleted by hand go, and count: else they would fill every batch.
         """
         return Op("sweep", lambda: leases.sweep(self, suspects, gone, limit, begun or {}))
 

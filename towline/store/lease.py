@@ -15,7 +15,7 @@ from ..model import Begun, Claimed, Ending, Live, Outcome, WorkerRecord, storabl
 from ..operation import Steps
 from ..sql import Row
 from . import finish, read
-from .cascade import OUTSIDE
+from .cascade import DELETE_LIVE, OUTSIDE
 from .finish import PUT_BACK, lost_delay
 from .ground import Ground, as_json, int_of
 
@@ -128,8 +128,12 @@ def sweep(
     dead = yield from store.hold_workers(dead, gone, now)
     rows = yield store.sql.find_lost(dead=as_json(sorted(dead)), limit=limit)
     by_worker: dict[str, list[Ending]] = {}
-    for *claim, name in rows:
+    orphans: list[Claimed] = []
+    for *claim, name, is_orphan in rows:
         held = Claimed._make(claim)
+        if is_orphan:
+            orphans.append(held)
+            continue
         worker = str(name or "")
         known = begun.get(held.worker or 0)
         if known and known.is_without(held.job_id, held.attempt, held.claimed_at):
@@ -138,12 +142,26 @@ def sweep(
             reason, delay = _lost_reason(store, held, worker), lost_delay(held.lost + 1)
             ending = Ending(held, Outcome.LOST, error=reason, delay=delay)
         by_worker.setdefault(worker, []).append(ending)
-    taken = 0
+    taken = yield from _drop_running(store, orphans)
     for worker, endings in by_worker.items():
         taken += len((yield from finish.finish(store, endings, worker or None, OUTSIDE)).accepted)
     if dead and len(rows) < limit:
         yield store.sql.remove_workers(workers=as_json(sorted(dead)))
     return taken
+
+
+def _drop_running(store: Ground, orphans: Sequence[Claimed]) -> Steps[int]:
+    """Remove rows that run for nobody and have no job; what another transaction holds stays."""
+    if not orphans:
+        return 0
+    back: list[Row] = [
+        (0, None, o.used, o.lost, o.queue, o.priority, o.job_id, o.attempt, o.worker)
+        for o in orphans
+    ]
+    counts = yield store.sql.put_back.counted(PUT_BACK, back)
+    pending: list[Row] = [(0, o.queue, o.priority, o.job_id) for o in orphans]
+    yield store.sql.delete_live.many(DELETE_LIVE, pending)
+    return sum(int_of(count) for (count,) in counts)
 
 
 def _lost_reason(store: Ground, held: Claimed, worker: str) -> str:

@@ -124,8 +124,9 @@ def peek(store: Ground, queues: Sequence[str], most: int, tasks: Sequence[str]) 
 def park(store: Ground, jobs: Sequence[Claimed]) -> Steps[int]:
     rows: list[Row] = [(j.task, j.queue, j.priority, j.job_id, j.attempt, j.worker) for j in jobs]
     counts = (yield store.sql.park_jobs.counted(PARK, rows)) if rows else []
-    yield from store.wake(j.queue for j in jobs)  # somebody else may know it
-    return sum(int_of(count) for (count,) in counts)
+    parked = [job for job, (count,) in zip(jobs, counts, strict=True) if count]
+    yield from store.wake(job.queue for job in parked)  # another worker may know it
+    return len(parked)
 
 
 def unpark(
