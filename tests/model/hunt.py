@@ -40,7 +40,9 @@ def hunt(name: str, database: str, programs: int, seed: int, *, shrink: bool = F
         try:
             run.run(world, programs, seed, shrink=shrink)
         except Exception as error:
-            found = f"{type(error).__name__}: {error}"
+            # In a group if the program does not fail each time.
+            first = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+            found = f"{type(first).__name__}: {first}"
         return Hunt(name, database, found, world.coverage.programs, world.coverage.steps)
 
 

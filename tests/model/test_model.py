@@ -16,6 +16,7 @@ from tests.speed import by_speed, seed
 from towline.store import Store
 
 PROGRAMS = by_speed(22, 110)
+HUNTED = 36  # programs at most until a planted bug is found
 MISSED = by_speed(2, 0)  # of the rules that so few programs may not have come to
 # What programs did, and to which rules of the model they came: else they would say little. What is
 # rare is not asked for, since other constants in our code make hypothesis draw other programs.
@@ -57,8 +58,8 @@ def test_both_engines_do_what_the_model_does() -> None:
         coverage = run.run(world, PROGRAMS, seed(2))
     assert coverage.programs >= PROGRAMS
     assert coverage.verbs.keys() >= VERBS
-    assert len(BRANCHES - coverage.seen.keys()) <= MISSED, BRANCHES - coverage.seen.keys()
-    assert len(REFUSED - coverage.refusals.keys()) <= MISSED, coverage.refusals
+    missed = (BRANCHES - coverage.seen.keys()) | (REFUSED - coverage.refusals.keys())
+    assert len(missed) <= MISSED, missed
 
 
 def test_every_operation_of_the_store_is_a_verb() -> None:
@@ -78,8 +79,7 @@ def test_every_operation_of_the_store_is_a_verb() -> None:
         "target",
         "workers",
     }  # fmt: skip - asked under another name, or by each dump
-    # The model forgets what ended and went; conformance/test_stats asks for it.
-    assert operations() - known == elsewhere | {"stats"}
+    assert operations() - known == elsewhere
 
 
 def operations() -> set[str]:
@@ -90,15 +90,15 @@ def operations() -> set[str]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("mutant", "database"), HUNTS)
 def test_programs_find_planted_bugs(mutant: str, database: str) -> None:
-    found = hunt.hunt(mutant, database, PROGRAMS, 1).found
+    found = hunt.hunt(mutant, database, HUNTED, 1).found
     assert found is not None
-    assert f"{database} differs from the model" in found
+    assert found.startswith(f"AssertionError: {database} d")  # differs, or does not mark
 
 
 @pytest.mark.timeout(300)
 def test_a_program_that_finds_one_is_shrunk_to_what_it_takes() -> None:
     """A claim is enough; of the two ways to it, by a worker that is there or a new one, either."""
-    found = hunt.hunt("attempt counted at the end", run.both()[0], PROGRAMS, 1, shrink=True).found
+    found = hunt.hunt("attempt counted at the end", run.both()[0], HUNTED, 1, shrink=True).found
     assert found is not None
     steps = re.findall(r"^ *\d+ (\w+)\(", found, re.MULTILINE)
     assert steps[:2] == ["register", "enqueue"]
