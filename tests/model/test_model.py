@@ -76,6 +76,7 @@ def test_every_operation_of_the_store_is_a_verb() -> None:
         "paused",
         "records",
         "running",
+        "stats",
         "target",
         "workers",
     }  # fmt: skip - asked under another name, or by each dump
