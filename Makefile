@@ -1,9 +1,11 @@
 # make            format, then everything `make test` does
-# make test       lint, types, tests; what CI runs. ARGS="-k lease" narrows the tests
+# make test       lint, types, tests; what CI runs, in six minutes. ARGS="-k lease" narrows the tests
+# make proof      what a release runs: all tests on everything, long random search. SEED=7 runs one again
 # make check      lint and types only, changing nothing
 # make format     rewrite the sources in the project's format
 # make demo       see the product at work in a terminal, installation included. ARGS="--seconds 20"
 # make pythons    the tests that meet the interpreter, on the other Pythons found here (3.11 to 3.13)
+# make house      the rooms of the package and what each imports; the files one job's life runs through
 # make bench      list the benchmarks, each with the command that runs it
 # make clean      remove caches and build output
 
@@ -26,7 +28,10 @@ WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(8, 2 * (os.cpu_count()
 export PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: all test pythons check format demo bench clean
+# Tests start hundreds of processes; each would compile us anew if it could not keep what it compiled.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: all test proof pythons check format demo house bench clean
 # The steps share caches, and the order is the meaning: format before check before test.
 .NOTPARALLEL:
 
@@ -35,6 +40,9 @@ all: format test
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS) --maxschedchunk=2 -q -ra $(ARGS)
 	@echo "format, lint, types and tests: all passed"
+
+proof: check
+	@$(BIN)/python -m tests.prove $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 pythons: $(STAMP)
 	@$(BIN)/python -m tests.pythons $(ARGS)
@@ -50,7 +58,11 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 demo: $(DEMO)/.installed
-	@$(DEMO)/bin/python -m towline.demo $(ARGS)
+	@$(DEMO)/bin/python -m examples.demo $(ARGS)
+
+house: $(STAMP)
+	@$(BIN)/python -m tests.shape.rooms
+	@$(BIN)/python -m tests.shape.walks
 
 bench:
 	@echo "Benchmarks; run one with:"

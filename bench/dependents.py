@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -47,8 +48,8 @@ def timed(work: Callable[[], object]) -> float:
 
 def run_one(app: Towline, worker: int) -> Claimed:
     """A new job of its own queue, running."""
-    app.run(app.store.enqueue([NewJob("first", queue="first", arguments="{}")]))
-    (held,) = app.run(app.store.claim(worker, ["first"], 1))
+    app.runner.run(app.runner.store.enqueue([NewJob("first", queue="first", arguments="{}")]))
+    (held,) = app.runner.run(app.runner.store.claim(worker, ["first"], 1))
     return held
 
 
@@ -57,29 +58,35 @@ def fan(app: Towline, worker: int, number: int, keyed: bool) -> dict[str, float]
     took: dict[str, float] = {}
     for outcome in (Outcome.COMPLETED, Outcome.FAILED):
         held = run_one(app, worker)
-        app.run(app.store.enqueue([
+        app.runner.run(app.runner.store.enqueue([
             NewJob("behind", queue="never", arguments="{}",
                    key=f"{held.job_id} {n}" if keyed else None,
                    blockers=[NewBlocker(chain_id=held.chain_id)])
             for n in range(number)
         ]))  # fmt: skip
         ending = Ending(held, outcome, output="null", error="no")
-        took[f"{outcome} by its worker"] = timed(lambda e=ending: app.run(app.store.finish([e])))  # type: ignore[misc]
-    took["retried"] = timed(lambda: app.run(app.store.retry(held.job_id)))
+        took[f"{outcome} by its worker"] = timed(
+            partial(app.runner.run, app.runner.store.finish([ending]))
+        )
+    took["retried"] = timed(lambda: app.runner.run(app.runner.store.retry(held.job_id)))
     return took
 
 
 def line(app: Towline, worker: int, number: int) -> dict[str, float]:
     """n jobs, each behind the one before."""
     held = run_one(app, worker)
-    app.run(app.store.enqueue([
+    app.runner.run(app.runner.store.enqueue([
         NewJob("behind", queue="never", arguments="{}",
                blockers=[NewBlocker(index=n - 1) if n else NewBlocker(chain_id=held.chain_id)])
         for n in range(number)
     ]))  # fmt: skip
     ending = Ending(held, Outcome.FAILED, error="no")
-    took = {"line failed by its worker": timed(lambda: app.run(app.store.finish([ending])))}
-    took["line retried"] = timed(lambda: app.run(app.store.retry(held.job_id)))
+    took = {
+        "line failed by its worker": timed(
+            lambda: app.runner.run(app.runner.store.finish([ending]))
+        )
+    }
+    took["line retried"] = timed(lambda: app.runner.run(app.runner.store.retry(held.job_id)))
     return took
 
 
@@ -100,7 +107,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, nargs="*", default=LINES)
     given = parser.parse_args()
     with opened(given.server) as url, closing(Towline(url, lock_timeout=600)) as app:
-        worker = app.run(app.store.register(
+        worker = app.runner.run(app.runner.store.register(
             "w", host="h", pid=1, birth=None, version="0", queues=["first"], concurrency=1,
             lease=10**12,
         ))  # fmt: skip

@@ -83,15 +83,15 @@ class Meter:
 
     def enqueue(self, jobs: int, keyed: int) -> int:
         for number in range(jobs):
-            self.app.run(self.app.store.enqueue([job(number, keyed)]))
+            self.app.runner.run(self.app.runner.store.enqueue([job(number, keyed)]))
         return jobs
 
     def turns(self, size: int, number: int) -> int:
         """Finish as many as were claimed the turn before, and claim again."""
-        store, queues = self.app.store, queue_names(1)
+        store, queues = self.app.runner.store, queue_names(1)
         for _ in range(number):
             endings = [Ending(held, Outcome.COMPLETED, output=OUTPUT) for held in self.held]
-            self.held = self.app.run(
+            self.held = self.app.runner.run(
                 store.turn(self.worker, "bench", queues, size, endings)
             ).claimed
             assert len(self.held) == size

@@ -59,19 +59,21 @@ class Meter:
             job = new_job(number)
             if keyed:
                 job = replace(job, key=f"key {number}")
-            self.app.run(self.app.store.enqueue([job]))
+            self.app.runner.run(self.app.runner.store.enqueue([job]))
         return jobs
 
     def enqueue_many(self, jobs: int) -> int:
-        self.app.run(self.app.store.enqueue([new_job(number) for number in range(jobs)]))
+        self.app.runner.run(
+            self.app.runner.store.enqueue([new_job(number) for number in range(jobs)])
+        )
         return jobs
 
     def turns(self, size: int, number: int) -> int:
         """Finish as many as were claimed the turn before, and claim again."""
         for _ in range(number):
             endings = [Ending(held, Outcome.COMPLETED, output=OUTPUT) for held in self.held]
-            turn = self.app.store.turn(self.worker, "bench", queue_names(1), size, endings)
-            self.held = self.app.run(turn).claimed
+            turn = self.app.runner.store.turn(self.worker, "bench", queue_names(1), size, endings)
+            self.held = self.app.runner.run(turn).claimed
             assert len(self.held) == size
         return number * size
 

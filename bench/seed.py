@@ -26,7 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from towline import Towline
-from towline.model import NewJob
+from towline.model import NewJob, unknown_task
 from towline.sql import fill as fill_names
 
 PREFIX = "towline_"
@@ -86,8 +86,8 @@ def new_job(number: int, queues: int = 1) -> NewJob:
 
 def register(app: Towline) -> int:
     """Enter the worker "bench", whose turns are measured."""
-    return app.run(
-        app.store.register(
+    return app.runner.run(
+        app.runner.store.register(
             "bench", host="", pid=0, birth=None, version="", queues=[], concurrency=1, lease=2**50
         )
     )
@@ -150,7 +150,7 @@ def _rows(
         "now": now,
         "run_at": now + YEAR if kind == SCHEDULED else now,
         "live": LIVE.get(kind),
-        "parked": STRANGER if kind == PARKED else None,
+        "parked": unknown_task(STRANGER) if kind == PARKED else None,
         "ended": int(kind == FINISHED),
     }
     statements = [CHAINS, JOBS, ATTEMPTS if kind == FINISHED else LIVES]
@@ -182,7 +182,7 @@ INSERT INTO {{job}} (id, chain_id, position, task, queue, priority, max_attempts
 SELECT id, id, 0, :task, {LANE}, 5, :blockers, 0, :arguments, :now FROM span
 """
 LIVES = f"""
-INSERT INTO {{live}} (state, queue, priority, job_id, open_blockers, run_at, parked_task)
+INSERT INTO {{live}} (state, queue, priority, job_id, open_blockers, run_at, parked_for)
 SELECT :live, {LANE}, id, :blockers, :run_at + id, :parked FROM span
 """
 ATTEMPTS = """

@@ -36,7 +36,7 @@ from towline import Towline
 from towline.connections.sqlite3 import execute
 from towline.model import Claimed, Ending, Outcome
 from towline.operation import Op, drive
-from towline.store.work import Turn
+from towline.store.turn import Turn
 
 TARGET = 1.3
 SMALL = 1_000
@@ -65,7 +65,7 @@ class Lane(ABC):
 
     def turn(self, room: int) -> Op[Turn]:
         endings = [Ending(held, Outcome.COMPLETED, output=OUTPUT) for held in self.held]
-        return self.app.store.turn(self.worker, "bench", self.names, room, endings)
+        return self.app.runner.store.turn(self.worker, "bench", self.names, room, endings)
 
     def cpu(self) -> float:
         """Seconds of CPU used so far."""
@@ -74,15 +74,15 @@ class Lane(ABC):
     def round(self, size: int, cost: Cost | None = None) -> None:
         """Top up, then run turns of one size; the turns alone are timed."""
         turns = JOBS[size] // size
-        self.held = self.app.run(self.turn(size)).claimed
+        self.held = self.app.runner.run(self.turn(size)).claimed
         gc.collect()
         cpu, wall = self.cpu(), time.perf_counter()
         for _ in range(turns):
-            self.held = self.app.run(self.turn(size)).claimed
+            self.held = self.app.runner.run(self.turn(size)).claimed
         wall = time.perf_counter() - wall
         cpu = self.cpu() - cpu
         assert len(self.held) == size
-        self.app.run(self.turn(0))
+        self.app.runner.run(self.turn(0))
         self.held = []
         self.refill((turns + 1) * size)
         if cost is not None:
@@ -92,7 +92,7 @@ class Lane(ABC):
     def refill(self, jobs: int) -> None:
         batch = [new_job(self.number + n, self.queues) for n in range(jobs)]
         self.number += jobs
-        self.app.run(self.app.store.enqueue(batch))
+        self.app.runner.run(self.app.runner.store.enqueue(batch))
 
     @abstractmethod
     def steps(self, size: int) -> float:

@@ -48,7 +48,7 @@ def say_when(*_: object) -> None:
 
 
 def wait_with_ours(url: str) -> None:
-    for wake in Towline(url).engine.wakes():
+    for wake in Towline(url).runner.engine.wakes():
         wake.start(say_when)
 
 

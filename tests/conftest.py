@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 # Before the first of them is imported: an assertion in a module that tests share says what failed,
-# as one in a test does. By name, since `tests` itself has been imported to get here. What a plugin
-# of ours has imported by now (tests.mutants.plant) stays as it is.
+# as one in a test does. By name, since `tests` itself has been imported to get here.
 SHARED = {f"tests.{path.stem}" for path in Path(__file__).parent.iterdir()}
 pytest.register_assert_rewrite(*SHARED - sys.modules.keys())
 
@@ -64,16 +63,30 @@ def app(make_app: Callable[..., Towline], clock: Clock) -> Towline:
     return app
 
 
-# Folders whose tests take seconds. They begin first, so that none is alone at the end.
-LONG = ("faults", "model", "demo", "races", "postgres", "cli", "worker", "mutants", "wakes")
+# Folders whose tests mostly wait, for a lease, a timeout, another process; and those whose tests
+# compute for seconds, and so begin first.
+WAITING = ("faults", "demo", "worker", "cli", "wakes")
+LONG = ("model", "races", "mutants", "postgres")
+TAIL = 0.15  # of the others come after the last that waits, so that none is alone at the end
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
-        folder = item.path.parent.name
-        return LONG.index(folder) if folder in LONG else len(LONG)
+    """Put those that wait between those that compute, so that no core has nothing to do. What some
+    of a file share is therefore kept for the session."""
 
-    items.sort(key=place)
+    def place(item: pytest.Item, folders: tuple[str, ...]) -> int:
+        folder = item.path.parent.name
+        return folders.index(folder) if folder in folders else len(folders)
+
+    waiting = [item for item in items if place(item, WAITING) < len(WAITING)]
+    others = [item for item in items if place(item, WAITING) == len(WAITING)]
+    waiting.sort(key=lambda item: place(item, WAITING))
+    others.sort(key=lambda item: place(item, LONG))
+    step = len(others) * (1 - TAIL) / max(len(waiting), 1)
+    spread = [(number * step, item) for number, item in enumerate(waiting)]
+    ordered = [*spread, *((float(number), item) for number, item in enumerate(others))]
+    ordered.sort(key=lambda pair: pair[0])
+    items[:] = [item for _, item in ordered]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,3 +103,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if names := [*servers.skipped(), *brokers.skipped(), *rights.skipped()]:
         terminalreporter.section("left out by TOWLINE_SKIP")
         terminalreporter.line(", ".join(names))
+    if names := servers.left_out():
+        terminalreporter.line(f"{', '.join(names)}: only `make proof` runs on it")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from towline.model import Claimed, Ending, JobRecord, NewBlocker, NewJob, Outcome, State
 from towline.operation import Op, Steps
 from towline.store import Store
-from towline.store.work import Turn
+from towline.store.turn import Turn
 
 if TYPE_CHECKING:
     from tests.database import Database

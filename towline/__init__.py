@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .app import Towline as Towline
-    from .current import INJECTED as INJECTED
-    from .current import Blockers as Blockers
-    from .current import Context as Context
-    from .current import Failure as Failure
-    from .current import context as context
+    from .app.handles import Chain as Chain
+    from .app.handles import Job as Job
     from .errors import BlockerError as BlockerError
     from .errors import ChainCancelled as ChainCancelled
     from .errors import ChainFailed as ChainFailed
@@ -21,34 +18,37 @@ if TYPE_CHECKING:
     from .errors import StoreUnavailable as StoreUnavailable
     from .errors import TowlineError as TowlineError
     from .errors import WaitTimeout as WaitTimeout
-    from .job import Chain as Chain
-    from .job import Job as Job
     from .model import ChainState as ChainState
     from .model import Outcome as Outcome
     from .model import State as State
-    from .retry import Backoff as Backoff
-    from .retry import Cancel as Cancel
-    from .retry import Fail as Fail
-    from .retry import Retry as Retry
-    from .retry import Snooze as Snooze
     from .task import Call as Call
     from .task import Next as Next
     from .task import Task as Task
     from .task import Tasks as Tasks
+    from .task.context import INJECTED as INJECTED
+    from .task.context import Blockers as Blockers
+    from .task.context import Context as Context
+    from .task.context import Failure as Failure
+    from .task.context import context as context
+    from .task.retry import Backoff as Backoff
+    from .task.retry import Cancel as Cancel
+    from .task.retry import Fail as Fail
+    from .task.retry import Retry as Retry
+    from .task.retry import Snooze as Snooze
 
-_HOME = {
-    "Towline": "app",
-    "INJECTED": "current", "Blockers": "current", "Context": "current", "Failure": "current",
-    "context": "current",
-    "BlockerError": "errors", "ChainCancelled": "errors", "ChainFailed": "errors",
-    "DuplicateKey": "errors", "InvalidArguments": "errors", "InvalidState": "errors",
-    "NotFound": "errors", "StoreUnavailable": "errors", "WaitTimeout": "errors",
-    "TowlineError": "errors",
-    "Chain": "job", "Job": "job",
-    "ChainState": "model", "Outcome": "model", "State": "model",
-    "Backoff": "retry", "Cancel": "retry", "Fail": "retry", "Retry": "retry", "Snooze": "retry",
-    "Call": "task", "Next": "task", "Task": "task", "Tasks": "task",
+_HOMES = {
+    "app": ["Towline"],
+    "app.handles": ["Chain", "Job"],
+    "errors": [
+        "BlockerError", "ChainCancelled", "ChainFailed", "DuplicateKey", "InvalidArguments",
+        "InvalidState", "NotFound", "StoreUnavailable", "TowlineError", "WaitTimeout",
+    ],
+    "model": ["ChainState", "Outcome", "State"],
+    "task": ["Call", "Next", "Task", "Tasks"],
+    "task.context": ["INJECTED", "Blockers", "Context", "Failure", "context"],
+    "task.retry": ["Backoff", "Cancel", "Fail", "Retry", "Snooze"],
 }  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Backoff",

@@ -1,15 +1,14 @@
-"""What an engine is to the application, and which one a URL names."""
+"""The contract of an engine, what it is told, and what it says of itself to `towline doctor`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from urllib.parse import unquote
-
-from .errors import InvalidSetting
-from .secret import masked
+from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
     from .connections import Connection
@@ -21,7 +20,40 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FILE = "sqlite:///"
-SERVER = ("postgresql://", "postgres://")
+OK, NOTE, PROBLEM = "ok", "note", "problem"  # levels of findings
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """What only PostgreSQL is told."""
+
+    schema: str = "public"
+    notify: bool = True
+    connections: int = 10
+    pooler: bool = False
+    listen: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """What an engine is told, checked by `app.settings`. `lock_timeout` is in seconds."""
+
+    url: str
+    prefix: str = "towline_"
+    lock_timeout: float = 5.0
+    durable: bool = True
+    clock: Callable[[], int] | None = None
+    server: ServerSettings = field(default_factory=ServerSettings)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that `towline doctor` looked at; `advice` says what to do about it."""
+
+    level: str
+    about: str
+    text: str
+    advice: str | None = None
 
 
 class Engine(Protocol):
@@ -31,20 +63,32 @@ class Engine(Protocol):
     def name(self) -> str: ...
 
     @property
+    def place(self) -> str:
+        """Where the database is, as people are told: without a password."""
+        ...
+
+    @property
     def store(self) -> Store: ...
 
     @property
     def migrations(self) -> Migrations: ...
+
+    @property
+    def wake_channel(self) -> str:
+        """What tells apps apart that share a Redis or NATS server."""
+        ...
 
     def run(self, op: Op[T], patience: float | None = None) -> T:
         """Run an operation on a connection of ours, in a transaction of its own. It waits for
         others as long as lock_timeout, or as `patience` says if that is shorter."""
         ...
 
-    def arun(self, op: Op[T]) -> Awaitable[T]: ...
-
     def recognise(self, raw: object) -> Connection:
         """Wrap a caller's connection."""
+        ...
+
+    def exists(self) -> bool:
+        """Whether the database is there, as far as can be known without opening it."""
         ...
 
     def prepare(self) -> None:
@@ -55,11 +99,20 @@ class Engine(Protocol):
 
     def check_schema(self) -> None: ...
 
+    def checks(self) -> Iterator[Finding]:
+        """The engine's own part of `towline doctor`."""
+        ...
+
     def vacuum(self, pages: int) -> int: ...
 
-    def shrink(self) -> None:
-        """What upkeep does after pruning, between turns: so only what is quick, and what the
+    def after_prune(self) -> None:
+        """What a worker does after pruning, between turns: so only what is quick, and what the
         database does not do by itself."""
+        ...
+
+    def met_another(self, error: BaseException) -> bool:
+        """Whether an error says that a transaction of the application met another one (deadlock,
+        serialization), which is nobody's fault."""
         ...
 
     def transaction(self) -> AbstractContextManager[Any]:
@@ -67,12 +120,11 @@ class Engine(Protocol):
         ...
 
     def tell_ended(self) -> None:
-        """Tell other processes that chains ended, where they do not see it by themselves: a hint,
-        from a process that is no worker."""
+        """Tell other processes that chains ended, where they do not see it themselves: a hint."""
         ...
 
-    def ends(self) -> Wake | None:
-        """What tells those who wait that chains may have ended; None when nothing can."""
+    def end_wake(self) -> Wake | None:
+        """What tells callers of `result()` that chains may have ended; None when nothing can."""
         ...
 
     def wakes(self) -> Sequence[Wake]:
@@ -82,38 +134,9 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-def open_engine(
-    url: str,
-    *,
-    prefix: str,
-    schema: str,
-    lock_timeout: float,
-    durable: bool,
-    notify: bool,
-    connections: int,
-    pooler: bool,
-    listen: str | None,
-    clock: Callable[[], int] | None,
-) -> Engine:
-    """The engine of a URL; its driver is imported only now."""
-    if url.startswith(FILE):
-        from .sqlite.engine import SqliteEngine
-
-        return SqliteEngine(
-            url, prefix=prefix, lock_timeout=lock_timeout, durable=durable, clock=clock
-        )
-    if not url.startswith(SERVER):
-        raise _unknown(url)
-    try:
-        import psycopg  # noqa: F401
-    except ImportError as error:
-        raise InvalidSetting("PostgreSQL needs psycopg: pip install -e '.[postgres]'") from error
-    from .postgres.engine import PostgresEngine
-
-    return PostgresEngine(
-        url, prefix=prefix, schema=schema, lock_timeout=lock_timeout, durable=durable,
-        notify=notify, connections=connections, pooler=pooler, listen=listen, clock=clock,
-    )  # fmt: skip
+def wake_channel(url: str, tables: str) -> str:
+    """The name of a channel: tables and database."""
+    return f"towline.{tables}{PurePath(urlsplit(url).path).name}"
 
 
 def settled(url: str) -> str:
@@ -125,15 +148,3 @@ def settled(url: str) -> str:
     for mark in "%?#":  # what a URL would take for something else
         here = here.replace(mark, f"%{ord(mark):X}")
     return f"{FILE}{here.rstrip('/')}/{path}"
-
-
-def _unknown(url: str) -> InvalidSetting:
-    scheme, _, rest = url.partition("://")
-    kind, plus, driver = scheme.partition("+")
-    hint = ""
-    if plus and rest and kind in ("postgresql", "postgres", "sqlite"):
-        hint = f"; write it without +{driver}"
-    return InvalidSetting(
-        f"{masked(url)!r} is not a database Towline knows{hint}: use "
-        "postgresql://user@host/database, sqlite:///relative.db or sqlite:////absolute/path.db"
-    )

@@ -11,14 +11,17 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib.resources import files
+from typing import TypeVar
 
 from .errors import SchemaMismatch, SchemaMissing
 from .operation import Op, Steps, compose
 from .sql import TABLES, Queries, Query, Row, Statement, fill, read_text, split_statements
 from .store import Store
+
+T = TypeVar("T")
 
 FIRST = "0001-initial"  # the schema itself
 BREAKING = "-breaking"
@@ -26,6 +29,13 @@ CONCURRENT = "-- concurrently"  # first words of a step that PostgreSQL runs out
 COMMAND = "run `towline migrate` or call app.migrate()"
 
 _BUILT = re.compile(r"CREATE (?:UNIQUE )?INDEX CONCURRENTLY IF NOT EXISTS (\w+)")
+
+
+def _ours(name: str, steps: Callable[[], Steps[T]], *, reads: bool = False) -> Op[T]:
+    """An operation that its engine runs at once, without the runner."""
+    op = compose(name, steps, reads=reads)
+    op.mark_used()
+    return op
 
 
 def applied_to(sql: Queries) -> Steps[set[str] | None]:
@@ -100,7 +110,7 @@ class Migrations:
             yield from self._record(store, missing)
             return missing, concurrent
 
-        return compose("migrate", steps)
+        return _ours("migrate", steps)
 
     def hold(self, sql: Queries) -> Statement:
         """Keep others from changing these tables until the end of the transaction."""
@@ -127,7 +137,7 @@ class Migrations:
             yield from self._record(store, [name])
             return [name]
 
-        return compose("build", steps)
+        return _ours("build", steps)
 
     def vacuum(self) -> list[Statement]:
         """One statement for each table, where vacuum is done by table."""
@@ -142,7 +152,15 @@ class Migrations:
         def steps() -> Steps[None]:
             self.judge((yield from applied_to(sql)))
 
-        return compose("check_schema", steps, reads=True)
+        return _ours("check_schema", steps, reads=True)
+
+    def prefixes(self, sql: Queries) -> Op[list[tuple[str, str]]]:
+        """Prefix and schema of each set of tables like ours."""
+
+        def steps() -> Steps[list[tuple[str, str]]]:
+            return [(str(prefix), str(schema)) for prefix, schema in (yield sql.find_prefixes())]
+
+        return _ours("prefixes", steps, reads=True)
 
     def judge(self, applied: set[str] | None) -> None:
         """Raise unless these migrations, None for no tables, are what this release needs."""

@@ -53,13 +53,21 @@ class ChainState(StrEnum):
 
 
 class Live(IntEnum):
-    """Code of `live.state`. A parked job waits for a worker that knows it; people see pending."""
+    """Code of `live.state`. A parked job waits until its reason is gone; people see pending."""
 
     PENDING = 0
     SCHEDULED = 1
     BLOCKED = 2
     RUNNING = 3
     PARKED = 4
+
+
+def unknown_task(task: str) -> str:
+    """The reason in `live.parked_for` of a job whose task the worker that claimed it does not know.
+
+    Another reason has another word before the colon; what ends it unparks by the whole of it.
+    """
+    return f"task:{task}"
 
 
 class Policy(IntEnum):
@@ -173,6 +181,20 @@ def storable(text: str | None) -> str | None:
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
+def type_of(error: BaseException) -> str | None:
+    """The class of an error with its module: `builtins.ValueError`, `shop.errors.CardRefused`.
+
+    Those that this package offers are its own, whichever module they stand in: `towline.Fail`.
+    """
+    kind = type(error)
+    module = __package__ if kind.__module__ in _OFFERED else kind.__module__
+    return storable(f"{module}.{kind.__qualname__}"[:MOST_TYPE])
+
+
+MOST_TYPE = 500  # characters of a class with its module
+_OFFERED = (f"{__package__}.errors", f"{__package__}.task.retry")
+
+
 @dataclass(slots=True)
 class Ending:
     """How one claimed attempt ended, to be recorded by `finish`.
@@ -190,7 +212,7 @@ class Ending:
     started_at: int | None = None
     started: bool = True
     next: NewJob | None = None
-    kind: str | None = None  # the type of the error, for the log, which says nothing else of it
+    error_type: str | None = None
 
     def __post_init__(self) -> None:
         self.error = storable(self.error)
@@ -201,9 +223,13 @@ class Ending:
 
     def refused(self, problem: Exception) -> Ending:
         """What is recorded instead of an ending that cannot be: its job fails, and no other."""
-        text = f"{type(problem).__name__}: {problem}"
-        kind = type(problem).__name__
-        return Ending(self.held, Outcome.FAILED, started_at=self.started_at, error=text, kind=kind)
+        return Ending(
+            self.held,
+            Outcome.FAILED,
+            started_at=self.started_at,
+            error=f"{type(problem).__name__}: {problem}",
+            error_type=type_of(problem),
+        )
 
 
 class Begun(NamedTuple):
@@ -260,9 +286,9 @@ class JobRecord(Struct, frozen=True, gc=False):
     progress_text: str | None = None
     worker: str | None = None
     held_by: int | None = None  # the number of that worker
+    parked_for: str | None = None
     last_number: int | None = None
     last_outcome: int | None = None
-    last_final: int | None = None
     last_worker: str | None = None
     last_started_at: int | None = None
     last_ended_at: int | None = None
@@ -329,6 +355,7 @@ class AttemptRecord(NamedTuple):
     ended_at: int | None
     output: str | None
     error: str | None
+    error_type: str | None
     progress: float | None
     progress_text: str | None
     ended_by: str | None
@@ -368,6 +395,27 @@ class DependentRecord(NamedTuple):
     task: str
     key: str | None
     name: str | None
+
+
+class RollupRecord(NamedTuple):
+    """Jobs that ended in one bucket of time, of one queue, task and outcome."""
+
+    minute: int  # at which the bucket begins
+    queue: str
+    task: str
+    outcome_code: int
+    ended: int
+    duration: int  # of all that ran
+    histogram: tuple[int, ...]  # how many of those that ran took how long
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> RollupRecord:
+        minute, queue, task, outcome, ended, duration, *histogram = row
+        return cls(minute, queue, task, outcome, ended, duration, tuple(histogram))
+
+    @property
+    def outcome(self) -> Outcome:
+        return OUTCOMES[self.outcome_code] or Outcome.FAILED
 
 
 class WorkerRecord(NamedTuple):

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from .errors import InvalidSetting, InvalidTask
-from .retry import Seconds, micros
+from .times import Seconds, micros
 
 MOST_PRIORITY = 2**31 - 1
 MOST_ATTEMPTS = 2**31 - 1

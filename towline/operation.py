@@ -10,15 +10,13 @@ workers and waiters once the commit is done.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Sequence, Set
-from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Set
+from enum import Enum
+from typing import Any, Generic, TypeVar
 
 from .sql import Row, Statement
 
 T = TypeVar("T")
-S = TypeVar("S")
-P = ParamSpec("P")
 
 
 class Mark:
@@ -38,31 +36,41 @@ Execute = Callable[[Statement], list[Row]]
 AwaitedExecute = Callable[[Statement], Awaitable[list[Row]]]
 
 
+class Loss(Enum):
+    """When a crash of the machine, or a power cut, may take the last commits of an operation."""
+
+    NEVER = "a promise hangs on it"
+    IF_ALLOWED = "only where the application said durable=False"
+    # On SQLite the machine that crashes runs the workers. PostgreSQL's may live on: an attempt
+    # number would be given out to a second worker while the first still runs under it.
+    WITH_WORKERS = "only where the same crash ends every worker"
+    ANY_TIME = "it is said again soon"
+
+
 class Op(Generic[T]):
     """An operation ready to run, as often as need be: a retry begins it anew.
 
-    `reads`: it changes nothing. `durable`: its commit must survive a power cut. `single`: it is
-    one statement, and as atomic as that. `follows`: what its last run marked, None for nothing.
+    `reads`: it changes nothing. `loss`: when a crash may take its commit. `single`: it is one
+    statement, and as atomic as that. `follows`: what its last run marked, None for nothing.
     """
 
-    __slots__ = ("_begin", "_inner", "_used", "durable", "follows", "name", "reads", "single")
+    __slots__ = ("_begin", "_used", "follows", "loss", "name", "reads", "single")
 
     def __init__(
         self,
         name: str,
         begin: Callable[[], Steps[T]],
         *,
-        reads: bool,
-        durable: bool,
+        reads: bool = False,
+        loss: Loss = Loss.NEVER,
         single: bool = False,
     ) -> None:
         self.name = name
         self.reads = reads
-        self.durable = durable
+        self.loss = loss
         self.single = single
         self.follows: Mark | None = None
         self._begin = begin
-        self._inner: Op[T] | None = None  # the operation that this one encloses
         self._used = False
 
     def __iter__(self) -> Steps[T]:
@@ -72,16 +80,14 @@ class Op(Generic[T]):
 
     def note(self, mark: Mark) -> None:
         """Keep a mark until the commit."""
-        if self._inner is not None:
-            self._inner.note(mark)
         if self.follows is None:
             self.follows = mark
         else:
             so_far = self.follows
             self.follows = Mark(so_far.queues | mark.queues, so_far.ended or mark.ended)
 
-    def accept(self) -> None:
-        """A runner has it; failing before the first statement is an error of its own."""
+    def mark_used(self) -> None:
+        """The runner has it; failing before the first statement is an error of its own."""
         self._used = True
 
     def __del__(self) -> None:
@@ -93,74 +99,22 @@ class Op(Generic[T]):
         return f"<operation {self.name}>"
 
 
-def operation(
-    *, reads: bool = False, durable: bool = True
-) -> Callable[[Callable[Concatenate[S, P], Steps[T]]], Callable[Concatenate[S, P], Op[T]]]:
-    """Make a generator method return an `Op` named after it."""
-
-    def decorate(
-        function: Callable[Concatenate[S, P], Steps[T]],
-    ) -> Callable[Concatenate[S, P], Op[T]]:
-        @wraps(function)
-        def build(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Op[T]:
-            return Op(
-                function.__name__,
-                lambda: function(self, *args, **kwargs),
-                reads=reads,
-                durable=durable,
-            )
-
-        return build
-
-    return decorate
-
-
 def compose(
     name: str,
     begin: Callable[[], Steps[T]],
     *,
     reads: bool = False,
-    durable: bool = True,
-    single: bool = False,
+    loss: Loss = Loss.NEVER,
 ) -> Op[T]:
     """Make an operation of any generator function: several steps, one transaction."""
-    return Op(name, begin, reads=reads, durable=durable, single=single)
+    return Op(name, begin, reads=reads, loss=loss)
 
 
-def enclose(
-    op: Op[T],
-    before: Sequence[Statement] = (),
-    after: Sequence[Statement] = (),
-    undo: Sequence[Statement] = (),
-) -> Op[T]:
-    """The operation with statements around it; when it fails, `undo` runs instead of `after`."""
-
-    def steps() -> Steps[T]:
-        for statement in before:
-            yield statement
-        try:
-            result = yield from op
-        except GeneratorExit:  # nobody runs it any further
-            raise
-        except BaseException:
-            try:
-                for statement in undo:
-                    yield statement
-            except Exception:  # the connection is gone; the first error says why
-                pass
-            raise
-        for statement in after:
-            yield statement
-        return result
-
-    enclosing = Op(op.name, steps, reads=op.reads, durable=op.durable)
-    enclosing._inner = op
-    return enclosing
-
-
-async def adrive(op: Op[T], execute: AwaitedExecute) -> T:
+async def adrive(
+    op: Op[T], execute: AwaitedExecute, framed: Callable[[Op[T]], Steps[T]] = iter
+) -> T:
     """`drive` for drivers that await."""
-    steps: Generator[Statement | Mark, Any, T] = iter(op)
+    steps: Generator[Statement | Mark, Any, T] = framed(op)
     try:
         statement = next(steps)
         while True:
@@ -179,12 +133,13 @@ async def adrive(op: Op[T], execute: AwaitedExecute) -> T:
         return result
 
 
-def drive(op: Op[T], execute: Execute) -> T:
+def drive(op: Op[T], execute: Execute, framed: Callable[[Op[T]], Steps[T]] = iter) -> T:
     """Run an operation to its end inside whatever transaction the caller has opened.
 
     A failing statement is thrown into the operation, so that the traceback shows its line too.
+    `framed` puts other steps around it.
     """
-    steps: Generator[Statement | Mark, Any, T] = iter(op)
+    steps: Generator[Statement | Mark, Any, T] = framed(op)
     try:
         statement = next(steps)
         while True:

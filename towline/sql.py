@@ -27,6 +27,9 @@ SEQUENCES = ("job_ids",)
 STATES = range(5)  # of a row in `live`
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_LIST = re.compile(r"^-- columns: (\w+) = (.*(?:\n--  .*)*)", re.MULTILINE)
+_COLUMN = re.compile(r"[a-z]\w* ?(?:text|bigint|integer|smallint)?")
+_LISTED = re.compile(r"\{([a-z]\.|:)?(\w+)( typed)?\}")
 _COMMENT = re.compile(r"--[^\n]*")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,39}")
@@ -44,8 +47,8 @@ class Query:
     """
 
     __slots__ = (
-        "_picks", "copy", "dollar", "format", "name", "names", "order", "qmark", "records",
-        "states", "text", "width",
+        "_picks", "_plain", "copy", "dollar", "format", "name", "names", "order", "qmark",
+        "records", "states", "text", "width",
     )  # fmt: skip
 
     def __init__(self, name: str, text: str) -> None:
@@ -66,8 +69,11 @@ class Query:
         if "{state}" in text:
             self.states = tuple(Query(name, text.replace("{state}", str(n))) for n in STATES)
             self.names |= {"state"}
+        self._plain = None if self.names else Statement(self, ())  # one that never differs
 
     def __call__(self, **params: Scalar) -> Statement:
+        if self._plain is not None and not params:
+            return self._plain
         if params.keys() != self.names:
             raise TypeError(f"{self.name} takes {sorted(self.names)}, not {sorted(params)}")
         if self.states:
@@ -150,10 +156,11 @@ def read_queries(package: str, prefix: str, schema: str = "") -> Iterator[Query]
 
     Comments go because Python's sqlite3 looks at the first word to tell a write.
     """
-    _, *parts = _NAME.split(read_text(package, "queries.sql"))
+    head, *parts = _NAME.split(read_text(package, "queries.sql"))
+    lists = read_columns(head)
     for name, text in zip(parts[::2], parts[1::2], strict=True):
         plain = "\n".join(line for line in strip_comments(text).splitlines() if line.strip())
-        filled = fill(plain.rstrip(";"), prefix, schema)
+        filled = fill(list_columns(plain.rstrip(";"), lists), prefix, schema)
         if "{direction}" in filled:
             for suffix, past, direction in (("newest", "<", "DESC"), ("oldest", ">", "ASC")):
                 walk = filled.replace("{past}", past).replace("{direction}", direction)
@@ -163,6 +170,33 @@ def read_queries(package: str, prefix: str, schema: str = "") -> Iterator[Query]
             yield Query(f"{name}_now", filled.replace("{wait}", "SKIP LOCKED"))
         else:
             yield Query(name, filled)
+
+
+def read_columns(head: str) -> dict[str, list[str]]:
+    """The lists of columns that the head of `queries.sql` names, each column perhaps with its type.
+
+    They stand in SQL as they are, so there is nothing but names and types in them.
+    """
+    lists: dict[str, list[str]] = {}
+    for name, text in _LIST.findall(head):
+        lists[name] = [column.strip() for column in text.replace("\n--", "").split(",")]
+        wrong = [column for column in lists[name] if not _COLUMN.fullmatch(column)]
+        if wrong or name in TABLES + VIEWS + SEQUENCES:
+            raise ValueError(f"columns {name}: {wrong or 'a table has this name'}")
+    return lists
+
+
+def list_columns(text: str, lists: dict[str, list[str]]) -> str:
+    """Put the columns in place of `{stored}`, `{j.stored}`, `{:stored}` and `{stored typed}`."""
+
+    def listed(found: re.Match[str]) -> str:
+        front, name, typed = found.groups()
+        if name not in lists:
+            return found[0]
+        columns = lists[name] if typed else [column.partition(" ")[0] for column in lists[name]]
+        return ", ".join(f"{front or ''}{column}" for column in columns)
+
+    return _LISTED.sub(listed, text)
 
 
 def _record_types(text: str) -> dict[str, str]:

@@ -80,7 +80,7 @@ class Shop:
         return self.store(new(task, arguments=json.dumps(arguments)))
 
     def store(self, job: NewJob) -> int:
-        ((record, _),) = self.app.run(self.app.store.enqueue([job]))
+        ((record, _),) = self.app.runner.run(self.app.runner.store.enqueue([job]))
         return record.id
 
     def store_later(self) -> int:

@@ -28,7 +28,7 @@ def alter(shop: Shop, text: str) -> None:
     def steps() -> Steps[None]:
         yield Query("alter", text)()
 
-    shop.app.engine.run(compose("alter", steps))
+    shop.app.runner.engine.run(compose("alter", steps))
 
 
 def quoted(text: str) -> str:
@@ -63,7 +63,7 @@ def evil(any_shop: Shop) -> Shop:
         alter(shop, f"UPDATE towline_job SET {column} = {quoted(f'{column} {EVIL}')}")
     alter(shop, f"UPDATE towline_live SET queue = {quoted(f'queue {EVIL}')}")
     alter(shop, f"UPDATE towline_attempt SET error = {quoted(f'error {EVIL}')}")
-    shop.app.run(shop.app.store.pause(f"paused {EVIL}", EVIL))
+    shop.app.runner.run(shop.app.runner.store.pause(f"paused {EVIL}", EVIL))
     return shop
 
 

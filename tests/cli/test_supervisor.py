@@ -18,7 +18,7 @@ WORKER = ("worker", APP, "--processes", "2", "--concurrency", "4")
 RELOADING = """
 import sys, time, logging
 from pathlib import Path
-from towline.supervisor import Supervisor
+from towline.worker.supervisor import Supervisor
 
 logging.basicConfig(level="INFO")
 
@@ -123,11 +123,7 @@ def test_one_whose_children_keep_dying_says_so_at_the_end(shop: Shop) -> None:
 
 def test_a_hangup_stops_in_order(shop: Shop) -> None:
     """W1, finding A30: a terminal that is closed loses no attempt."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
-    try:
-        supervisor = shop.start(*WORKER)
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    supervisor = shop.start(*WORKER)
     crew(shop, supervisor)
     supervisor.signal(signal.SIGHUP)
     assert supervisor.ends() == 0

@@ -8,9 +8,13 @@ import tomllib
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tests.cli.shop import APP, ROOT, Shop
 from towline.cli.commands import SECTIONS, group
-from towline.cli.exits import MEANING
+from towline.cli.target import Target, opened
+from towline.exit_codes import MEANING
+from towline.migrate import Migrations
 
 COMMANDS = [command.name or "" for commands in SECTIONS.values() for command in commands]
 
@@ -145,3 +149,18 @@ def test_A26_looking_leaves_another_applications_file_as_it_is(shop: Shop) -> No
         assert "no Towline tables" in line
     shop.run("doctor", "--url", f"sqlite:///{path}", code=1)
     assert path.read_bytes() == before
+
+
+def test_a_command_looks_at_the_schema_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[object] = []
+    judge = Migrations.judge
+
+    def counted(self: Migrations, applied: set[str] | None) -> None:
+        looks.append(applied)
+        judge(self, applied)
+
+    monkeypatch.setattr(Migrations, "judge", counted)
+    with opened(Target(url=shop.url)) as app:
+        app.jobs()
+        app.counts()
+    assert len(looks) == 1

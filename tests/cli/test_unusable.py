@@ -113,7 +113,7 @@ def as_nobody(shop: Shop, *words: str) -> str:
     """What a user says who may read and not write; the exit code says so. Root may always write,
     and becomes nobody."""
     program = (
-        "import importlib, os, pkgutil, sys, towline\n"
+        "import importlib.readers, os, pkgutil, sys, towline\n"
         "for found in pkgutil.walk_packages(towline.__path__, 'towline.'):\n"
         "    if not found.name.endswith('__main__'):\n"
         "        importlib.import_module(found.name)\n"  # nobody may not read Python itself here

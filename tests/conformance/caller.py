@@ -85,8 +85,8 @@ class Caller(ABC):
         """Run an operation on this connection, blocking or awaiting as it must be."""
         app = app or self.app
         if self._runner:
-            return self._runner.run(app.arun(op, on=self.raw))
-        return app.run(op, on=self.raw)
+            return self._runner.run(app.runner.arun(op, on=self.raw))
+        return app.runner.run(op, on=self.raw)
 
     def call(self, name: str, *args: Any, of: object = None, **kwargs: Any) -> Any:
         """Call a method of the app, or of a handle, on this connection."""
@@ -96,7 +96,7 @@ class Caller(ABC):
         return self._finish(method(*args, **kwargs, on=self.raw))
 
     def enqueue(self, *jobs: NewJob) -> list[JobRecord]:
-        return [record for record, _ in self.run(self.app.store.enqueue(jobs or [new()]))]
+        return [record for record, _ in self.run(self.app.runner.store.enqueue(jobs or [new()]))]
 
     def wait(self, awaitable: Any) -> Any:
         async def waiting() -> Any:

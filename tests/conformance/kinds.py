@@ -296,3 +296,8 @@ def kinds(name: str) -> list[Kind]:
 def cells() -> list[tuple[str, Kind]]:
     """Every database with each of its kinds."""
     return [(name, kind) for name in databases.names() for kind in kinds(name)]
+
+
+def plain(name: str, kind: Kind) -> bool:
+    """Whether it is our own connection: blocking anywhere, awaiting where all kinds are tried."""
+    return kind.ours and (not kind.awaits or name in (databases.SQLITE, databases.newest()))

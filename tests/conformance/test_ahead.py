@@ -28,7 +28,7 @@ RUNNING, PENDING = State.RUNNING, State.PENDING
 @pytest.fixture
 def run(app: Towline) -> Callable[[Callable[[], Steps[None]]], None]:
     """Run a script in one transaction of ours."""
-    return lambda script: app.run(compose("script", script))
+    return lambda script: app.runner.run(compose("script", script))
 
 
 Run = Callable[[Callable[[], Steps[None]]], None]
@@ -86,7 +86,7 @@ def test_A4_a_job_claimed_ahead_is_pending_and_has_no_attempt_until_it_begins(
     def go_on() -> Steps[None]:
         (record,) = yield from store.records([1])
         held = claimed(record, claimed_at)
-        yield from store.mark_begun([(held, clock() - SECOND)])
+        yield from store.progress((), [(held, clock() - SECOND)])
         assert (yield from states(store, 1)) == [RUNNING]
 
     run(go_on)
@@ -174,7 +174,7 @@ def test_A4_what_goes_back_before_it_began_was_never_there(run: Run, store: Stor
             assert (yield from store.attempts(job.id)) == []
         again = yield from claim(store, 9, worker)
         assert [(held.job_id, held.attempt) for held in again] == [(1, 2), (2, 2)]
-        yield from store.mark_begun([(two, 1)])  # fenced: it is another attempt that runs
+        yield from store.progress((), [(two, 1)])  # fenced: it is another attempt that runs
         assert [job.started_at != 1 for job in (yield from store.records([1, 2]))] == [True, True]
 
     run(script)
@@ -194,7 +194,7 @@ def test_A11_what_a_dead_worker_had_not_begun_goes_back_untouched_and_the_rest_i
         yield from put(store, *(new() for _ in range(6)))
         (slot,), ahead = yield from claim_ahead(store, known, ahead=3)
         recorded, begun, waiting = ahead
-        yield from store.mark_begun([(recorded, clock())])
+        yield from store.progress((), [(recorded, clock())])
         yield from claim_ahead(store, unknown, ahead=1)
         clock.advance(31)
         assert (
@@ -310,7 +310,7 @@ def test_K1_a_job_that_has_not_begun_ends_from_outside_without_a_trace_of_its_cl
         (attempt,) = yield from store.attempts(two.job_id)
         assert (attempt.number, attempt.outcome, attempt.final) == (2, Outcome(how), 1)
         assert (attempt.worker, attempt.started_at, attempt.ended_by) == (None, None, "ann")
-        assert (yield from store.one(two.job_id)).state is not PENDING
+        assert (yield from store.job(two.job_id)).state is not PENDING
         finished = yield from store.finish([completed(two)], "w1", worker)
         assert (finished.accepted, finished.refused) == ([], [2])
         renewed = yield from store.renew(worker, "w1", 30 * SECOND, {key(one), key(two)})
@@ -359,10 +359,10 @@ def test_A8e_open_rows_whose_jobs_were_deleted_by_hand_are_dropped_and_what_is_b
 
     run(blocked)
     op = store.drop_orphans(QUEUE)
-    assert app.run(op) == 3
+    assert app.runner.run(op) == 3
     assert op.follows is not None
     assert op.follows.queues == set(QUEUE)
-    assert app.run(store.drop_orphans(QUEUE)) == 0
+    assert app.runner.run(store.drop_orphans(QUEUE)) == 0
 
     def freed() -> Steps[None]:
         assert [held.job_id for held in (yield from claim(store, 3))] == [4]
@@ -375,11 +375,11 @@ def test_A8e_open_rows_whose_jobs_were_deleted_by_hand_are_dropped_and_what_is_b
 def test_A8e_P14a_whoever_drops_orphans_hides_no_job_from_others(
     app: Towline, postgres: Database
 ) -> None:
-    app.run(app.store.enqueue([new(), new()]))
+    app.runner.run(app.runner.store.enqueue([new(), new()]))
     postgres.rows("DELETE FROM towline_job WHERE id = 1")
     with postgres.connect() as first, postgres.connect() as second:
-        assert app.run(app.store.drop_orphans(QUEUE), on=first) == 1
-        (held,) = app.run(app.store.claim(1, QUEUE, 9), on=second)
+        assert app.runner.run(app.runner.store.drop_orphans(QUEUE), on=first) == 1
+        (held,) = app.runner.run(app.runner.store.claim(1, QUEUE, 9), on=second)
         assert held.job_id == 2
         second.commit()
         first.commit()
@@ -442,14 +442,14 @@ def test_A8e_running_rows_whose_jobs_were_deleted_by_hand_are_swept_and_hide_no_
 def test_A8e_P9_a_sweep_waits_for_nobody_who_holds_what_lost_its_job(
     app: Towline, postgres: Database
 ) -> None:
-    app.run(app.store.enqueue([new(), new()]))
-    app.run(app.store.claim(1, QUEUE, 2))
+    app.runner.run(app.runner.store.enqueue([new(), new()]))
+    app.runner.run(app.runner.store.claim(1, QUEUE, 2))
     postgres.rows("DELETE FROM towline_job WHERE id = 1")
     with postgres.connect() as other:
         other.execute("SELECT FROM towline_live WHERE job_id = 1 FOR UPDATE")
-        assert app.run(app.store.sweep()) == 1
+        assert app.runner.run(app.runner.store.sweep()) == 1
         other.rollback()
-    assert app.run(app.store.sweep()) == 1
+    assert app.runner.run(app.runner.store.sweep()) == 1
     assert postgres.rows("SELECT job_id FROM towline_live") == [(2,)]
 
 
@@ -461,16 +461,20 @@ def test_P14a_a_claim_over_several_queues_holds_no_more_than_it_takes(
 ) -> None:
     """While one worker's claim is not committed, another gets its share at once."""
     queues = [f"q{number}" for number in range(8)]
-    app.run(app.store.enqueue([new(queue=queue) for _ in range(10) for queue in queues]))
+    app.runner.run(
+        app.runner.store.enqueue([new(queue=queue) for _ in range(10) for queue in queues])
+    )
     with postgres.connect() as first, postgres.connect() as second:
-        one = app.run(app.store.claim(1, queues, 20), on=first)
-        two = app.run(app.store.claim(2, queues, 20), on=second)
+        one = app.runner.run(app.runner.store.claim(1, queues, 20), on=first)
+        two = app.runner.run(app.runner.store.claim(2, queues, 20), on=second)
         assert (len(one), len(two)) == (20, 20)
         assert not {held.job_id for held in one} & {held.job_id for held in two}
-        assert app.run(app.store.peek(queues, 100)).pending == 80  # nothing is committed
+        assert (
+            app.runner.run(app.runner.store.peek(queues, 100)).pending == 80
+        )  # nothing is committed
         first.rollback()
         second.commit()
-    assert app.run(app.store.peek(queues, 100)).pending == 60
+    assert app.runner.run(app.runner.store.peek(queues, 100)).pending == 60
 
 
 # ---- debounce

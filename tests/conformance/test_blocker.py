@@ -27,7 +27,6 @@ from tests.kit import (
 )
 from towline import Blockers, Failure, Towline
 from towline.errors import BlockerError
-from towline.graph import new_jobs
 from towline.model import (
     ChainState,
     Claimed,
@@ -41,6 +40,7 @@ from towline.model import (
 from towline.operation import Steps
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
+from towline.task.batch import new_jobs
 
 
 def stored(store: Store) -> Steps[tuple[int, int, int, int]]:
@@ -103,7 +103,7 @@ def test_B1_a_freed_job_still_waits_for_its_time(play: Play, store: Store, clock
         clock.advance(1800)
         yield from end(store, blocker, "completed")
         assert (yield from states(store, later, soon)) == ["scheduled", "pending"]
-        assert (yield from store.next_due()) == clock.time + HOUR // 2
+        assert (yield from store.peek(())).next_due == clock.time + HOUR // 2
 
     play(script)
 
@@ -117,14 +117,14 @@ def test_B2_each_end_subtracts_its_share_and_the_last_one_frees(play: Play, stor
         for some, left in (([3], 5), ([0, 5, 2], 2), ([4], 1)):
             finished = yield from store.finish([completed(held[n]) for n in some])
             assert finished.freed == 1
-            record = yield from store.one(job)
+            record = yield from store.job(job)
             assert (record.state, record.open_blockers) == (State.BLOCKED, left)
             assert (yield from claim(store)) == []
         # An ending that is refused frees nothing.
         assert (yield from store.finish([completed(held[3])])).freed == 0
         assert (yield from states(store, job)) == ["blocked"]
         yield from store.finish([completed(held[1])])
-        record = yield from store.one(job)
+        record = yield from store.job(job)
         assert (record.state, record.open_blockers) == (State.PENDING, 0)
         assert [job.job_id for job in (yield from claim(store, 10))] == [job]
 

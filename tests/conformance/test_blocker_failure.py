@@ -22,7 +22,7 @@ from tests.kit import (
 from towline.errors import InvalidState
 from towline.model import ChainState, NewBlocker, Outcome, Policy, State
 from towline.operation import Steps
-from towline.store import Store
+from towline.store import Store, read
 
 BAD_ENDS = ("failed", "cancelled")
 
@@ -69,7 +69,7 @@ def test_B6_under_policy_wait_it_stays_blocked_until_the_blocker_succeeds(
             yield from store.retry(bad)
             assert (yield from states(store, bad, job)) == ["pending", "blocked"]
         yield from end(store, good, "completed")
-        record = yield from store.one(job)
+        record = yield from store.job(job)
         assert (record.state, record.open_blockers) == (State.BLOCKED, 1)
         assert (yield from finish_all(store)) == [bad, job]
 
@@ -127,7 +127,7 @@ def test_B6_failure_and_revival_go_through_all_levels(play: Play, store: Store, 
         ]
         yield from store.retry(root)
         assert (yield from states(store, *everything)) == ["pending", *["blocked"] * 7]
-        chains = yield from store.chain_records(everything)
+        chains = yield from read.chain_records(store, everything)
         assert {(chain.state, chain.ended_at) for chain in chains} == {(ChainState.OPEN, None)}
         ran = yield from finish_all(store)
         assert ran == [*levels[:4], waits, levels[4], runs, behind]
@@ -155,7 +155,7 @@ def test_B6_of_two_failed_blockers_both_must_be_retried(play: Play, store: Store
             yield from end(store, blockers[first], "completed")
             assert (yield from states(store, job, behind)) == ["failed", "failed"]
             yield from store.retry(blockers[second])
-            record = yield from store.one(job)
+            record = yield from store.job(job)
             assert (record.state, record.open_blockers) == (State.BLOCKED, 1)
             assert (yield from finish_all(store)) == [blockers[second], job, behind]
 
@@ -417,7 +417,7 @@ def test_B6_a_revived_job_still_waits_for_its_time(play: Play, store: Store, clo
         clock.advance(60)
         yield from store.retry(bad)
         yield from end(store, bad, "completed")
-        record = yield from store.one(job)
+        record = yield from store.job(job)
         assert (record.state, record.run_at) == (State.SCHEDULED, due)
 
     play(script)

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import sqlite3
 from collections.abc import Callable
+from datetime import UTC
 from typing import Any
 
 import asyncpg
@@ -52,7 +53,7 @@ def test_E1_a_rollback_leaves_no_job(app: Towline, caller: Caller, database: Dat
     caller.rollback()
     assert stored(app) == []
     assert database.rows("SELECT * FROM mine") == []
-    ((_, created),) = app.run(app.store.enqueue([new(key="k")]))
+    ((_, created),) = app.runner.run(app.runner.store.enqueue([new(key="k")]))
     assert created, "the key went with the rollback"
 
 
@@ -83,7 +84,7 @@ def test_E11_an_operation_leaves_the_connection_as_tabled(app: Towline, caller: 
     commits = caller.kind.place is Place.AUTOCOMMIT
     assert caller.in_transaction is began
 
-    caller.run(app.store.counts())
+    caller.run(app.runner.store.counts())
     assert caller.in_transaction is (began or caller.begins_to_read)
 
     (record,) = caller.enqueue()
@@ -137,9 +138,9 @@ def test_E11_a_failed_operation_leaves_nothing_partial(
     ]  # fmt: skip
     for op, error in broken:
         with pytest.raises(error):
-            caller.run(op(app.store))
+            caller.run(op(app.runner.store))
         assert caller.in_transaction is caller.kind.in_transaction, "we end what we began"
-    ((record, created),) = caller.run(app.store.enqueue([new(key="k")]))
+    ((record, created),) = caller.run(app.runner.store.enqueue([new(key="k")]))
     assert created, "the key was given back"
     caller.commit()
     assert stored(app) == [record.id]
@@ -153,7 +154,7 @@ def test_E11_a_failed_operation_keeps_what_the_caller_did_before(
     caller.sql("INSERT INTO mine (id) VALUES (77)")
     caller.enqueue()
     with pytest.raises(ZeroDivisionError):
-        caller.run(interrupted(app.store))
+        caller.run(interrupted(app.runner.store))
     assert caller.in_transaction
     caller.enqueue(new("b"))
     caller.commit()
@@ -168,10 +169,10 @@ def test_E3_an_error_of_the_driver_reaches_the_caller_and_undoes_only_our_part(
     caller.sql("INSERT INTO mine (id) VALUES (77)")
     (kept,) = caller.enqueue()
     with pytest.raises(REFUSED) as caught:
-        caller.run(refused(app.store))
+        caller.run(refused(app.runner.store))
     assert caught.type in REFUSED
     assert caller.in_transaction
-    ((after, created),) = caller.run(app.store.enqueue([new(key="k")]))
+    ((after, created),) = caller.run(app.runner.store.enqueue([new(key="k")]))
     assert created
     caller.commit()
     assert stored(app) == [kept.id, after.id]
@@ -181,15 +182,15 @@ def test_E3_an_error_of_the_driver_reaches_the_caller_and_undoes_only_our_part(
 
 def test_E2_nothing_of_the_callers_settings_changes(app: Towline, caller: Caller) -> None:
     before = caller.settings()
-    caller.run(app.store.counts())
+    caller.run(app.runner.store.counts())
     assert caller.settings() == before
     caller.enqueue()
     assert caller.settings() == before
     with pytest.raises(ZeroDivisionError):
-        caller.run(interrupted(app.store))
+        caller.run(interrupted(app.runner.store))
     assert caller.settings() == before
     with pytest.raises(NotFound):
-        caller.run(app.store.one(404))
+        caller.run(app.runner.store.job(404))
     assert caller.settings() == before
     caller.sql("SELECT 1")  # still open
 
@@ -201,10 +202,10 @@ def test_E2_nothing_set_in_the_database_for_the_session_changes(
     caller.begin()
     before = caller.session()
     caller.enqueue()
-    caller.run(app.store.counts())
+    caller.run(app.runner.store.counts())
     assert caller.session() == before
     with pytest.raises(ZeroDivisionError):
-        caller.run(interrupted(app.store))
+        caller.run(interrupted(app.runner.store))
     assert caller.session() == before
     caller.commit()
     assert caller.session() == before
@@ -220,7 +221,7 @@ def test_E2_a_cursor_the_caller_is_reading_goes_on(app: Towline, caller: Caller)
     caller.enqueue()
     seen.append(caller.next(cursor))
     with pytest.raises(ZeroDivisionError):
-        caller.run(interrupted(app.store))
+        caller.run(interrupted(app.runner.store))
     seen += [caller.next(cursor), caller.next(cursor)]
     assert seen == [(1,), (2,), (3,), None]
     caller.commit()
@@ -235,9 +236,9 @@ def test_E11_tasks_that_share_a_connection_do_not_mix(
     async def together() -> list[Any]:
         ops: list[Op[Any]] = []
         for number in range(10):
-            ops.append(app.store.enqueue([new(f"t{number}"), new(f"t{number}")]))
-            ops.append(interrupted(app.store))
-        running = (app.arun(op, on=awaiting_caller.raw) for op in ops)
+            ops.append(app.runner.store.enqueue([new(f"t{number}"), new(f"t{number}")]))
+            ops.append(interrupted(app.runner.store))
+        running = (app.runner.arun(op, on=awaiting_caller.raw) for op in ops)
         return await asyncio.gather(*running, return_exceptions=True)
 
     answers = awaiting_caller.wait(together())
@@ -264,7 +265,7 @@ def test_E12_the_handle_of_a_job_rolled_back_never_shows_another(
     caller.rollback()
     clock.advance(0.001)
     database.free_ids()
-    ((other, _),) = app.run(app.store.enqueue([new("other")]))
+    ((other, _),) = app.runner.run(app.runner.store.enqueue([new("other")]))
     assert other.id == handle.id
     for method in ("refresh", "cancel", "retry", "result"):
         with pytest.raises(NotFound, match=f"job {other.id} is gone"):
@@ -284,7 +285,7 @@ def test_E12_the_handle_of_a_job_rolled_back_is_no_blocker(
     caller.rollback()
     clock.advance(0.001)
     database.free_ids()
-    ((other, _),) = app.run(app.store.enqueue([new("other")]))
+    ((other, _),) = app.runner.run(app.runner.store.enqueue([new("other")]))
     assert other.id == record.id
     call = waiting.using(after=[Job(app, record)]).call()
     with pytest.raises(BlockerError, match="does not exist"):
@@ -359,6 +360,9 @@ def test_E13_every_operation_belongs_to_the_callers_transaction(
     call("resume", "shut")
     assert call("paused") == ["late"]
     assert [worker.name for worker in call("workers")] == ["w1"]
+    assert call("parked") == {}
+    assert call("target", 4).id == 4
+    assert call("now").tzinfo is UTC
     clock.advance(40 * 24 * 3600)
     assert call("prune") == 2
     handle = app.job(4)
@@ -384,8 +388,8 @@ def test_E14_the_first_use_may_be_inside_the_callers_transaction(
     caller.begin()
     caller.sql("INSERT INTO mine DEFAULT VALUES")  # nobody else can write now
     fresh = make_app(lock_timeout=0)
-    ((record, _),) = caller.run(fresh.store.enqueue([new()]), fresh)
-    assert caller.run(fresh.store.one(record.id), fresh).state is State.PENDING
+    ((record, _),) = caller.run(fresh.runner.store.enqueue([new()]), fresh)
+    assert caller.run(fresh.runner.store.job(record.id), fresh).state is State.PENDING
     assert caller.in_transaction
     caller.commit()
     assert stored(fresh) == [record.id]
@@ -398,7 +402,7 @@ def test_E14_without_tables_the_callers_transaction_goes_on(
     fresh = make_app(prefix="other_")
     caller.begin()
     caller.sql("INSERT INTO mine (id) VALUES (77)")
-    ops: list[Op[Any]] = [fresh.store.enqueue([new()]), fresh.store.counts()]
+    ops: list[Op[Any]] = [fresh.runner.store.enqueue([new()]), fresh.runner.store.counts()]
     for op in ops:
         with pytest.raises(SchemaMissing, match=r"app.migrate\(\)"):
             caller.run(op, fresh)
@@ -411,6 +415,6 @@ def test_E14_without_tables_the_callers_transaction_goes_on(
     assert caller.in_transaction is never_idle
     if never_idle:
         fresh.migrate()
-    ((record, _),) = caller.run(fresh.store.enqueue([new()]), fresh)
+    ((record, _),) = caller.run(fresh.runner.store.enqueue([new()]), fresh)
     caller.commit()
     assert stored(fresh) == [record.id]

@@ -155,7 +155,7 @@ def test_L8_a_paused_queue_gives_nothing_until_it_is_resumed(
     app = make_app(clock=clock)  # another process, or the same after a restart
 
     def claims_elsewhere() -> Steps[list[int]]:
-        return (yield from ids(app.store, 9))
+        return (yield from ids(app.runner.store, 9))
 
     assert app.paused() == ["mail"]
     assert play(claims_elsewhere) == []
@@ -208,6 +208,26 @@ def test_L7_a_parked_job_is_pending_with_a_reason_and_waits_for_a_worker_that_kn
 
     play(unpark)
     assert app.job(2).reason is None
+
+
+def test_L7_a_job_that_is_set_aside_for_another_reason_is_left_to_what_ends_that(
+    app: Towline, store: Store, database: Database
+) -> None:
+    """As a limit will do it."""
+    run = app.runner.run
+    run(store.enqueue([new("x"), new("x")]))
+    held = run(store.claim(1, ["default"], 2))
+    run(store.park(held))
+    by_hand = database.connect()
+    by_hand.execute("UPDATE towline_live SET parked_for = 'limit:x' WHERE job_id = 1")
+    by_hand.commit()
+    by_hand.close()
+    assert run(store.parked()) == {"x": 1}
+    assert [app.job(id).reason for id in (1, 2)] == [None, "no running worker knows task x"]
+    assert rows(database, "SELECT reason FROM towline_jobs ORDER BY id")[0] == (None,)
+    assert run(store.unpark(["x"], QUEUES)) == 1
+    assert not run(store.peek(QUEUES, tasks=["x"])).parked
+    assert [job.job_id for job in run(store.claim(1, QUEUES, 9))] == [2]
 
 
 def test_L1_a_turn_promotes_finishes_and_claims_in_one_transaction(

@@ -126,7 +126,8 @@ def test_K2_retry_gives_fresh_attempts_and_keeps_the_history(
     def again() -> Steps[None]:
         job = yield from store.retry(1)
         assert (job.state, job.attempt, job.used, job.lost) == (State.PENDING, 2, 0, 0)
-        assert (job.run_at, job.last_error, job.last_final) == (clock(), "error 2", None)
+        assert (job.run_at, job.last_error) == (clock(), "error 2")
+        assert [a.final for a in (yield from store.attempts(1))] == [None, None]
         chain, _ = yield from store.chain(1)
         assert (chain.state, chain.ended_at) == (ChainState.OPEN, None)
         for number in (3, 4):
@@ -306,7 +307,7 @@ def test_K3_a_running_job_ended_from_outside_costs_its_worker_the_lease(
         following = new("next", queue="", inherit_queue=True, inherit_priority=True)
         job = yield from store.complete(3, None, following, by="eve")
         assert (job.state, job.continued_by, job.last_output) == (State.COMPLETED, 4, None)
-        heir = yield from store.one(4)
+        heir = yield from store.job(4)
         assert (heir.task, heir.queue, heir.priority, heir.chain_id, heir.position) == (
             "next", "mail", 4, 3, 1,
         )  # fmt: skip
@@ -417,14 +418,16 @@ class Faces:
 @pytest.fixture(params=["blocking", "awaiting"])
 def faces(request: pytest.FixtureRequest, app: Towline, monkeypatch: pytest.MonkeyPatch) -> Faces:
     """With pages of three, so that a handful of jobs takes several."""
-    monkeypatch.setattr("towline.face.BULK_PAGE", 3)
+    monkeypatch.setattr("towline.app.management.BULK_PAGE", 3)
     return Faces(app, request.param)
 
 
 def test_K4_bulk_control_says_how_many_it_would_touch_and_how_many_it_did(
     faces: Faces, app: Towline
 ) -> None:
-    app.run(app.store.enqueue([new("a"), new("b"), new("a"), new("a", queue="q"), new("a")]))
+    app.runner.run(
+        app.runner.store.enqueue([new("a"), new("b"), new("a"), new("a", queue="q"), new("a")])
+    )
     app.complete(1)
     assert faces.cancel_many(preview=True, task="a") == 3
     assert faces.states() == [State.COMPLETED] + [State.PENDING] * 4
@@ -448,9 +451,9 @@ def test_K4_bulk_control_passes_over_what_its_own_work_has_ended_or_revived(
     faces: Faces, app: Towline
 ) -> None:
     """Cancelling a chain's last job fails an older job behind it; retrying it revives that one."""
-    store = app.store
-    app.run(store.enqueue([new(), new("behind", after=[1]), new("keyed", key="k")]))
-    app.run(store.complete(1, None, new("last")))
+    store = app.runner.store
+    app.runner.run(store.enqueue([new(), new("behind", after=[1]), new("keyed", key="k")]))
+    app.runner.run(store.complete(1, None, new("last")))
     assert faces.cancel_many(chain=1) == 1
     assert faces.retry_many(task="last") == 1
     assert faces.states() == [State.COMPLETED, State.BLOCKED, State.PENDING, State.PENDING]
@@ -458,7 +461,7 @@ def test_K4_bulk_control_passes_over_what_its_own_work_has_ended_or_revived(
     assert faces.states() == [
         State.COMPLETED, State.FAILED, State.CANCELLED, State.CANCELLED,
     ]  # fmt: skip
-    app.run(store.enqueue([new("keyed", key="k")]))
+    app.runner.run(store.enqueue([new("keyed", key="k")]))
     assert faces.retry_many(everything=True) == 1
     assert faces.states() == [
         State.COMPLETED, State.BLOCKED, State.CANCELLED, State.PENDING, State.PENDING,
@@ -483,9 +486,9 @@ def test_K4_bulk_control_joins_the_callers_transaction(play: Play, store: Store)
 
 def test_R2_a_running_job_is_deleted_only_by_force(app: Towline) -> None:
     """Finding D1: rarely meant; a cancel comes first, or the word for it."""
-    app.run(app.store.enqueue([new()]))
-    worker = app.run(compose("register", lambda: register(app.store)))
-    app.run(app.store.claim(worker, ["default"], 1))
+    app.runner.run(app.runner.store.enqueue([new()]))
+    worker = app.runner.run(compose("register", lambda: register(app.runner.store)))
+    app.runner.run(app.runner.store.claim(worker, ["default"], 1))
     with pytest.raises(InvalidState, match=r"job 1 is running.*force=True"):
         app.delete(1)
     assert app.delete(1, force=True) == [1]
@@ -493,7 +496,7 @@ def test_R2_a_running_job_is_deleted_only_by_force(app: Towline) -> None:
 
 def test_K1_reasons_and_names_are_cut_to_a_length(app: Towline) -> None:
     """Finding A28."""
-    app.run(app.store.enqueue([new(), new()]))
+    app.runner.run(app.runner.store.enqueue([new(), new()]))
     app.cancel(1, reason="r" * 10_000_000, by="b" * 10_000)
     (attempt,) = app.attempts(1)
     assert len(attempt.error or "") < 66_000

@@ -35,22 +35,22 @@ def test_B7_a_thousand_jobs_behind_one_chain_cost_ten_times_a_hundred(
     app: Towline, database: Database, how: str
 ) -> None:
     """Freeing them, or failing and reviving them."""
-    store = app.store
+    store = app.runner.store
 
     def cost(connection: Any, number: int) -> list[int]:
-        (chain,) = app.run(store.enqueue([new()]), on=connection)
+        (chain,) = app.runner.run(store.enqueue([new()]), on=connection)
         root = chain.record.id
         jobs = [new(after=[root]) for _ in range(number)]
         steps = [
-            database.cost(connection, lambda: app.run(store.enqueue(jobs), on=connection)),
-            database.cost(connection, lambda: app.run(end(store, root, how), on=connection)),
+            database.cost(connection, lambda: app.runner.run(store.enqueue(jobs), on=connection)),
+            database.cost(connection, lambda: app.runner.run(end(store, root, how), on=connection)),
         ]
-        ids = [record.job_id for record in app.run(store.dependents(root), on=connection)]
+        ids = [record.job_id for record in app.runner.run(store.dependents(root), on=connection)]
         assert len(ids) == number
         if how == "failed":
             assert _states(app, connection, ids) == {"failed"}
             steps.append(
-                database.cost(connection, lambda: app.run(store.retry(root), on=connection))
+                database.cost(connection, lambda: app.runner.run(store.retry(root), on=connection))
             )
             assert _states(app, connection, ids) == {"blocked"}
         else:
@@ -67,31 +67,35 @@ def test_B7_a_thousand_jobs_behind_one_chain_cost_ten_times_a_hundred(
 def test_B7_a_thousand_blockers_of_one_job_cost_ten_times_a_hundred(
     app: Towline, database: Database
 ) -> None:
-    store = app.store
+    store = app.runner.store
 
     def cost(connection: Any, number: int) -> list[int]:
-        answers = app.run(store.enqueue([new("b")] * number), on=connection)
+        answers = app.runner.run(store.enqueue([new("b")] * number), on=connection)
         blockers = [answer.record.id for answer in answers]
         job = [new("waiting", after=blockers)]
-        held = app.run(store.claim(1, ["default"], number), on=connection)
+        held = app.runner.run(store.claim(1, ["default"], number), on=connection)
         endings = [completed(one) for one in held]
-        steps = [database.cost(connection, lambda: app.run(store.enqueue(job), on=connection))]
+        steps = [
+            database.cost(connection, lambda: app.runner.run(store.enqueue(job), on=connection))
+        ]
         (waiting,) = {
-            record.job_id for record in app.run(store.dependents(blockers[0]), on=connection)
+            record.job_id for record in app.runner.run(store.dependents(blockers[0]), on=connection)
         }
         assert _states(app, connection, [waiting]) == {"blocked"}
         # All in one turn, but the last.
-        app.run(store.finish(endings[:1]), on=connection)
+        app.runner.run(store.finish(endings[:1]), on=connection)
         steps.append(
-            database.cost(connection, lambda: app.run(store.finish(endings[1:-1]), on=connection))
+            database.cost(
+                connection, lambda: app.runner.run(store.finish(endings[1:-1]), on=connection)
+            )
         )
         assert _states(app, connection, [waiting]) == {"blocked"}
-        app.run(store.finish(endings[-1:]), on=connection)
+        app.runner.run(store.finish(endings[-1:]), on=connection)
         assert _states(app, connection, [waiting]) == {"pending"}
         steps.append(
             database.cost(
                 connection,
-                lambda: app.run(compose("beat", lambda: beat(store, 1)), on=connection),
+                lambda: app.runner.run(compose("beat", lambda: beat(store, 1)), on=connection),
             )
         )
         return steps
@@ -106,24 +110,26 @@ def test_B7_a_thousand_blockers_of_one_job_cost_ten_times_a_hundred(
 def test_B7_storing_a_job_behind_a_failed_chain_does_not_look_at_those_before_it(
     app: Towline, database: Database
 ) -> None:
-    store = app.store
+    store = app.runner.store
     with closing(database.connect()) as connection:
         by_index(database, connection)
-        app.run(store.enqueue([new()]), on=connection)
-        app.run(store.fail(1, "broken"), on=connection)
+        app.runner.run(store.enqueue([new()]), on=connection)
+        app.runner.run(store.fail(1, "broken"), on=connection)
 
         def one_more() -> None:
-            app.run(store.enqueue([new(after=[1])]), on=connection)
+            app.runner.run(store.enqueue([new(after=[1])]), on=connection)
 
         few = database.cost(connection, one_more)
-        app.run(store.enqueue([new(after=[1])] * 500), on=connection)
+        app.runner.run(store.enqueue([new(after=[1])] * 500), on=connection)
         many = database.cost(connection, one_more)
         connection.rollback()
     assert many < few * 2
 
 
 def _states(app: Towline, connection: Any, ids: list[int]) -> set[str]:
-    return set(app.run(compose("states", lambda: states(app.store, *ids)), on=connection))
+    return set(
+        app.runner.run(compose("states", lambda: states(app.runner.store, *ids)), on=connection)
+    )
 
 
 # ---- C3: a long chain
@@ -133,7 +139,7 @@ def test_C3_the_last_of_many_steps_costs_what_the_first_did(
     app: Towline, database: Database
 ) -> None:
     """Ten thousand on SQLite; where each statement travels, as many as there is time for."""
-    store = app.store
+    store = app.runner.store
     number = 10_000 if database.engine == "sqlite" else 600
 
     def steps(number: int) -> Steps[None]:
@@ -144,7 +150,7 @@ def test_C3_the_last_of_many_steps_costs_what_the_first_did(
         yield from store.chain(1)
 
     def run(number: int) -> None:
-        app.run(compose("steps", lambda: steps(number)), on=connection)
+        app.runner.run(compose("steps", lambda: steps(number)), on=connection)
 
     def after(more: int) -> int:
         """What one step costs, the last of so many more."""
@@ -158,10 +164,10 @@ def test_C3_the_last_of_many_steps_costs_what_the_first_did(
 
     with closing(database.connect()) as connection:
         by_index(database, connection)
-        app.run(store.enqueue([new("a"), new("behind", after=[1])]), on=connection)
+        app.runner.run(store.enqueue([new("a"), new("behind", after=[1])]), on=connection)
         early = after(number // 10)
         late = after(number - number // 10)
-        _, last = app.run(store.chain(1), on=connection)
+        _, last = app.runner.run(store.chain(1), on=connection)
         connection.commit()
     assert last.position == number
     assert early > 10
@@ -175,31 +181,31 @@ def test_S4_future_jobs_of_higher_priority_do_not_slow_the_claim_of_ready_ones(
     app: Towline, database: Database, clock: Clock
 ) -> None:
     """Also after the application has run ANALYZE."""
-    store = app.store
+    store = app.runner.store
 
     def cost() -> int:
-        app.run(store.enqueue([new("ready")] * 3), on=connection)
+        app.runner.run(store.enqueue([new("ready")] * 3), on=connection)
 
         def turn() -> None:
-            two = app.run(store.turn(worker, "w", ["default", "other"], 2), on=connection)
+            two = app.runner.run(store.turn(worker, "w", ["default", "other"], 2), on=connection)
             assert [held.task for held in two.claimed] == ["ready"] * 2
             held.extend(two.claimed)
 
         connection.commit()
         steps = database.cost(connection, turn)
-        held.extend(app.run(store.turn(worker, "w", ["default"], 1), on=connection).claimed)
-        app.run(store.finish([completed(one) for one in held]), on=connection)
+        held.extend(app.runner.run(store.turn(worker, "w", ["default"], 1), on=connection).claimed)
+        app.runner.run(store.finish([completed(one) for one in held]), on=connection)
         held.clear()
         connection.commit()
         return steps
 
     held: list[Claimed] = []
-    worker = app.run(compose("register", lambda: register(store, "w")))
+    worker = app.runner.run(compose("register", lambda: register(store, "w")))
     with closing(database.connect()) as connection:
-        app.run(store.enqueue([new("later", delay=HOUR, priority=9)]), on=connection)
+        app.runner.run(store.enqueue([new("later", delay=HOUR, priority=9)]), on=connection)
         empty = cost()
         later = [new("later", delay=HOUR + n, priority=9 + n % 3) for n in range(5000)]
-        app.run(store.enqueue(later), on=connection)
+        app.runner.run(store.enqueue(later), on=connection)
         full = cost()
         connection.execute("ANALYZE")
         analysed = cost()

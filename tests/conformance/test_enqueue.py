@@ -56,7 +56,7 @@ def test_E4_an_answer_is_what_a_reader_then_sees(play: Play, store: Store, clock
         new(blockers=[NewBlocker(index=0)]),
     ]
     answers = play(lambda: store.enqueue(jobs).__iter__())
-    seen = play(lambda: store.records([record.id for record, _ in answers]))
+    seen = play(lambda: iter(store.records([record.id for record, _ in answers])))
     assert [record for record, _ in answers] == seen
 
 
@@ -102,8 +102,8 @@ def memory():
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
-run = app.run
-app.run = lambda op, on=None: run(watched(op, widest), on)
+run = app.runner.run
+app.runner.run = lambda op, on=None, **how: run(watched(op, widest), on, **how)
 add.enqueue(0, 0)
 memory_before = memory()
 jobs = app.enqueue_many([add.call(n, n) for n in range(100_000)])
@@ -141,7 +141,7 @@ def watched(op: Op[Any], widest: list[int]) -> Op[Any]:
             except StopIteration as stop:
                 return stop.value
 
-    return compose(op.name, steps, reads=op.reads, durable=op.durable)
+    return compose(op.name, steps, reads=op.reads, loss=op.loss)
 
 
 @pytest.mark.heavy
@@ -197,9 +197,9 @@ def test_E4_a_mixed_batch_keeps_its_order_and_each_job_what_it_was_given(
 @pytest.mark.heavy
 def test_E4_large_arguments_travel_in_several_statements(app: Towline, store: Store) -> None:
     large = [new(arguments=f'{{"text":"{"é" * 900_000}{n}"}}') for n in range(6)]
-    answers = app.run(store.enqueue(large))
+    answers = app.runner.run(store.enqueue(large))
     ids = [record.id for record, _ in answers]
-    stored = app.run(compose("read", lambda: store.records(ids), reads=True))
+    stored = app.runner.run(store.records(ids))
     assert [record.arguments for record in stored] == [job.arguments for job in large]
 
 
@@ -210,7 +210,7 @@ def test_E4_no_statement_is_wide_whatever_the_jobs_are(app: Towline, store: Stor
     widest: list[int] = []
 
     def run(*jobs: NewJob) -> list[Enqueued]:
-        answers: list[Enqueued] = app.run(watched(store.enqueue(jobs), widest))
+        answers: list[Enqueued] = app.runner.run(watched(store.enqueue(jobs), widest))
         return answers
 
     blockers = [record.id for record, _ in run(*(new() for _ in range(many)))]
@@ -220,7 +220,7 @@ def test_E4_no_statement_is_wide_whatever_the_jobs_are(app: Towline, store: Stor
         yield from register(store)
         yield from store.finish([failed(held) for held in (yield from claim(store, many))])
 
-    app.run(compose("fail_all", fail_all))
+    app.runner.run(compose("fail_all", fail_all))
     answers = run(*(new("c", after=[id], key=str(id)) for id in blockers))
     assert [record.state for record, _ in answers] == ["failed"] * many
     assert [record.id for record, _ in answers] == sorted(record.id for record, _ in answers)
@@ -306,7 +306,7 @@ def test_E9_after_an_unknown_outcome_the_same_key_gives_the_one_chain(
     child = subprocess.run([sys.executable, "-c", script, database.url, moment], check=False)
     assert child.returncode == 9
     (record, created), (twin, created_again) = (
-        app.run(compose("again", keyed(store, scope="any"))) for _ in range(2)
+        app.runner.run(compose("again", keyed(store, scope="any"))) for _ in range(2)
     )
     assert created is (moment == "before")
     assert (twin.id, created_again) == (record.id, False)
@@ -356,7 +356,7 @@ def test_T1_a_trace_is_kept_on_chain_job_and_edge_and_goes_on(play: Play, store:
         assert (chain.trace, tail.trace) == (TRACE, OTHER)
 
         outside = yield from store.complete(second.id, None, new("from outside"))
-        successor = yield from store.one(outside.continued_by or 0)
+        successor = yield from store.job(outside.continued_by or 0)
         assert (successor.task, successor.trace) == ("from outside", OTHER)
 
     play(through)

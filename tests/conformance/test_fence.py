@@ -104,9 +104,9 @@ def test_L3_a_number_that_is_given_out_again_is_of_no_use_to_who_had_it_first(
             assert (finished.accepted, finished.refused) == ([], [held.job_id]), name
         assert (yield from store.progress([(stale[0], 0.5, "late")])) == [False]
         assert (yield from store.park(stale)) == 0
-        yield from store.mark_begun([(held, 1) for held in stale])
-        assert not (yield from store.fence(stale[0]))
-        assert (yield from store.fence(fresh[0]))
+        yield from store.progress((), [(held, 1) for held in stale])
+        assert not (yield from store.still_running(stale[0]))
+        assert (yield from store.still_running(fresh[0]))
         known = {(held.job_id, held.attempt) for held in stale}
         renewed = yield from store.renew(first, "w1", 30 * SECOND, known)
         assert (renewed.lost, renewed.released) == (sorted(known), 0)

@@ -23,11 +23,11 @@ from tests.kit import (
 )
 from towline import Towline
 from towline.errors import DuplicateKey
-from towline.graph import new_jobs
 from towline.model import Ending, Enqueued, NewBlocker, NewJob, Outcome, State
 from towline.operation import Steps
 from towline.store import Store
 from towline.store.listing import JobFilter
+from towline.task.batch import new_jobs
 
 
 def keyed(arguments: str = "{}", *, task: str = "t", key: str = "k", **fields: Any) -> NewJob:
@@ -58,7 +58,7 @@ def test_D1_there_is_one_open_chain_per_task_and_key(play: Play, store: Store) -
         assert (yield from ask(store, keyed(task="u"))) == (other_task, False)
         another, created = yield from ask(store, new("t"))
         assert (another > no_key, created) == (True, True)
-        record = yield from store.one(first)
+        record = yield from store.job(first)
         assert (record.key, record.arguments) == ("k", '{"n":1}')
         found = yield from store.jobs(JobFilter(key="k"), 10)
         assert [job.id for job in found.records] == [other_task, first]
@@ -237,7 +237,7 @@ def test_D3_replace_gives_a_job_that_has_not_started_new_arguments_and_a_new_tim
     def replaced(job: NewJob) -> Steps[tuple[str, str, int]]:
         ((record, created),) = yield from store.enqueue([job])
         assert (record.id, created) == (chain, False)
-        assert record == (yield from store.one(chain))
+        assert record == (yield from store.job(chain))
         return str(record.state), record.arguments, (record.run_at or 0) - clock.time
 
     chain = 1
@@ -250,7 +250,7 @@ def test_D3_replace_gives_a_job_that_has_not_started_new_arguments_and_a_new_tim
         pushed = yield from replaced(replacing('{"n":1}', delay=HOUR, label="x", priority=9))
         assert pushed == ("scheduled", '{"n":1}', HOUR)
         # Only arguments and time are replaced.
-        record = yield from store.one(chain)
+        record = yield from store.job(chain)
         assert (record.label, record.priority) == ("first", 3)
         # To now, to a time that has passed, and back to later.
         assert (yield from replaced(replacing('{"n":2}'))) == ("pending", '{"n":2}', 0)
@@ -278,14 +278,14 @@ def test_D3_replace_works_on_a_blocked_job_and_leaves_it_blocked(
         (job,) = yield from put(store, keyed('{"n":0}', after=[a, b]))
         yield from store.complete(a, "null")
         assert (yield from ask(store, replacing('{"n":1}', delay=HOUR))) == (job, False)
-        record = yield from store.one(job)
+        record = yield from store.job(job)
         assert (record.state, record.open_blockers, record.arguments) == (
             State.BLOCKED,
             1,
             '{"n":1}',
         )
         yield from store.complete(b, "null")
-        record = yield from store.one(job)
+        record = yield from store.job(job)
         assert (record.state, record.run_at) == (State.SCHEDULED, clock.time + HOUR)
 
     play(script)
@@ -388,7 +388,7 @@ def test_D4_replace_inside_a_batch_means_the_last_one_counts(
         ]
         assert {(a.record.state, a.record.arguments) for a in answers} == {("scheduled", "[4]")}
         assert {a.record.run_at for a in answers} == {clock.time + SECOND}
-        record = yield from store.one(1)
+        record = yield from store.job(1)
         assert (record.arguments, record.run_at) == ("[4]", clock.time + SECOND)
 
     play(script)

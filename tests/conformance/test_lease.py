@@ -56,7 +56,7 @@ def test_L3_a_lost_lease_changes_nothing(play: Play, store: Store, clock: Clock)
         (fresh,) = yield from take_over(store, clock)
         assert (stale.attempt, fresh.attempt) == (1, 2)
         finished = yield from store.finish([completed(stale)])
-        return finished, (yield from store.one(record.id))
+        return finished, (yield from store.job(record.id))
 
     finished, job = play(lose)
     assert finished.accepted == []
@@ -120,7 +120,7 @@ def test_L3_one_stale_ending_in_a_batch_does_not_touch_the_others(
         first, second, third = page.records[:3]
         assert (first.continued_by, third.continued_by) == (page.records[4].id, page.records[5].id)
         assert (second.state, second.continued_by) == (State.PENDING, None)
-        assert (yield from store.one(4)).state is State.BLOCKED
+        assert (yield from store.job(4)).state is State.BLOCKED
 
     play(batch)
 
@@ -178,19 +178,19 @@ def test_L4_a_job_that_kills_its_worker_every_time_fails_at_the_crash_limit(
             assert (held.attempt, held.used, held.lost) == (number, 0, number - 1)
             assert (yield from store.sweep(gone={worker: "its process is gone"})) == 1
             clock.advance(600)
-        job = yield from store.one(1)
-        assert (job.state, job.outcome, job.last_final) == (State.FAILED, Outcome.LOST, 1)
+        job = yield from store.job(1)
+        assert (job.state, job.outcome) == (State.FAILED, Outcome.LOST)
         assert job.last_error is not None
         assert "crash limit" in job.last_error
         assert "worker w3" in job.last_error
         attempts = yield from store.attempts(1)
-        assert [(a.number, a.outcome, a.worker) for a in attempts] == [
-            (1, Outcome.LOST, "w1"),
-            (2, Outcome.LOST, "w2"),
-            (3, Outcome.LOST, "w3"),
+        assert [(a.number, a.outcome, a.worker, a.final) for a in attempts] == [
+            (1, Outcome.LOST, "w1", None),
+            (2, Outcome.LOST, "w2", None),
+            (3, Outcome.LOST, "w3", 1),
         ]
         assert "crash limit" not in (attempts[1].error or "")
-        assert (yield from store.one(2)).state is State.FAILED
+        assert (yield from store.job(2)).state is State.FAILED
         clock.advance(DAY / SECOND)
         assert (yield from store.promote()) == 0
 

@@ -14,13 +14,13 @@ from tests.conformance.conftest import Play
 from tests.database import Database
 from tests.kit import HOUR, Clock, claim, completed, continued, failed, new, register, rows
 from towline import Towline
+from towline.app.answers import AtLeast
 from towline.errors import InvalidSetting, StillNeeded
-from towline.job import AtLeast
 from towline.model import ChainState, Ending, Outcome, Policy, State
 from towline.operation import Mark, Op, Steps, compose
 from towline.store import Store
-from towline.store.listing import ChainFilter, JobFilter
-from towline.store.retention import Ages
+from towline.store.listing import ChainFilter, JobFilter, RecordPage
+from towline.store.retention import KeepFor
 
 Filter = JobFilter | ChainFilter
 
@@ -31,6 +31,7 @@ def listed(
     """The ids of every page, one after the other."""
     found: list[int] = []
     cursor: int | None = None
+    page: RecordPage[Any]
     while True:
         if isinstance(filter, JobFilter):
             page = yield from store.jobs(filter, limit, cursor, newest)
@@ -243,7 +244,7 @@ def test_R1_a_page_that_examined_enough_comes_back_short_with_a_cursor(
 
 
 def test_R1_the_public_pages_say_the_same_in_words(app: Towline, clock: Clock) -> None:
-    app.run(app.store.enqueue([new("a", label="l"), new("b"), new("a"), new("a")]))
+    app.runner.run(app.runner.store.enqueue([new("a", label="l"), new("b"), new("a"), new("a")]))
     app.cancel(3)
     page = app.jobs(task="a", limit=2)
     assert ([job.id for job in page], len(page), page[0].id) == ([4, 3], 2, 4)
@@ -340,7 +341,7 @@ def random_act(store: Store, chance: random.Random, clock: Clock) -> Steps[str]:
             pass
     else:
         clock.advance(chance.choice([1, 30, 3600]))
-        yield from store.prune(Ages(HOUR, 2 * HOUR, 2 * HOUR), limit=4)
+        yield from store.prune(KeepFor(HOUR, 2 * HOUR, 2 * HOUR), limit=4)
     return act
 
 
@@ -351,8 +352,8 @@ def test_R2_counts_equal_a_recount_after_a_random_history(
 ) -> None:
     chance = random.Random(seed)
     for _ in range(60):
-        act = app.run(compose("act", lambda: random_act(store, chance, clock)))
-        counted = app.run(compose("told", lambda: told(store)))
+        act = app.runner.run(compose("act", lambda: random_act(store, chance, clock)))
+        counted = app.runner.run(compose("told", lambda: told(store)))
         assert counted == recount(database), act
 
 
@@ -434,7 +435,9 @@ def test_R1_very_many_queues_cost_a_bounded_number_of_statements(
 ) -> None:
     """Findings A19 and P20: not one statement for each lane."""
     monkeypatch.setattr("towline.store.listing.LANES", 5)
-    app.run(app.store.enqueue([new(queue=f"q{n}", priority=n % 3) for n in range(40)]))
+    app.runner.run(
+        app.runner.store.enqueue([new(queue=f"q{n}", priority=n % 3) for n in range(40)])
+    )
     asked: list[str] = []
 
     def told(op: Op[Any]) -> Op[Any]:
@@ -451,10 +454,10 @@ def test_R1_very_many_queues_cost_a_bounded_number_of_statements(
 
         return compose(op.name, steps, reads=True)
 
-    counts = app.run(told(app.store.counts()))
+    counts = app.runner.run(told(app.runner.store.counts()))
     assert counts == {f"q{n}": {State.PENDING: (1, False)} for n in range(40)}
-    page = app.run(told(app.store.jobs(JobFilter(state=State.PENDING), 10)))
+    page = app.runner.run(told(app.runner.store.jobs(JobFilter(state=State.PENDING), 10)))
     assert [record.id for record in page.records] == list(range(40, 30, -1))
-    page = app.run(told(app.store.jobs(JobFilter(task="a"), 10, page.cursor)))
+    page = app.runner.run(told(app.runner.store.jobs(JobFilter(task="a"), 10, page.cursor)))
     assert [record.id for record in page.records] == list(range(30, 20, -1))
     assert len(asked) < 20, asked

@@ -19,7 +19,7 @@ from towline.model import Begun, Ending, Outcome, Policy
 from towline.operation import Op, Steps, compose
 from towline.store import Store
 from towline.store.listing import JobFilter
-from towline.store.retention import Ages
+from towline.store.retention import KeepFor
 
 Prepare = Callable[[Store], Steps[Any]]
 Act = Callable[[Store, Any], Op[Any]]
@@ -173,7 +173,7 @@ def cases(clock: Clock) -> list[Case]:
         Case("a claim", one, lambda s, _: s.claim(1, ["a"], 1)),
         Case("pause", one, lambda s, _: s.pause("a")),
         Case("a look", one, lambda s, _: s.peek(["a"])),
-        Case("prune", over("failed"), lambda s, _: s.prune(Ages(0, 0, 0), 100)),
+        Case("prune", over("failed"), lambda s, _: s.prune(KeepFor(0, 0, 0), 100)),
     ]  # fmt: skip
 
 
@@ -185,9 +185,9 @@ def test_S4_what_makes_work_ready_or_ends_a_chain_marks_it(
     name: str, app: Towline, store: Store, clock: Clock
 ) -> None:
     case = next(case for case in cases(clock) if case.name == name)
-    told = app.run(compose("prepare", lambda: case.prepare(store)))
+    told = app.runner.run(compose("prepare", lambda: case.prepare(store)))
     op = case.act(store, told)
-    app.run(op)
+    app.runner.run(op)
     marked = (set(), False) if op.follows is None else (op.follows.queues, op.follows.ended)
     assert marked == (set(case.queues), case.ended)
 
@@ -201,7 +201,7 @@ def test_S4_an_operation_that_is_composed_of_others_has_the_marks_of_all(
         yield from store.cancel(2)
 
     op = compose("several", steps)
-    app.run(op)
+    app.runner.run(op)
     assert op.follows is not None
     assert (op.follows.queues, op.follows.ended) == ({"a", "b"}, True)
 
@@ -219,8 +219,8 @@ def test_S4_what_was_rolled_back_and_begun_anew_marks_only_what_it_did_then(
 
     op = compose("again", steps)
     with pytest.raises(LookupError):
-        app.run(op)
-    app.run(op)
+        app.runner.run(op)
+    app.runner.run(op)
     assert op.follows is not None
     assert op.follows.queues == {"b"}
 
@@ -229,25 +229,25 @@ def test_S4_workers_in_this_process_hear_of_every_commit_and_of_no_rollback(
     app: Towline, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[tuple[set[str], bool]] = []
-    monkeypatch.setattr(app, "follow", lambda mark: heard.append((mark.queues, mark.ended)))
-    app.run(store.enqueue([new(queue="a")]))
-    app.run(store.complete(1, "null"))
+    monkeypatch.setattr(app.runner, "_follow", lambda mark: heard.append((mark.queues, mark.ended)))
+    app.runner.run(store.enqueue([new(queue="a")]))
+    app.runner.run(store.complete(1, "null"))
 
     def steps() -> Steps[None]:
         yield from store.enqueue([new(queue="b")])
         raise LookupError
 
     with pytest.raises(LookupError):
-        app.run(compose("fails", steps))
-    app.run(store.peek(["a"]))
+        app.runner.run(compose("fails", steps))
+    app.runner.run(store.peek(["a"]))
     assert heard == [({"a"}, False), (set(), True)]
 
 
 def test_a_worker_finds_by_claim_what_was_marked(app: Towline, store: Store) -> None:
     """The marks name queues as claims do."""
-    app.run(compose("prepare", lambda: blocked()(store)))
+    app.runner.run(compose("prepare", lambda: blocked()(store)))
     op = store.complete(1, "null")
-    app.run(op)
+    app.runner.run(op)
     assert op.follows is not None
 
     def steps() -> Steps[list[int]]:
@@ -255,4 +255,4 @@ def test_a_worker_finds_by_claim_what_was_marked(app: Towline, store: Store) -> 
         held = yield from claim(store, 9, queues=sorted(op.follows.queues))
         return [one.job_id for one in held]
 
-    assert app.run(compose("claim", steps)) == [2]
+    assert app.runner.run(compose("claim", steps)) == [2]

@@ -80,14 +80,14 @@ def test_O2_failures_are_tried_again_until_used_up_and_every_error_is_kept(
             ending = Ending(held, outcome, error=f"error {number}", delay=number * MINUTE)
             assert (yield from store.finish([ending], "w1")).accepted == [1]
             if number < 3:
-                job = yield from store.one(1)
+                job = yield from store.job(1)
                 assert (job.state, job.used) == (State.SCHEDULED, number)
                 assert job.run_at == clock() + number * MINUTE
                 clock.advance(number * 60 - 1)
                 assert (yield from store.promote()) == 0
                 clock.advance(1)
                 assert (yield from store.promote()) == 1
-        job = yield from store.one(1)
+        job = yield from store.job(1)
         assert (job.state, job.last_error, job.arguments) == (State.FAILED, "error 3", '{"n":1}')
         attempts = yield from store.attempts(1)
         assert [shape(attempt) for attempt in attempts] == [
@@ -114,13 +114,37 @@ def test_O2_no_delay_means_no_more_tries_and_a_timeout_can_be_the_last(
         ])  # fmt: skip
         assert (yield from states(store, 1, 2, 3)) == [State.FAILED] * 3
         records = yield from store.records([1, 2, 3])
-        assert [(r.outcome, r.last_error, r.last_final) for r in records] == [
-            (Outcome.FAILED, "Fail was raised", 1),
-            (Outcome.TIMEOUT, "after 5 s", 1),
-            (Outcome.LOST, "gone", 1),
+        assert [(r.outcome, r.last_error) for r in records] == [
+            (Outcome.FAILED, "Fail was raised"),
+            (Outcome.TIMEOUT, "after 5 s"),
+            (Outcome.LOST, "gone"),
         ]
+        for job in (1, 2, 3):
+            assert [a.final for a in (yield from store.attempts(job))] == [1]
 
     play(script)
+
+
+def test_O10_the_class_of_an_error_is_recorded(
+    play: Play, store: Store, app: Towline, database: Database
+) -> None:
+    def script() -> Steps[None]:
+        yield from store.enqueue([new(), new("c", after=[1]), new()])
+        one, two = yield from claim(store, 2)
+        kind = "shop.errors.CardRefused"
+        yield from store.finish([
+            Ending(one, Outcome.FAILED, error="Traceback", error_type=kind, delay=0),
+            Ending(two, Outcome.FAILED, error="Traceback", error_type="builtins.KeyError"),
+        ])  # fmt: skip
+        yield from store.promote()
+        yield from store.finish([completed(held) for held in (yield from claim(store, 2))])
+        found = yield from store.attempts(1)
+        assert [a.error_type for a in found] == [kind, None]
+
+    play(script)
+    assert [a.error_type for a in app.attempts(3)] == ["builtins.KeyError"]
+    view = "SELECT job_id, error_type FROM towline_attempts WHERE error_type IS NOT NULL ORDER BY 1"
+    assert rows(database, view) == [(1, "shop.errors.CardRefused"), (3, "builtins.KeyError")]
 
 
 def test_O3_snooze_uses_no_attempt_and_cancel_and_fail_end_the_job(
@@ -134,7 +158,7 @@ def test_O3_snooze_uses_no_attempt_and_cancel_and_fail_end_the_job(
         ])  # fmt: skip
         for _ in range(4):  # far more often than it has attempts
             yield from store.finish([Ending(snoozing, Outcome.SNOOZED, delay=SECOND)])
-            job = yield from store.one(1)
+            job = yield from store.job(1)
             assert (job.state, job.used, job.run_at) == (State.SCHEDULED, 0, clock() + SECOND)
             clock.advance(1)
             yield from store.promote()
@@ -270,7 +294,7 @@ def test_O9_progress_is_seen_while_the_job_runs_and_kept_with_its_attempt(
     assert rows(database, view) == [(0.5, "half"), (None, "zwei é")]
 
     def end() -> Steps[None]:
-        one = yield from store.one(1)
+        one = yield from store.job(1)
         assert (one.progress, one.progress_text) == (0.5, "half")
         yield from store.fail(1, "stopped")
         yield from store.cancel(2)
@@ -279,7 +303,7 @@ def test_O9_progress_is_seen_while_the_job_runs_and_kept_with_its_attempt(
         yield from store.retry(2)
         (held,) = yield from claim(store)
         assert (held.job_id, held.attempt) == (2, 2)
-        fresh = yield from store.one(2)
+        fresh = yield from store.job(2)
         assert (fresh.progress, fresh.progress_text) == (None, None)
         assert (fresh.last_progress, fresh.last_progress_text) == (None, "zwei é")
 

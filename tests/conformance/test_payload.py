@@ -19,10 +19,10 @@ from towline.errors import (
     PayloadTooLarge,
     UnsupportedConnection,
 )
-from towline.graph import new_jobs
 from towline.model import Claimed
 from towline.operation import Steps, compose
 from towline.store import Store
+from towline.task.batch import new_jobs
 
 Carry = Task[..., Any]
 
@@ -104,7 +104,7 @@ def test_E5_a_bulk_keeps_every_text(play: Play, app: Towline, store: Store) -> N
         return [record.id for record, _ in (yield from store.enqueue(jobs))]
 
     ids = play(stored)
-    records = play(lambda: store.records(ids))
+    records = play(lambda: iter(store.records(ids)))
     assert [(r.arguments, r.label) for r in records] == [(j.arguments, j.label) for j in jobs]
 
 

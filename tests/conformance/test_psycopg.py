@@ -47,7 +47,7 @@ def stored(app: Towline) -> list[int]:
 
 
 def read_and_write(app: Towline) -> list[Op[Any]]:
-    return [app.store.counts(), app.store.enqueue([new()])]
+    return [app.runner.store.counts(), app.runner.store.enqueue([new()])]
 
 
 def test_E1_a_block_keeps_its_jobs_and_one_inside_it_can_lose_its_own(
@@ -84,7 +84,7 @@ def test_E2_a_cursor_kept_by_the_server_goes_on(app: Towline, psycopg_caller: Ca
 
 
 def interrupted(app: Towline) -> Steps[None]:
-    yield from app.store.enqueue([new()])
+    yield from app.runner.store.enqueue([new()])
     raise ZeroDivisionError
 
 
@@ -111,7 +111,7 @@ def test_E3_a_wait_the_caller_has_limited_ends_in_the_drivers_error(
     """Another transaction has taken the key; what we had begun is undone, the rest is kept."""
     caller = psycopg_caller
     with closing(database.connect()) as other:
-        app.run(app.store.enqueue([new(key="k")]), on=other)
+        app.runner.run(app.runner.store.enqueue([new(key="k")]), on=other)
         caller.begin()
         caller.sql("SET LOCAL lock_timeout = '20ms'")
         (kept,) = caller.enqueue()
@@ -119,7 +119,7 @@ def test_E3_a_wait_the_caller_has_limited_ends_in_the_drivers_error(
             caller.enqueue(new(), new(key="k"))
         assert caller.in_transaction
         other.rollback()
-        ((mine, created),) = caller.run(app.store.enqueue([new(key="k")]))
+        ((mine, created),) = caller.run(app.runner.store.enqueue([new(key="k")]))
         caller.commit()
     assert created
     assert stored(app) == [kept.id, mine.id]
@@ -130,7 +130,7 @@ def test_E3_a_closed_connection_says_so(app: Towline, postgres: Database) -> Non
     connection.close()
     for op in read_and_write(app):
         with pytest.raises(psycopg.OperationalError, match="closed"):
-            app.run(op, on=connection)
+            app.runner.run(op, on=connection)
 
 
 def test_E2_blocking_on_an_awaiting_connection_names_the_twin(
@@ -156,7 +156,7 @@ def test_E2_blocking_on_an_awaiting_connection_names_the_twin(
 
 def test_E2_the_awaiting_face_takes_a_blocking_connection(app: Towline, postgres: Database) -> None:
     async def main(connection: Any) -> None:
-        await app.arun(app.store.enqueue([new()]), on=connection)
+        await app.runner.arun(app.runner.store.enqueue([new()]), on=connection)
 
     with closing(postgres.connect()) as connection:
         asyncio.run(main(connection))
@@ -170,7 +170,7 @@ def test_E2_nothing_is_prepared_on_the_callers_connection(
     app: Towline, postgres: Database, threshold: int | None
 ) -> None:
     """However it is set, and however often we come: a pooler may stand between."""
-    store = app.store
+    store = app.runner.store
 
     def work() -> Steps[int]:
         yield from store.enqueue([new(), new(key="k"), new("behind", after=[])])
@@ -178,7 +178,7 @@ def test_E2_nothing_is_prepared_on_the_callers_connection(
         return len((yield from store.finish([completed(job) for job in held])).accepted)
 
     with closing(postgres.connect(prepare_threshold=threshold)) as connection:
-        done = [app.run(compose("work", work), on=connection) for _ in range(12)]
+        done = [app.runner.run(compose("work", work), on=connection) for _ in range(12)]
         connection.commit()
         assert connection.prepare_threshold == threshold
         text = "SELECT count(*) FROM pg_prepared_statements"
@@ -194,13 +194,13 @@ def test_E2_any_isolation_level_is_kept(
 ) -> None:
     with closing(postgres.connect()) as connection:
         connection.isolation_level = level
-        ((first, _),) = app.run(app.store.enqueue([new()]), on=connection)
-        app.run(app.store.enqueue([new(after=[first.id])]), on=connection)
+        ((first, _),) = app.runner.run(app.runner.store.enqueue([new()]), on=connection)
+        app.runner.run(app.runner.store.enqueue([new(after=[first.id])]), on=connection)
         if level in (IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE):
             with pytest.raises(WrongIsolation):  # finding P1
-                app.run(app.store.complete(first.id, "1"), on=connection)
+                app.runner.run(app.runner.store.complete(first.id, "1"), on=connection)
         else:
-            app.run(app.store.complete(first.id, "1"), on=connection)
+            app.runner.run(app.runner.store.complete(first.id, "1"), on=connection)
         (found,) = connection.execute("SHOW transaction_isolation").fetchone()
         assert found == level.name.lower().replace("_", " ")
         connection.commit()
@@ -211,14 +211,14 @@ def test_E2_any_isolation_level_is_kept(
 
 
 def test_E13_reading_works_where_writing_is_forbidden(app: Towline, postgres: Database) -> None:
-    app.run(app.store.enqueue([new()]))
+    app.runner.run(app.runner.store.enqueue([new()]))
     with closing(postgres.connect()) as connection:
         connection.read_only = True
         assert app.counts(on=connection) == {"default": {State.PENDING: 1}}
         assert [job.id for job in app.jobs(on=connection)] == [1]
         assert app.chain(1, on=connection).state == "open"
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            app.run(app.store.enqueue([new()]), on=connection)
+            app.runner.run(app.runner.store.enqueue([new()]), on=connection)
         assert connection.read_only
 
 
@@ -226,9 +226,9 @@ def test_E1_inside_a_pipeline(app: Towline, postgres: Database) -> None:
     with closing(postgres.connect()) as connection:
         with connection.pipeline():
             connection.execute("INSERT INTO mine DEFAULT VALUES")
-            app.run(app.store.enqueue([new(), new(key="k")]), on=connection)
+            app.runner.run(app.runner.store.enqueue([new(), new(key="k")]), on=connection)
             with pytest.raises(ZeroDivisionError):
-                app.run(compose("interrupted", lambda: interrupted(app)), on=connection)
+                app.runner.run(compose("interrupted", lambda: interrupted(app)), on=connection)
             connection.execute("INSERT INTO mine DEFAULT VALUES")
             assert stored(app) == []
         connection.commit()

@@ -29,10 +29,10 @@ from towline.model import Ending, Outcome, Policy, State
 from towline.operation import Steps, compose
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
-from towline.store.retention import Ages, Pruned
+from towline.store.retention import KeepFor, Pruned
 
 TABLES = ("job", "live", "attempt", "chain", "key", "blocker")
-AGES = Ages(7 * DAY, 30 * DAY, 30 * DAY)
+AGES = KeepFor(7 * DAY, 30 * DAY, 30 * DAY)
 
 
 def sizes(database: Database) -> dict[str, int]:
@@ -56,7 +56,7 @@ def end(store: Store, id: int, outcome: State = State.COMPLETED) -> Steps[None]:
         yield from store.cancel(id)
 
 
-def prune_all(store: Store, ages: Ages = AGES, limit: int = 500) -> Steps[list[Pruned]]:
+def prune_all(store: Store, ages: KeepFor = AGES, limit: int = 500) -> Steps[list[Pruned]]:
     """One round of retention, batch by batch."""
     batches: list[Pruned] = []
     while not batches or not batches[-1].done:
@@ -109,7 +109,7 @@ def test_R3_a_deleted_chain_leaves_no_row_of_any_kind(
         with pytest.raises(NotFound, match="no chain 4"):
             yield from store.delete([4])
         with pytest.raises(NotFound, match="no job 6"):
-            yield from store.one(6)
+            yield from store.job(6)
         ((again, created),) = yield from store.enqueue([new("a", key="k")])
         assert (again.id, created) == (8, True)
         counts = yield from store.counts()
@@ -155,7 +155,7 @@ def test_R3_cascade_takes_what_it_waited_for_also_blockers_of_continuations(
         ])  # fmt: skip
         (held,) = yield from claim(store)
         yield from store.finish([continued(held, new("next", after=[4, 2]))])
-        assert (yield from store.one(7)).chain_id == 3
+        assert (yield from store.job(7)).chain_id == 3
         with pytest.raises(StillNeeded) as caught:
             yield from store.delete([3], cascade=True)
         assert caught.value.dependents == (6,)
@@ -196,23 +196,23 @@ def test_R4_each_end_is_kept_for_its_own_time_and_open_jobs_for_ever(
 
     play(fill)
 
-    def prune(expected: Sequence[int], ages: Ages = AGES) -> None:
+    def prune(expected: Sequence[int], ages: KeepFor = AGES) -> None:
         def script() -> Steps[None]:
             yield from prune_all(store, ages)
             assert (yield from left(store)) == expected
 
         play(script)
 
-    forever = Ages(None, None, None)
+    forever = KeepFor(None, None, None)
     prune([1, 2, 3, 4, 5, 6], forever)
-    prune([2, 3, 4, 5, 6], Ages(7 * DAY, None, None))
+    prune([2, 3, 4, 5, 6], KeepFor(7 * DAY, None, None))
     assert sizes(database) == {"job": 5, "live": 1, "attempt": 4, "chain": 4}
     clock.advance(7 * 86400 - 1)
     prune([2, 3, 4, 5, 6])
     clock.advance(1)
     prune([2, 3, 5])  # a chain is as old as its last end
     clock.advance(3 * 86400)
-    prune([2, 5], Ages(None, None, 30 * DAY))
+    prune([2, 5], KeepFor(None, None, 30 * DAY))
     prune([5])
     clock.advance(500 * 86400)
     prune([5])
@@ -323,7 +323,7 @@ def test_R4_retention_is_on_by_default_and_can_be_set_and_turned_off(
 ) -> None:
     kept = Towline(url, clock=clock, keep_completed=None, keep_failed=None, keep_cancelled=None)
     short = Towline(url, clock=clock, keep_completed=timedelta(hours=1), keep_failed=60)
-    app.run(app.store.enqueue([new() for _ in range(6)]))
+    app.runner.run(app.runner.store.enqueue([new() for _ in range(6)]))
     for id in (1, 2, 3):
         app.complete(id)
     app.fail(4, "bad")
@@ -369,7 +369,7 @@ def test_R2_folding_old_roll_ups_changes_no_count(
     assert lines == 8 * 5
 
     def fold() -> Steps[dict[State, int]]:
-        yield from store.prune(Ages(999 * DAY, None, None))
+        yield from store.prune(KeepFor(999 * DAY, None, None))
         return (yield from told(store))
 
     after: list[int] = []
@@ -400,11 +400,11 @@ def test_R5_the_tables_of_a_queue_at_a_steady_rate_stop_growing(
         endings = [completed(job, f'"{"y" * 100}"') for job in held[:25]]
         yield from store.finish([*endings, *(failed(job, "e" * 500) for job in held[25:])], "w")
         clock.advance(30 * 86400)  # a month, so that the roll-ups get as old as they can, too
-        yield from prune_all(store, Ages(90 * DAY, 150 * DAY, 150 * DAY), limit=20)
+        yield from prune_all(store, KeepFor(90 * DAY, 150 * DAY, 150 * DAY), limit=20)
 
     def size_after(rounds: int) -> int:
         for _ in range(rounds):
-            app.run(compose("round", round_of_work))
+            app.runner.run(compose("round", round_of_work))
             database.tidy()
         return database.size()
 
@@ -419,7 +419,7 @@ def test_R6_vacuum_makes_the_room_of_pruned_jobs_free(
     """On SQLite it also gives pages back: tests/sqlite."""
 
     def come_and_go() -> int:
-        app.run(store.enqueue([new(arguments=f'"{"x" * 2000}"') for _ in range(50)]))
+        app.runner.run(store.enqueue([new(arguments=f'"{"x" * 2000}"') for _ in range(50)]))
         assert app.cancel_many(everything=True) == 50
         clock.advance(31 * 86400)
         assert app.prune() == 50
@@ -449,7 +449,7 @@ def test_R4_a_long_chain_goes_in_bounded_parts_and_tells_its_end_until_the_last(
     def batch() -> Steps[tuple[bool, str | None, int]]:
         pruned = yield from store.prune(AGES)
         chains = yield from store.chains(ChainFilter(), 10)
-        last = (yield from store.tail(2)) if chains.records else None
+        last = (yield from store.chain(2))[1] if chains.records else None
         jobs = yield from store.jobs(JobFilter(), 20)
         return pruned.done, None if last is None else last.last_output, len(jobs.records)
 

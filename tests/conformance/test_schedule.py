@@ -21,10 +21,10 @@ from tests.kit import (
 )
 from towline import Towline
 from towline.errors import InvalidState, NotFound
-from towline.graph import new_jobs
 from towline.model import State
 from towline.operation import Steps
 from towline.store import Store
+from towline.task.batch import new_jobs
 
 # ---- S1: not before its time
 
@@ -37,7 +37,7 @@ def test_S1_a_past_time_means_now(play: Play, store: Store, clock: Clock) -> Non
         )
         records = yield from store.records(ids)
         assert {(r.state, r.run_at) for r in records} == {(State.PENDING, now)}
-        assert (yield from store.next_due()) is None
+        assert (yield from store.peek(())).next_due is None
         assert [held.job_id for held in (yield from claim(store, 10))] == ids
 
     play(script)

@@ -7,7 +7,7 @@ from tests.kit import SECOND, Clock, claim, new, register, states
 from towline.model import Outcome, State
 from towline.operation import Steps
 from towline.store import Store
-from towline.store.work import Renewed
+from towline.store.lease import Renewed
 
 LEASE = 30 * SECOND
 
@@ -103,11 +103,11 @@ def test_L3_a_renewal_says_what_was_lost_and_puts_back_what_nobody_knows_of(
         held = {(job.job_id, job.attempt) for job in (one, two, three)}
         renewed = yield from store.renew(worker, "w1", LEASE, held)
         assert renewed == Renewed(True, [(1, 1), (2, 1)], 1)
-        stray = yield from store.one(four.job_id)
+        stray = yield from store.job(four.job_id)
         assert (stray.state, stray.attempt, stray.used, stray.lost) == (State.PENDING, 1, 0, 0)
         assert (stray.worker, stray.started_at) == (None, None)
         assert (yield from store.attempts(four.job_id)) == []
-        assert (yield from store.one(three.job_id)).state is State.RUNNING
+        assert (yield from store.job(three.job_id)).state is State.RUNNING
         (again,) = yield from claim(store, 9, worker)
         assert (again.job_id, again.attempt) == (4, 2)
         renewed = yield from store.renew(worker, "w1", LEASE, {(3, 1), (4, 1)})
@@ -134,7 +134,7 @@ def test_L3_a_worker_that_is_no_longer_registered_is_told_that_it_lost_all(
         assert heir != worker
         (theirs,) = yield from claim(store, 1, heir)
         assert (yield from store.renew(worker, "w1", LEASE, mine)) == Renewed(False, [(1, 1)], 0)
-        assert (yield from store.one(theirs.job_id)).state is State.RUNNING
+        assert (yield from store.job(theirs.job_id)).state is State.RUNNING
         (only,) = yield from store.workers()
         assert (only.name, only.lease_until) == ("w2", clock() + LEASE)
 

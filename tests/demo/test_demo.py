@@ -16,11 +16,11 @@ from typing import Any
 
 import psycopg
 
+from examples.demo.ledger import Figures, Ledger
+from examples.demo.shop import app
 from tests import servers
 from tests.shape.source import ROOT
-from towline.demo.ledger import Figures, Ledger
-from towline.demo.shop import app
-from towline.process import birth_of, is_gone
+from towline.worker.identity import identity_of, is_gone
 
 SMALL = 14  # jobs beside the crowd: a chain of three, nine for the album, a receipt, the stock
 CONTINUED = 2
@@ -45,11 +45,12 @@ DAMAGE = {
 
 
 def demo(
-    *arguments: str, program: tuple[str, ...] = ("-m", "towline.demo")
+    *arguments: str, program: tuple[str, ...] = ("-m", "examples.demo"), folder: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", *program, *arguments],
-        cwd=ROOT,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=110,
@@ -99,6 +100,15 @@ def test_it_holds_on_postgres() -> None:
     check_report(report_of(done), "postgres")
 
 
+def test_the_command_plays_it_in_any_folder(tmp_path: Path) -> None:
+    """Of a clone, wherever one stands; a relative path is meant from there."""
+    words = ("--json", "--seconds", "0.1", "--keep", "--url", "sqlite:///here.db")
+    done = demo(*words, program=("-m", "towline", "demo"), folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    check_report(report_of(done), "sqlite")
+    assert (tmp_path / "here.db").exists()
+
+
 def test_a_person_can_read_it_without_a_terminal() -> None:
     done = demo("--seconds", "0.5")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -139,8 +149,8 @@ def test_a_broken_promise_is_told_and_ends_with_1() -> None:
     """A completed job disappears behind the demo's back."""
     fault = """
 import sys
-from towline import demo
-from towline.demo.acts import Acts
+from examples import demo
+from examples.demo.acts import Acts
 
 whole = Acts.crowd
 
@@ -164,7 +174,7 @@ sys.exit(demo.main(0.2, json=True))
 def test_an_act_that_cannot_be_played_ends_with_1_and_says_why() -> None:
     fault = """
 import sys
-from towline import demo
+from examples import demo
 
 sys.executable = "/bin/false"
 sys.exit(demo.main(0.2))
@@ -180,8 +190,8 @@ def test_workers_do_not_outlive_the_demo(tmp_path: Path) -> None:
     program = f"""
 import time
 from pathlib import Path
-from towline.demo.crew import Crew
-from towline.demo.shop import app
+from examples.demo.crew import Crew
+from examples.demo.shop import app
 
 url = "sqlite:///{tmp_path}/demo.db"
 app.use(url)
@@ -195,7 +205,7 @@ time.sleep(60)
     )
     assert driver.stdout is not None
     pid = int(driver.stdout.readline())
-    birth = birth_of(pid)
+    birth = identity_of(pid)
     os.kill(driver.pid, signal.SIGKILL)
     driver.communicate()
     while not is_gone(pid, birth):

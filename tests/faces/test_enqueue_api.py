@@ -109,11 +109,11 @@ def work(app: Towline, ending: Callable[[Any], Any]) -> None:
     """A worker comes by, takes one job and ends it so."""
 
     def steps() -> Steps[None]:
-        worker = yield from register(app.store)
-        (held,) = yield from claim(app.store, worker=worker)
-        yield from app.store.finish([ending(held)])
+        worker = yield from register(app.runner.store)
+        (held,) = yield from claim(app.runner.store, worker=worker)
+        yield from app.runner.store.finish([ending(held)])
 
-    app.run(compose("work", steps))
+    app.runner.run(compose("work", steps))
 
 
 # ---- one job
@@ -468,7 +468,7 @@ def test_E11_a_cancelled_await_leaves_nothing_partial(app: Towline, database: Pa
 
     async def main() -> None:
         async with aiosqlite.connect(database, isolation_level=None) as connection:
-            task = asyncio.create_task(app.arun(slow(app.store), on=connection))
+            task = asyncio.create_task(app.runner.arun(slow(app.runner.store), on=connection))
             await asyncio.to_thread(reached.wait, 20)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

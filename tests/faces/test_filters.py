@@ -116,15 +116,15 @@ def test_a_bulk_call_that_fails_says_what_it_has_done_before(
     app: Towline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K4, finding P20: pages are transactions of their own, and those before stay."""
-    monkeypatch.setattr("towline.face.BULK_PAGE", 2)
-    run, pages = app.engine.run, iter([True, False])
+    monkeypatch.setattr("towline.app.management.BULK_PAGE", 2)
+    run, pages = app.runner.engine.run, iter([True, False])
 
     def runs_once(op: Op[Any], patience: float | None = None) -> Any:
         if op.name == "bulk" and not next(pages):
             raise WriterBusy("somebody writes")
         return run(op, patience)
 
-    monkeypatch.setattr(app.engine, "run", runs_once)
+    monkeypatch.setattr(app.runner.engine, "run", runs_once)
     with pytest.raises(WriterBusy, match="2 jobs were done before"):
         app.cancel_many(everything=True)
     assert app.counts() == {"default": {"pending": 1, "cancelled": 2}}

@@ -13,7 +13,7 @@ import pytest
 
 from towline import Backoff, Next, Task, Tasks, Towline
 from towline.errors import InvalidSetting, InvalidTask
-from towline.task import Options
+from towline.task.options import Options
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

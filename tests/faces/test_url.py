@@ -160,7 +160,6 @@ def test_an_app_that_is_pointed_elsewhere_tells_those_who_listen_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The channel on a shared server is named after the database."""
-    from towline.wakes import named
 
     opened: list[tuple[str, Told]] = []
 
@@ -179,7 +178,7 @@ def test_an_app_that_is_pointed_elsewhere_tells_those_who_listen_there(
         opened.append((channel, told := Told()))
         return told
 
-    monkeypatch.setattr(named, "open_wake", open_wake)
+    monkeypatch.setattr("towline.app.open_wake", open_wake)
     app = Towline(f"sqlite:///{tmp_path}/one.db", wake="redis://h")
 
     @app.task

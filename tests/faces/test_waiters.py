@@ -38,7 +38,7 @@ def end(app: Towline) -> Callable[[int], None]:
 
 
 def is_listening(app: Towline) -> bool:
-    return app.waiting._wake is not None
+    return app.runner.waiting._wake is not None
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -100,21 +100,21 @@ def test_who_waits_needs_no_thread(
 def test_who_is_interrupted_leaves_nothing_behind(app: Towline, add: Add) -> None:
     job = add.enqueue(1)
     looked = 0
-    ended = app.store.ended
+    chain = app.runner.store.chain
 
     def interrupted(chain_id: int) -> Any:
         nonlocal looked
         looked += 1
         if looked == 12:
             raise KeyboardInterrupt
-        return ended(chain_id)
+        return chain(chain_id)
 
-    app.store.ended = interrupted  # type: ignore[method-assign]
+    app.runner.store.chain = interrupted  # type: ignore[method-assign]
     try:
         with pytest.raises(KeyboardInterrupt):
             job.result(60)
     finally:
-        del app.store.ended
-    assert app.waiting._rings == set()
+        del app.runner.store.chain
+    assert app.runner.waiting._rings == set()
     app.complete(job.id, 5)
     assert job.result(60) == 5

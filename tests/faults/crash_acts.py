@@ -21,15 +21,15 @@ from tests.kit import MINUTE
 from tests.races.auditor import ask, open_reader
 from towline import Job
 from towline.model import Claimed, Ending, NewJob, Outcome
-from towline.process import birth_of
-from towline.store.retention import Ages
-from towline.store.work import Turn
+from towline.store.retention import KeepFor
+from towline.store.turn import Turn
+from towline.worker.identity import identity_of
 
 Act = Callable[[CrashPoint], None]
 ACTS: dict[str, Act] = {}
 EVERY_THREAD = ("a worker's life",)
 LEASE = MINUTE
-NOW = Ages(0, 0, 0)
+NOW = KeepFor(0, 0, 0)
 
 
 def act(name: str) -> Callable[[Act], Act]:
@@ -53,15 +53,18 @@ class Hand:
         self.worker = self.register(LEASE)
 
     def register(self, lease: int) -> int:
-        return app.run(
-            app.store.register(
-                self.name, host=os.uname().nodename, pid=os.getpid(), birth=birth_of(os.getpid()),
-                version="0", queues=["default"], concurrency=8, lease=lease,
+        return app.runner.run(
+            app.runner.store.register(
+                self.name, host=os.uname().nodename, pid=os.getpid(),
+                birth=identity_of(os.getpid()), version="0", queues=["default"], concurrency=8,
+                lease=lease,
             )
         )  # fmt: skip
 
     def turn(self, endings: Sequence[Ending] = (), room: int = 0) -> Turn:
-        turn = app.run(app.store.turn(self.worker, self.name, ["default"], room, endings))
+        turn = app.runner.run(
+            app.runner.store.turn(self.worker, self.name, ["default"], room, endings)
+        )
         for held in turn.claimed:
             diary.write_start(held)
         return turn
@@ -127,7 +130,9 @@ def renew(point: CrashPoint) -> None:
     hand = Hand()
     known, _ = hand.claim(2)
     with point:
-        app.run(app.store.renew(hand.worker, hand.name, LEASE, [(known.job_id, known.attempt)]))
+        app.runner.run(
+            app.runner.store.renew(hand.worker, hand.name, LEASE, [(known.job_id, known.attempt)])
+        )
 
 
 @act("progress")
@@ -135,7 +140,7 @@ def progress(point: CrashPoint) -> None:
     stored(tasks.plain.enqueue())
     (held,) = Hand().claim(1)
     with point:
-        app.run(app.store.progress([(held, 0.5, "half of it")]))
+        app.runner.run(app.runner.store.progress([(held, 0.5, "half of it")]))
 
 
 @act("park and unpark")
@@ -143,8 +148,8 @@ def park(point: CrashPoint) -> None:
     stored(tasks.plain.enqueue())
     held = Hand().claim(1)
     with point:
-        app.run(app.store.park(held))
-        app.run(app.store.unpark(["plain"], ["default"]))
+        app.runner.run(app.runner.store.park(held))
+        app.runner.run(app.runner.store.unpark(["plain"], ["default"]))
 
 
 @act("promote")
@@ -152,7 +157,7 @@ def promote(point: CrashPoint) -> None:
     stored(*(tasks.plain.using(delay=0.01).enqueue() for _ in range(2)))
     time.sleep(0.02)
     with point:
-        app.run(app.store.promote())
+        app.runner.run(app.runner.store.promote())
 
 
 @act("sweep")
@@ -164,7 +169,7 @@ def sweep(point: CrashPoint) -> None:
     time.sleep(0.001)
     hand.claim(2)
     with point:
-        app.run(app.store.sweep())
+        app.runner.run(app.runner.store.sweep())
 
 
 # ---- finish
@@ -307,7 +312,7 @@ def prune(point: CrashPoint) -> None:
     diary.write("gone", jobs=ended)
     stored(tasks.plain.using(delay=60).enqueue())  # open, so it stays
     with point:
-        app.run(app.store.prune(NOW))
+        app.runner.run(app.runner.store.prune(NOW))
 
 
 @act("migrate")

@@ -30,7 +30,7 @@ PATIENCE = 60.0  # seconds for one process
 
 FRESH = multiprocessing.get_context("forkserver")
 FRESH.set_forkserver_preload(
-    ["tests.faults.fresh", "towline.worker", "towline.slots.loop", "psycopg"]
+    ["tests.faults.fresh", "towline.worker", "towline.worker.slots.loop", "psycopg"]
 )
 
 

@@ -62,7 +62,7 @@ def be_frozen(url: str, point: str, gate: str) -> None:
 
 
 def names(app: Towline) -> set[str]:
-    return {worker.name for worker in app.run(app.store.workers())}
+    return {worker.name for worker in app.runner.run(app.runner.store.workers())}
 
 
 def is_frozen(pid: int) -> bool:

@@ -152,11 +152,11 @@ class Crew:
         inside = threading.Event()
 
         def steps() -> Steps[None]:
-            yield from self.app.store.enqueue([self.other.call().new_job(())])
+            yield from self.app.runner.store.enqueue([self.other.call().new_job(())])
             inside.set()
             time.sleep(seconds)
 
-        self._orders.put(lambda: self.app.run(compose("hold", steps)))
+        self._orders.put(lambda: self.app.runner.run(compose("hold", steps)))
         assert inside.wait(AT_ONCE)
 
     def rejoin(self) -> None:
@@ -395,10 +395,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for name in chosen.act or interrupts.acts:
                     interrupts.every(name, kind, chosen.step)
             verdict = interrupts.verdict
-    print(f"{chosen.engine}: {verdict.line()}", flush=True)
-    for finding in verdict.findings[:10]:
-        print(f"  {finding.kind}: {finding.text}")
-    return 1 if verdict.findings else 0
+    return 1 if verdict.say(chosen.engine) else 0
 
 
 if __name__ == "__main__":

@@ -164,10 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as folder:
         with places(chosen.engine, Path(folder)) as place:
             verdict = kill_at_random(place, chosen.jobs, chosen.kills, seed=chosen.seed)
-    print(f"{chosen.engine}: {verdict.line()}")
-    for finding in verdict.findings[:20]:
-        print(f"  {finding.kind}: {finding.text}")
-    return 1 if verdict.findings else 0
+    return 1 if verdict.say(chosen.engine) else 0
 
 
 if __name__ == "__main__":

@@ -232,10 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="poison-") as folder:
             with places(chosen.engine, Path(folder)) as place:
                 verdict = scene(place)
-        print(f"{chosen.engine}, {name}: {verdict.line()}", flush=True)
-        for finding in verdict.findings[:10]:
-            print(f"  {finding.kind}: {finding.text}")
-        findings += len(verdict.findings)
+        findings += verdict.say(f"{chosen.engine}, {name}")
     return 1 if findings else 0
 
 

@@ -130,10 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="restarts-") as folder:
         verdict = restart_again_and_again(Path(folder), chosen.server, chosen.restarts, chosen.seed)
-    print(f"{chosen.server}: {verdict.line()}")
-    for finding in verdict.findings[:20]:
-        print(f"  {finding.kind}: {finding.text}")
-    return 1 if verdict.findings else 0
+    return 1 if verdict.say(chosen.server) else 0
 
 
 if __name__ == "__main__":

@@ -130,10 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with places(chosen.engine, Path(folder)) as place:
                 verdict = scene(place, name)
                 run(heal, place)
-        print(f"{chosen.engine}, {scene.__name__}, {name}: {verdict.line()}", flush=True)
-        for finding in verdict.findings[:10]:
-            print(f"  {finding.kind}: {finding.text}")
-        findings += len(verdict.findings)
+        findings += verdict.say(f"{chosen.engine}, {scene.__name__}, {name}")
     return 1 if findings else 0
 
 

@@ -41,7 +41,7 @@ OWN = "own"  # of a job stored together with a row of the application's
 @app.add_middleware
 def written_down(ctx: Context) -> Generator[None, Any, None]:
     """The start before the handler, the end behind it, whatever it was."""
-    held = ctx._running.held
+    held = ctx._attempt.held
     diary.write_start(held)
     try:
         yield

@@ -7,6 +7,7 @@ import pytest
 from tests.faults.crash_acts import ACTS
 from tests.faults.crash_loop import crash_everywhere
 from tests.faults.fresh import Place
+from tests.speed import by_speed
 
 # A few of the points, each at both sides of its statement; the command has them all.
 NAMES = ("enqueue in the caller's transaction", "finish: completed, with unblock")
@@ -15,7 +16,7 @@ NAMES = ("enqueue in the caller's transaction", "finish: completed, with unblock
 @pytest.mark.timeout(300)
 def test_L3_L4_O1_a_kill_at_any_statement_loses_nothing(place: Place) -> None:
     """`python -m tests.faults.crash_loop` kills at every statement of every operation."""
-    loop = crash_everywhere(place, NAMES, step=4)
+    loop = crash_everywhere(place, NAMES, step=by_speed(6, 2))
     assert loop.findings == []
     assert set(loop.points) == set(NAMES), "some act was never killed"
     assert min(loop.points.values()) >= 4

@@ -10,10 +10,11 @@ import pytest
 
 from tests.faults.fresh import Place, places
 from tests.faults.interrupts import Alarm, Interrupt, at
+from tests.speed import by_speed, seed
 
 # Where an interrupt would leave something behind: many bytecodes of these are tried.
 INNER = ("writer.py", "readers.py", "lock.py", "baton.py", "kept.py", "instant.py", "engine.py")
-SPREAD = 40  # further ones, anywhere
+SPREAD = by_speed(20, 100)  # further ones, anywhere
 
 
 @pytest.fixture
@@ -33,9 +34,9 @@ def test_A3_after_an_interrupt_anywhere_everybody_can_write_and_read_at_once(
     with at(place) as interrupts:
         files = [os.path.basename(file) for file in interrupts.count(act)]
         inner = [number for number, file in enumerate(files) if file in INNER]
-        step = 4 if act in ("enqueue", "read") else 12
+        step = by_speed(2, 1) * (4 if act in ("enqueue", "read") else 12)
         chosen = inner[2 * (kind is Alarm) :: step]
-        spread = random.Random(7).sample(range(len(files)), SPREAD)
+        spread = random.Random(seed(7)).sample(range(len(files)), SPREAD)
         interrupts.only(act, kind, chosen + spread)
         assert interrupts.verdict.findings == []
 
@@ -44,5 +45,5 @@ def test_A3_after_an_interrupt_anywhere_everybody_can_write_and_read_at_once(
 @pytest.mark.timeout(120)
 def test_A3_signals_at_random_moments_leave_nothing_stuck(place: Place) -> None:
     with at(place) as interrupts:
-        interrupts.random(1.0, Interrupt, seed=3)
+        interrupts.random(by_speed(1.0, 5.0), Interrupt, seed=seed(3))
         assert interrupts.verdict.findings == []

@@ -7,12 +7,13 @@ import pytest
 from tests.faults import tasks
 from tests.faults.fresh import Place
 from tests.faults.poison import POISON, poison_processes, poison_threads
+from tests.speed import by_speed
 
 
 @pytest.mark.timeout(300)
 def test_O6_O7_poison_in_process_slots_costs_its_own_attempts_only(place: Place) -> None:
     """`python -m tests.faults.poison` says at which rate other work goes on."""
-    verdict = poison_processes(place, 80, list(POISON))
+    verdict = poison_processes(place, by_speed(40, 400), list(POISON))
     assert verdict.findings == []
     assert verdict.figures["poison"] == len(POISON)
 

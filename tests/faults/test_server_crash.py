@@ -8,6 +8,7 @@ import pytest
 
 from tests import servers
 from tests.faults.server_crash import crash_again_and_again
+from tests.speed import by_speed, seed
 
 
 @pytest.mark.timeout(300)
@@ -15,8 +16,11 @@ def test_P6_L1_L3_a_crash_of_the_server_loses_nothing_and_gives_no_attempt_out_t
     tmp_path: Path,
 ) -> None:
     """`python -m tests.faults.server_crash` does it 20 times."""
-    result = crash_again_and_again(tmp_path, servers.startable()[-1], crashes=2, processes=3)
+    crashes = by_speed(1, 5)
+    result = crash_again_and_again(
+        tmp_path, servers.startable()[-1], crashes=crashes, processes=3, seed=seed(0)
+    )
     assert result.findings == []
-    assert result.figures["crashes"] == 2
+    assert result.figures["crashes"] == crashes
     worked = ("acknowledged jobs", "acknowledged endings", "attempts given out")
     assert min(result.figures[name] for name in worked) > 0

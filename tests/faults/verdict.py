@@ -9,6 +9,7 @@ twice       handlers that ran to their end though one had done so before: allowe
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -37,6 +38,14 @@ class Verdict:
         shown = [f"{name} {number}" for name, number in self.figures.items()]
         shown += [f"{kind} {counted[kind]}" for kind in SHOWN]
         return ", ".join([*shown, f"other findings {other}"])
+
+    def say(self, about: str) -> int:
+        """Print it; return how many findings there are."""
+        print(f"{about}: {self.line()}")
+        for finding in self.findings[:20]:
+            print(f"  {finding.kind}: {finding.text}")
+        sys.stdout.flush()
+        return len(self.findings)
 
 
 def judge(reader: Reader, folder: Path, again: int, *, at_limit: int = 0) -> Verdict:

@@ -25,7 +25,7 @@ def main() -> None:
         name, database = told.mutant, (told.on or run.both())[0]
         found = hunt.hunt(name, database, told.programs, told.seed, shrink=told.shrink)
         print(found.found or "it lives")
-        print(hunt.as_line(found))
+        print(found)
     elif told.mutants:
         for found in hunt.report(told.programs, told.seed):
             print(found, flush=True)

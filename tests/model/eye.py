@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,7 +29,7 @@ from towline.model import (
     State,
 )
 from towline.operation import Op, Steps, compose
-from towline.store.listing import ChainFilter, Found, JobFilter
+from towline.store.listing import ChainFilter, JobFilter, RecordPage
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Eye:
         self.has_levels = database.engine != SQLITE
         """Whether a transaction may go on seeing the database as it was; else it never has to."""
         self._app = Towline(database.url, clock=clock, durable=False, notify=False)
-        self.store = self._app.store
+        self.store = self._app.runner.store
         if database.engine == SQLITE:
             self._connection = database.connect(isolation_level=None)
         else:
@@ -91,7 +91,7 @@ class Eye:
         """Run an operation on our connection or on the caller's; outside of his transaction if one
         wants to see what others see."""
         theirs = (self.theirs or self.in_transaction) and not outside
-        answer = self._app.run(op, on=self._connection if theirs else None)
+        answer = self._app.runner.run(op, on=self._connection if theirs else None)
         if op.follows is not None:
             self.woken |= op.follows.queues
             self.told_ended |= op.follows.ended
@@ -106,7 +106,7 @@ class Eye:
         id, created_at = self.ids[name]
 
         def steps() -> Steps[T]:
-            yield from self.store.same(id, created_at)
+            yield from self.store.job(id, created_at)
             return (yield from begin(id))
 
         return compose("checked", steps, reads=reads)
@@ -211,7 +211,7 @@ class Eye:
                 for w in workers
             },
             "paused": (yield from store.paused()),
-            "next due": (yield from store.next_due()),
+            "next due": (yield from store.peek(())).next_due,
         }  # fmt: skip
 
     def _belonging(self, jobs: list[JobRecord], chains: list[ChainRecord]) -> Steps[Seen]:
@@ -268,7 +268,7 @@ class Eye:
             where.key, where.label, where.since, where.until,
         )  # fmt: skip
 
-    def _pages(self, begin: Callable[[int | None], Op[Found]]) -> list[list[str]]:
+    def _pages(self, begin: Callable[[int | None], Op[RecordPage[Any]]]) -> list[list[str]]:
         pages: list[list[str]] = []
         cursor: int | None = None
         while True:
@@ -281,15 +281,15 @@ class Eye:
     def look(self, what: str, name: str) -> object:
         store = self.store
         if what == "job":
-            return self.job_seen(self.run(self.checked(name, store.one, reads=True)))
+            return self.job_seen(self.run(self.checked(name, store.job, reads=True)))
         if what == "attempts":
             rows = self.run(self.checked(name, store.attempts, reads=True))
             return [self.attempt_seen(row) for row in rows]
-        chain = self.run(self.checked(name, store.one, reads=True)).chain_id
+        chain = self.run(self.checked(name, store.job, reads=True)).chain_id
         if what == "dependents":
             return [self.dependent_seen(row) for row in self.run(store.dependents(chain))]
         if what == "ended":
-            ended = self.run(store.ended(chain))
-            return None if ended is None else self.job_seen(ended)
+            record, tail = self.run(store.chain(chain))
+            return None if record.state is ChainState.OPEN else self.job_seen(tail)
         record, tail = self.run(store.chain(chain))
         return self.chain_seen(record), self.job_seen(tail)

@@ -237,7 +237,8 @@ class Machine(RuleBasedStateMachine):
                 following = self.new(replace(draft, after=after))
                 return End(held, Outcome.CONTINUED, next=following)
             case "failed" | "timeout" | "lost":
-                return End(held, Outcome(how), error=f"{held} {how}", delay=delay)
+                kind = f"shop.{how}"
+                return End(held, Outcome(how), error=f"{held} {how}", delay=delay, error_type=kind)
             case "snoozed":
                 return End(held, Outcome.SNOOZED, delay=delay, started_at=self.world.now - SECOND)
             case "released":
@@ -246,7 +247,7 @@ class Machine(RuleBasedStateMachine):
                 return End(held, Outcome.RELEASED, started=False)
             case _:
                 outcome = Outcome(how.removesuffix(" for good"))
-                return End(held, outcome, error=f"{held} {how}")
+                return End(held, outcome, error=f"{held} {how}", error_type=f"shop.{outcome}")
 
     def renew(self, worker: int, lease: int, claims: list[int]) -> None:
         self.take("renew", self.worker(worker), lease, self.all_held(claims))
@@ -276,7 +277,7 @@ class Machine(RuleBasedStateMachine):
         self.take("runs", self.worker(worker))
         self.take("parked")
         if held := self.held(claim):
-            self.take("fence", held)
+            self.take("still_running", held)
 
     def promote(self, limit: int) -> None:
         if self.tables.next_due() is not None:

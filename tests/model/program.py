@@ -65,6 +65,7 @@ class End:
     started_at: int | None = None
     started: bool = True
     next: New | None = None
+    error_type: str | None = None
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from towline.errors import DuplicateKey, StillNeeded, StoreError, TowlineError
 from towline.model import Begun, Claimed, Ending, Finished, JobRecord, NewBlocker, NewJob
 from towline.operation import Op
 from towline.sql import TABLES
-from towline.store.retention import Ages
-from towline.store.work import Begin, Report
+from towline.store.lease import Begin, Report
+from towline.store.retention import KeepFor
 
 ORPHANS = 10**9  # an id that no program comes to
 KEPT = ("migration", "mark")
@@ -170,7 +170,7 @@ class Side(Eye):
         return turn.promoted, finished, claimed, blockers, turn.next_due, turn.unparked
 
     def mark_begun(self, begins: Sequence[tuple[Held, int]]) -> None:
-        self.run(self.store.mark_begun(self._begins(begins)))
+        self.run(self.store.progress((), self._begins(begins)))
 
     def _begins(self, begins: Sequence[tuple[Held, int]]) -> list[Begin]:
         return [(self._claims[held], at) for held, at in begins]
@@ -195,6 +195,7 @@ class Side(Eye):
             self._claims[end.held], end.outcome, end.output, end.error, end.delay, end.started_at,
             end.started,
             None if end.next is None else self._new_job(end.next, {}, follows=True),
+            end.error_type,
         )  # fmt: skip
 
     def _finished(self, answers: Iterable[Finished]) -> tuple[list[str], list[str]]:
@@ -230,8 +231,8 @@ class Side(Eye):
         found = self.run(self.store.running(self.workers[worker]))
         return sorted((self.names[id], attempt) for id, attempt in found)
 
-    def fence(self, held: Held) -> bool:
-        return self.run(self.store.fence(self._claims[held]))
+    def still_running(self, held: Held) -> bool:
+        return self.run(self.store.still_running(self._claims[held]))
 
     def parked(self) -> dict[str, int]:
         return self.run(self.store.parked())
@@ -303,7 +304,7 @@ class Side(Eye):
         return sorted(self.names[id] for id in gone)
 
     def prune(self, keep: Keep, limit: int) -> tuple[int, bool]:
-        ages = Ages(keep.completed, keep.failed, keep.cancelled)
+        ages = KeepFor(keep.completed, keep.failed, keep.cancelled)
         pruned = self.run(self.store.prune(ages, limit))
         return pruned.chains, pruned.done
 

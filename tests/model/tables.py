@@ -20,6 +20,7 @@ from towline.model import (
     Outcome,
     Policy,
     State,
+    unknown_task,
 )
 
 
@@ -56,6 +57,7 @@ class Attempt:
     blocker: OneOf | None = None
     continued_by: str | None = None
     run_at: int | None = None
+    error_type: str | None = None
 
 
 class Edge(NamedTuple):
@@ -219,9 +221,9 @@ class Tables:
             "progress_text": job.progress_text if live else None,
             "worker": self.worker_seen(job) if live else None,
             "held_by": job.worker if job.state is Live.RUNNING else None,
+            "parked_for": unknown_task(new.task) if job.state is Live.PARKED else None,
             "last_number": last.number if tried else None,
             "last_outcome": OUTCOME_CODE[last.outcome] if tried else None,
-            "last_final": 1 if tried and last.final else None,
             "last_worker": last.worker, "last_started_at": last.started_at,
             "last_ended_at": last.ended_at if tried else None, "last_output": last.output,
             "last_error": last.error, "last_progress": last.progress,
@@ -263,7 +265,8 @@ class Tables:
                 "job_id": job.name, "number": a.number, "outcome_code": OUTCOME_CODE[a.outcome],
                 "final": 1 if a.final else None, "worker": a.worker, "started_at": a.started_at,
                 "ended_at": a.ended_at, "output": a.output, "error": a.error,
-                "progress": a.progress, "progress_text": a.progress_text, "ended_by": a.ended_by,
+                "error_type": a.error_type, "progress": a.progress,
+                "progress_text": a.progress_text, "ended_by": a.ended_by,
             }
             for a in job.attempts
         ]  # fmt: skip
@@ -271,7 +274,7 @@ class Tables:
             shown.append({
                 "job_id": job.name, "number": job.attempt, "outcome_code": 0, "final": None,
                 "worker": self.worker_seen(job), "started_at": job.started_at, "ended_at": None,
-                "output": None, "error": None, "progress": job.progress,
+                "output": None, "error": None, "error_type": None, "progress": job.progress,
                 "progress_text": job.progress_text, "ended_by": None,
             })  # fmt: skip
         return shown

@@ -6,16 +6,18 @@ which planted bugs they find.
 
 from __future__ import annotations
 
-import inspect
 import re
 
 import pytest
 
 from tests.model import hunt, run
 from tests.model.side import Side
+from tests.speed import by_speed, seed
 from towline.store import Store
 
-PROGRAMS = 36
+PROGRAMS = by_speed(22, 110)
+HUNTED = 36  # programs at most until a planted bug is found
+MISSED = by_speed(2, 0)  # of the rules that so few programs may not have come to
 # What programs did, and to which rules of the model they came: else they would say little. What is
 # rare is not asked for, since other constants in our code make hypothesis draw other programs.
 VERBS = {
@@ -53,56 +55,51 @@ HUNTS = [
 def test_both_engines_do_what_the_model_does() -> None:
     """E1, E4, E12, C1–C5, B1–B6, B8, D1–D4, S1–S2, L1–L8, O1–O3, O9–O10, K1–K4, R1–R4."""
     with run.opened(run.both()) as world:
-        coverage = run.run(world, PROGRAMS, 1)
+        coverage = run.run(world, PROGRAMS, seed(2))
     assert coverage.programs >= PROGRAMS
     assert coverage.verbs.keys() >= VERBS
-    assert coverage.seen.keys() >= BRANCHES
-    assert coverage.refusals.keys() >= REFUSED
+    missed = (BRANCHES - coverage.seen.keys()) | (REFUSED - coverage.refusals.keys())
+    assert len(missed) <= MISSED, missed
 
 
 def test_every_operation_of_the_store_is_a_verb() -> None:
     """An operation that is new in the store is missed here until programs have it."""
     known = {name for name in dir(Side) if not name.startswith("_")}
     elsewhere = {
-        "addressed",
         "attempts",
         "blockers",
         "chain",
         "counts",
         "dependents",
         "describe",
-        "ended",
-        "next_due",
-        "one",
+        "job",
         "paused",
+        "records",
         "running",
-        "same",
+        "stats",
+        "target",
         "workers",
     }  # fmt: skip - asked under another name, or by each dump
     assert operations() - known == elsewhere
 
 
 def operations() -> set[str]:
-    """What the store offers: methods that make an operation."""
-    return {
-        name
-        for name, method in inspect.getmembers(Store, inspect.isfunction)
-        if hasattr(method, "__wrapped__") or str(method.__annotations__["return"]).startswith("Op[")
-    }
+    """What the store offers: its page holds operations and nothing else."""
+    return {name for name in vars(Store) if not name.startswith("_")}
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("mutant", "database"), HUNTS)
 def test_programs_find_planted_bugs(mutant: str, database: str) -> None:
-    found = hunt.sent(mutant, database, PROGRAMS, 1).found
+    found = hunt.hunt(mutant, database, HUNTED, 1).found
     assert found is not None
-    assert f"{database} differs from the model" in found
+    assert found.startswith(f"AssertionError: {database} d")  # differs, or does not mark
 
 
 @pytest.mark.timeout(300)
 def test_a_program_that_finds_one_is_shrunk_to_what_it_takes() -> None:
     """A claim is enough; of the two ways to it, by a worker that is there or a new one, either."""
-    found = hunt.sent("attempt counted at the end", run.both()[0], PROGRAMS, 1, shrink=True).found
+    found = hunt.hunt("attempt counted at the end", run.both()[0], HUNTED, 1, shrink=True).found
     assert found is not None
     steps = re.findall(r"^ *\d+ (\w+)\(", found, re.MULTILINE)
     assert steps[:2] == ["register", "enqueue"]

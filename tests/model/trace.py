@@ -19,8 +19,8 @@ from tests.model.program import OLD_SNAPSHOT, Answer, Refusal, Seen, Step
 from tests.model.side import Side
 from tests.model.tables import Tables
 from towline.model import ChainState, Live
-from towline.retry import lost_delay
-from towline.store import work
+from towline.store import lease
+from towline.store.finish import lost_delay
 
 UNMARKED = ("begin", "commit", "promote", "release", "rollback", "rollback_to", "savepoint")
 """No operations, or one that each worker does by itself."""
@@ -225,7 +225,7 @@ def brief(answer: Answer) -> str:
 @contextmanager
 def steady() -> Iterator[None]:
     """Nothing is drawn at random: both engines put what was lost off by the same time."""
-    module: Any = work
+    module: Any = lease
     module.lost_delay = partial(lost_delay, draw=lambda: 0.0)
     try:
         yield

@@ -9,7 +9,7 @@ from tests.model.program import End, Held, Seen
 from tests.model.storing import Storing
 from tests.model.tables import Attempt, Job, Worker
 from towline.model import CHAIN_END, END_STATE, ChainState, Live, Outcome
-from towline.store.finish import CRASH_LIMIT
+from towline.store.ground import CRASH_LIMIT
 
 LOST_DELAY = 1_000_000
 """How long a lost attempt waits where nothing is drawn at random; doubled by each loss."""
@@ -137,7 +137,7 @@ class Working(Storing):
             job.attempts.append(Attempt(
                 job.attempt, end.outcome, over, self.now, worker, started_at, end.output,
                 end.error, job.progress, job.progress_text,
-                continued_by=end.next.name if end.next else None,
+                continued_by=end.next.name if end.next else None, error_type=end.error_type,
             ))  # fmt: skip
         if over:
             job.state = None
@@ -194,7 +194,7 @@ class Working(Storing):
         """What runs in a worker's name."""
         return sorted((job.name, job.attempt) for job in self.tables.running_of(worker))
 
-    def fence(self, held: Held) -> bool:
+    def still_running(self, held: Held) -> bool:
         """L3: whether an attempt is still the running one."""
         return self.running(held) is not None
 

@@ -1,16 +1,20 @@
 """What a mutant is: a small change of the library's SQL or of one of its methods, and its killer.
 
-It is planted in memory, by `plant` before anything has read the SQL; the tree is never changed. A
-change that no longer fits the text it was written for is an error: the mutant must move with it.
+It is planted in memory, for as long as a `with`; the tree is never changed. An app that is opened
+there has the bug. A change that no longer fits the text it was written for is an error: the mutant
+must move with it.
 """
 
 from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import pytest
 
 import towline.sql
 
@@ -69,8 +73,9 @@ def in_each(queries: Iterable[str], old: str, new: str) -> list[Edit]:
     return [Edit(query, old, new) for query in queries]
 
 
-def plant(mutant: Mutant) -> None:
-    """Change the library in this process. Only once, and before an engine reads its SQL."""
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[None]:
+    """Change the library in this process; afterwards it is as it was."""
     plain = towline.sql.read_text
 
     def read_text(package: str, *path: str) -> str:
@@ -78,9 +83,16 @@ def plant(mutant: Mutant) -> None:
         edits = mutant.edits.get(package.rpartition(".")[2], ())
         return edited(text, edits) if path == ("queries.sql",) else text
 
-    put("towline.sql.read_text", read_text)
-    for place, method in mutant.methods.items():
-        put(place, method)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(towline.sql, "read_text", read_text)
+        for place, method in mutant.methods.items():
+            owner, name = owner_of(place)
+            patch.setattr(owner, name, method)
+        towline.sql._read_once.cache_clear()
+        try:
+            yield
+        finally:
+            towline.sql._read_once.cache_clear()
 
 
 def edited(text: str, edits: Iterable[Edit]) -> str:
@@ -94,8 +106,8 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
     return head + "".join(f"-- name: {name}{query}" for name, query in queries.items())
 
 
-def put(place: str, thing: Any) -> None:
-    """Put something in the place of what has this dotted name: module, perhaps class, name."""
+def owner_of(place: str) -> tuple[Any, str]:
+    """Where the thing of this dotted name is kept: a module or a class, and its name there."""
     module, _, name = place.rpartition(".")
     owner: Any
     try:
@@ -105,4 +117,4 @@ def put(place: str, thing: Any) -> None:
         owner = getattr(importlib.import_module(module), outer)
     if not hasattr(owner, name):
         raise Misfit(f"there is no {place}")
-    setattr(owner, name, thing)
+    return owner, name

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from tests.mutants.mutant import POSTGRES, SQLITE, Edit, Mutant, in_each
 from towline.operation import Steps
 from towline.sql import Query
-from towline.store.finish import Finish, Verdict
+from towline.store import finish
+from towline.store.ground import Ground, Verdict
 
 # Statements whose rows pass only under (job, attempt, worker).
 FENCED_IN_SQLITE = (
     "record_attempts", "put_back", "park_jobs", "record_begins", "record_progress",
 )  # fmt: skip
+# What follows the attempt in the list of columns of the same name.
+STANDING = "l.used, l.lost, l.open_blockers, l.run_at, l.started_at, l.progress, l.progress_text"
 FENCED = (*FENCED_IN_SQLITE, "hold_running", "still_running", "settle_jobs")
 FENCE = "l.attempt = r.attempt AND l.state::integer = 3"
 ANY_WORKER = in_each(FENCED, "AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)", "")
@@ -43,16 +46,16 @@ NUMBERS = (
 
 
 def commit_before_consequences(
-    self: Finish, over: Sequence[Verdict], now: int, *, alone: bool
+    store: Ground, over: Sequence[Verdict], now: int, *, alone: bool
 ) -> Steps[int]:
     """The continuation comes in a transaction of its own."""
     if any(verdict.successor is not None for verdict in over):
         yield Query("commit", "COMMIT")()
         yield Query("begin", "BEGIN")()
-    return (yield from _consequences(self, over, now, alone=alone))
+    return (yield from _consequences(store, over, now, alone=alone))
 
 
-_consequences = Finish._consequences
+_consequences = finish._consequences
 
 PLAIN = [
     Mutant(
@@ -148,8 +151,8 @@ PLAIN = [
                 ),
                 Edit(
                     "job_records",
-                    "       l.state, l.attempt,",
-                    "       l.state, l.attempt + (l.state = 3)::integer,",
+                    "{l.standing}, w.name",
+                    f"l.state, l.attempt + (l.state = 3)::integer, {STANDING}, w.name",
                 ),
                 Edit(
                     "put_back", "SET state = h.state,", "SET state = h.state, attempt = h.attempt,"
@@ -162,7 +165,11 @@ PLAIN = [
                 *in_each(
                     ("find_lost", "find_running_of"), "l.attempt, l.queue", "l.attempt + 1, l.queue"
                 ),
-                Edit("job_records", "l.state, l.attempt,", "l.state, l.attempt + (l.state = 3),"),
+                Edit(
+                    "job_records",
+                    "{l.standing}, w.name",
+                    f"l.state, l.attempt + (l.state = 3), {STANDING}, w.name",
+                ),
                 Edit(
                     "put_back", "SET state = :state,", "SET state = :state, attempt = attempt + 1,"
                 ),
@@ -203,7 +210,7 @@ PLAIN = [
             "test_C1_the_continuation_is_stored_in_the_commit_that_completes_its_predecessor"
             "[{database}: ours, blocking]"
         ],
-        methods={"towline.store.finish.Finish._consequences": commit_before_consequences},
+        methods={"towline.store.finish._consequences": commit_before_consequences},
         on=(POSTGRES, SQLITE),
         sign="State.COMPLETED",
     ),
@@ -212,7 +219,7 @@ PLAIN = [
         "A job that kills every worker is given to the next one for ever.",
         "L4, O11",
         [LEASE.format("test_L4_a_job_that_kills_its_worker_every_time_fails_at_the_crash_limit")],
-        methods={"towline.store.finish.Finish.crash_limit": 10**9},
+        methods={"towline.store.ground.Ground.crash_limit": 10**9},
         on=(POSTGRES, SQLITE),
         sign="State.SCHEDULED",
     ),

@@ -10,8 +10,7 @@ from towline.model import Policy
 from towline.operation import Mark, Steps
 from towline.postgres.store import PostgresStore
 from towline.sql import Row
-from towline.store.finish import Verdict
-from towline.store.hold import Hold
+from towline.store.ground import Ground, Verdict
 
 INTERLEAVED = "races/test_interleavings.py::test_every_order_of_statements_ends_well[{}]"
 WITH_OLD_SNAPSHOT = (
@@ -214,7 +213,7 @@ RACING = [
             WITH_OLD_SNAPSHOT.format("enqueue behind, completed repeatable read"),
             WITH_OLD_SNAPSHOT.format("enqueue behind, finish serializable"),
         ],
-        methods={"towline.postgres.hold.Holding.refuse_old_snapshot": lambda self, rows: None},
+        methods={"towline.postgres.isolation.refuse_old_snapshot": lambda rows: None},
         on=(POSTGRES,),
         sign="blocked",
     ),
@@ -236,7 +235,7 @@ RACING = [
         "A sweep goes by the lease that it read, though the worker may renew it meanwhile.",
         "L9",
         [INTERLEAVED.format("sweep, renew")],
-        methods={"towline.postgres.hold.Holding.hold_workers": Hold.hold_workers},
+        methods={"towline.postgres.store.PostgresStore.hold_workers": Ground.hold_workers},
         on=(POSTGRES,),
         sign="taken back: 1",
     ),

@@ -74,17 +74,24 @@ class Shop:
             while not self.stop.is_set():
                 if waiting(app, 0) < 40:
                     number += 1
-                    ids = [r.id for r, _ in app.run(app.store.enqueue([new() for _ in range(10)]))]
-                    app.run(app.store.enqueue([new(after=ids[:3]), new(key=f"k{number}")]))
+                    ids = [
+                        r.id
+                        for r, _ in app.runner.run(
+                            app.runner.store.enqueue([new() for _ in range(10)])
+                        )
+                    ]
+                    app.runner.run(
+                        app.runner.store.enqueue([new(after=ids[:3]), new(key=f"k{number}")])
+                    )
                 else:
                     time.sleep(0.01)
 
     def work(self, index: int) -> None:
         """Turns without rest, renewing three times a lease; the first holds the special jobs."""
         with closing(self.open_app()) as app:
-            store = app.store
+            store = app.runner.store
             name = f"w{index}"
-            worker = app.run(
+            worker = app.runner.run(
                 store.register(
                     name, host="here", pid=os.getpid(), birth=None, version="0",
                     queues=ORDINARY, concurrency=8, lease=self.lease,
@@ -94,7 +101,7 @@ class Shop:
             special: list[Claimed] = []
             owed: list[Ending] = []
             if index == 0:
-                special = app.run(store.claim(worker, [SPECIAL], 3, name))
+                special = app.runner.run(store.claim(worker, [SPECIAL], 3, name))
                 with self.mutex:
                     self.special = list(special)
             renew_at = time.monotonic()
@@ -104,7 +111,7 @@ class Shop:
                     endings += map(completed, special)
                     special = []
                 began = time.monotonic()
-                turn = app.run(store.turn(worker, name, ORDINARY, 8, endings))
+                turn = app.runner.run(store.turn(worker, name, ORDINARY, 8, endings))
                 self.note(endings, turn.finished, time.monotonic() - began)
                 owed = still_owed(endings, turn.finished)
                 held = [] if self.stop.is_set() else turn.claimed
@@ -115,8 +122,8 @@ class Shop:
 
     def renew(self, app: Towline, worker: int, name: str, mine: Sequence[Claimed]) -> None:
         held = {(job.job_id, job.attempt) for job in mine}
-        renewed = app.run(app.store.renew(worker, name, self.lease, held))
-        swept = app.run(app.store.sweep())
+        renewed = app.runner.run(app.runner.store.renew(worker, name, self.lease, held))
+        swept = app.runner.run(app.runner.store.sweep())
         with self.mutex:
             self.phase.renewed += renewed.registered and not renewed.postponed
             self.phase.renewals_put_off += renewed.postponed
@@ -145,9 +152,11 @@ def open_callers(url: str, app: Towline, special: Sequence[Claimed]) -> Iterator
     chains = {job.task: job.chain_id for job in special}
     with ExitStack() as stack:
         raws = [stack.enter_context(psycopg.connect(url)) for _ in range(3)]
-        app.run(app.store.enqueue([new(after=[chains[BEHIND]])]), raws[0])
-        app.run(app.store.cancel(chains[CANCELLED]), raws[1])
-        ((record, created),) = app.run(app.store.enqueue([new(KEYED, key="taken")]), raws[2])
+        app.runner.run(app.runner.store.enqueue([new(after=[chains[BEHIND]])]), raws[0])
+        app.runner.run(app.runner.store.cancel(chains[CANCELLED]), raws[1])
+        ((record, created),) = app.runner.run(
+            app.runner.store.enqueue([new(KEYED, key="taken")]), raws[2]
+        )
         assert (record.chain_id, created) == (chains[KEYED], False)
         yield
         # Leaving the stack commits.
@@ -159,8 +168,8 @@ def measure(
     """What went on in some leases before callers opened, in three while, and after."""
     shop = Shop(url, lease)
     with closing(shop.open_app()) as app, ThreadPoolExecutor(workers + 1) as pool:
-        app.run(
-            app.store.enqueue([
+        app.runner.run(
+            app.runner.store.enqueue([
                 new(BEHIND, queue=SPECIAL), new(CANCELLED, queue=SPECIAL),
                 new(KEYED, queue=SPECIAL, key="taken"),
             ])

@@ -24,6 +24,7 @@ from tests.postgres.conftest import add, on_newest
 from tests.races.together import in_threads
 from tests.sqlite.crew import until
 from towline import Towline
+from towline.engine import EngineSettings
 from towline.errors import (
     CommitUnknown,
     InvalidSetting,
@@ -70,18 +71,18 @@ def test_P11_a_silent_server_is_noticed_and_whether_it_may_be_stored_is_said(
     app: Towline, task: Task[[int], int], eye: Eye
 ) -> None:
     """Finding P11: a plain enqueue commits with its statement, a keyed one begins before."""
-    bound = vars(app.engine)["_bound"]
-    assert bound == max(vars(app.engine)["lock_timeout"], 5) + 10
-    vars(app.engine)["_bound"] = 0.3
+    bound = vars(app.runner.engine)["_bound"]
+    assert bound == max(vars(app.runner.engine)["lock_timeout"], 5) + 10
+    vars(app.runner.engine)["_bound"] = 0.3
     task.enqueue(1)
     with frozen(eye), pytest.raises(CommitUnknown):
         task.enqueue(2)
     task.using(key="k").enqueue(3)
-    vars(app.engine)["lock_timeout"] = 0.1
+    vars(app.runner.engine)["lock_timeout"] = 0.1
     with frozen(eye), pytest.raises(StoreUnavailable, match="no answer for") as caught:
-        app.run(compose("slowly", lambda: _sleep(5.0)))
+        app.runner.run(compose("slowly", lambda: _sleep(5.0)))
     assert caught.value.retry_safe
-    vars(app.engine)["_bound"] = bound
+    vars(app.runner.engine)["_bound"] = bound
     assert task.enqueue(4).refresh().state == "pending"
 
 
@@ -122,8 +123,8 @@ def test_P11_who_tells_others_of_an_end_gives_a_silent_server_up(
 
 
 def engine_of(app: Towline) -> engines.PostgresEngine:
-    assert isinstance(app.engine, engines.PostgresEngine)
-    return app.engine
+    assert isinstance(app.runner.engine, engines.PostgresEngine)
+    return app.runner.engine
 
 
 @on_newest
@@ -168,10 +169,10 @@ def test_P9_a_pump_has_a_connection_of_its_own(make_app: Make) -> None:
     gets none is told so by a type that says it is safe to repeat."""
     app = make_app(connections=1, lock_timeout=0.5)
     app.counts()
-    with app.engine.transaction():
-        assert app.engine.run(app.store.workers(), 1.0) == []
+    with app.runner.engine.transaction():
+        assert app.runner.engine.run(app.runner.store.workers(), 1.0) == []
         with pytest.raises(StoreUnavailable, match="all 1 connections") as caught:
-            with app.engine.transaction():
+            with app.runner.engine.transaction():
                 raise AssertionError
         assert caught.value.retry_safe
     assert app.counts() == {}
@@ -184,7 +185,7 @@ def test_P9_E3_a_transaction_that_cannot_begin_says_so_in_our_words(make_app: Ma
         app.counts()
         server.stop("fast")
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
-            with app.engine.transaction():
+            with app.runner.engine.transaction():
                 raise AssertionError
         app.close()
 
@@ -200,9 +201,9 @@ def test_the_transaction_of_a_handler_has_the_roles_settings_and_our_level(
     text = """SELECT current_setting('transaction_isolation'), current_setting('enable_seqscan'),
                      current_setting('statement_timeout'), current_setting('lock_timeout'),
                      current_setting('idle_in_transaction_session_timeout')"""
-    with app.engine.transaction() as raw:
+    with app.runner.engine.transaction() as raw:
         assert raw.execute(text).fetchone() == ("read committed", "on", "77s", "0", "0")
-    with app.engine.transaction() as raw:
+    with app.runner.engine.transaction() as raw:
         with pytest.raises(psycopg.errors.DivisionByZero):  # what is theirs stays theirs
             raw.execute("SELECT 1 / 0")
         raw.execute("ROLLBACK")
@@ -220,7 +221,7 @@ def test_P4_a_transaction_of_ours_that_stands_still_is_ended_and_run_again(
     tries: list[int] = []
 
     def steps() -> Steps[None]:
-        yield from app.store.enqueue([new(key="k")])
+        yield from app.runner.store.enqueue([new(key="k")])
         shown = yield Query("s", "SELECT current_setting('idle_in_transaction_session_timeout')")()
         assert shown == [("10s",) if patience is None else ("2s",)]
         tries.append(1)
@@ -228,7 +229,7 @@ def test_P4_a_transaction_of_ours_that_stands_still_is_ended_and_run_again(
             yield Query("s", "SET LOCAL idle_in_transaction_session_timeout = 1")()
             until(lambda: not [1 for _, state in eye(OURS) if state == "idle in transaction"])
 
-    app.engine.run(compose("stands still", steps), patience)
+    app.runner.engine.run(compose("stands still", steps), patience)
     assert len(tries) == 2
     assert len(app.jobs()) == 1
 
@@ -322,11 +323,11 @@ def test_P13_our_connections_speak_utf8_whatever_the_role_says(
 @pytest.mark.parametrize("output", ['"\ud800"', '"\x00"'])
 def test_P13_a_value_that_cannot_be_stored_is_said_to_be_one(app: Towline, output: str) -> None:
     """Not that the database is in trouble: the others of a turn can be written."""
-    app.run(app.store.enqueue([new()]))
-    (held,) = app.run(app.store.claim(1, ["default"], 1))
+    app.runner.run(app.runner.store.enqueue([new()]))
+    (held,) = app.runner.run(app.runner.store.claim(1, ["default"], 1))
     assert isinstance(held, Claimed)
     with pytest.raises(InvalidValue) as caught:
-        app.run(app.store.finish([Ending(held, Outcome.COMPLETED, output=output)]))
+        app.runner.run(app.runner.store.finish([Ending(held, Outcome.COMPLETED, output=output)]))
     assert not isinstance(caught.value, StoreError)
     assert len(app.jobs(state="running")) == 1
 
@@ -352,10 +353,7 @@ def test_P15_X13_no_part_of_a_password_is_shown(url: str) -> None:
     """Finding P15: neither in what is said of the URL nor in what is said without a server."""
 
     def use() -> None:
-        engine = engines.PostgresEngine(
-            url, prefix="t_", schema="public", lock_timeout=0.1, durable=True, notify=True,
-            connections=1, pooler=False,
-        )  # fmt: skip
+        engine = engines.PostgresEngine(EngineSettings(url=url, prefix="t_", lock_timeout=0.1))
         assert "S3C" not in repr(engine)
         engine.prepare()
 

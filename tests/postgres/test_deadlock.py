@@ -28,12 +28,12 @@ def test_P5_an_operation_of_ours_that_a_deadlock_has_ended_is_run_again(
 ) -> None:
     """Somebody's own SQL takes the rows of two chains in the wrong order. He has more patience than
     we have, so the server ends our transaction and not his."""
-    first, second = (r.id for r, _ in app.run(app.store.enqueue([new(), new()])))
+    first, second = (r.id for r, _ in app.runner.run(app.runner.store.enqueue([new(), new()])))
     other = connect()
     other.execute("SET deadlock_timeout = '1h'")
     other.execute(HOLD, [second])
     with ThreadPoolExecutor(1) as pool:
-        deleted = pool.submit(app.run, app.store.delete([first, second]))
+        deleted = pool.submit(app.runner.run, app.runner.store.delete([first, second]))
         deadline = time.monotonic() + PATIENCE
         while database.rows(WAITS) != [(1,)]:
             assert time.monotonic() < deadline, "nobody waits"

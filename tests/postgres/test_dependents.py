@@ -14,7 +14,7 @@ from tests.postgres.conftest import on_newest
 from towline import Towline
 from towline.model import NewBlocker
 from towline.operation import Op, Steps, compose
-from towline.store.base import as_json
+from towline.store.ground import as_json
 
 Connect = Callable[..., psycopg.Connection[Any]]
 
@@ -24,12 +24,12 @@ Connect = Callable[..., psycopg.Connection[Any]]
 def test_P3_dependents_are_held_by_a_hash_and_not_each_compared_with_each(
     app: Towline, connect: Connect, statement: str
 ) -> None:
-    ((first, _),) = app.run(app.store.enqueue([new()]))
-    behind = app.run(
-        app.store.enqueue([new("d", after=[first.id], key=f"k{n}") for n in range(500)])
+    ((first, _),) = app.runner.run(app.runner.store.enqueue([new()]))
+    behind = app.runner.run(
+        app.runner.store.enqueue([new("d", after=[first.id], key=f"k{n}") for n in range(500)])
     )
     ids = as_json(record.id for record, _ in behind)
-    text = getattr(app.store.sql, statement).format
+    text = getattr(app.runner.store.sql, statement).format
     connection = connect()
     connection.execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
     rows = connection.execute(
@@ -69,15 +69,15 @@ def test_A13_a_retry_costs_the_same_per_dependent_however_many_there_are(
     app = app if engine == "postgres" else Towline(f"sqlite:///{tmp_path}/retry.db")
     costs = []
     for number in (50, 200):
-        ((first, _),) = app.run(app.store.enqueue([new()]))
+        ((first, _),) = app.runner.run(app.runner.store.enqueue([new()]))
         if shape == "fan":
             jobs = [new("d", after=[first.id]) for _ in range(number)]
         else:
             jobs = [new("d", after=[first.id])]
             jobs += [new("d", blockers=[NewBlocker(index=n)]) for n in range(number - 1)]
-        app.run(app.store.enqueue(jobs))
+        app.runner.run(app.runner.store.enqueue(jobs))
         app.fail(first.id, "no")
-        costs.append(app.run(counted(app.store.retry(first.id))) / number)
+        costs.append(app.runner.run(counted(app.runner.store.retry(first.id))) / number)
     assert len(app.jobs(state="blocked", limit=300)) == 250
     assert costs[1] <= costs[0] * 1.1
     assert costs[1] < (10 if shape == "fan" else 40)

@@ -11,14 +11,15 @@ import psycopg
 import pytest
 
 from tests import servers
-from tests.kit import claim, completed, new
+from tests.kit import HOUR, claim, completed, new, register
 from tests.postgres.conftest import on_newest
 from tests.races.together import in_threads
 from tests.sqlite.crew import until
 from towline import Towline
 from towline.errors import StoreError
 from towline.model import State
-from towline.operation import Steps, compose
+from towline.operation import Op, Steps, compose
+from towline.postgres.transaction import Transaction
 from towline.task import Task
 
 Make = Callable[..., Towline]
@@ -27,10 +28,10 @@ Connect = Callable[..., psycopg.Connection[Any]]
 OURS = " FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'towline'"
 KILL = f"SELECT count(pg_terminate_backend(pid)) {OURS}"
 ONE_OF_EACH: list[Callable[[Towline], object]] = [
-    lambda app: app.run(app.store.enqueue([new()])),
-    lambda app: app.run(app.store.enqueue([new(key="k")])),
+    lambda app: app.runner.run(app.runner.store.enqueue([new()])),
+    lambda app: app.runner.run(app.runner.store.enqueue([new(key="k")])),
     lambda app: app.counts(),
-    lambda app: app.run(app.store.claim(1, ["default"], 1)),
+    lambda app: app.runner.run(app.runner.store.claim(1, ["default"], 1)),
     lambda app: app.pause("a"),
     lambda app: app.migrate(),
     lambda app: app.vacuum(),
@@ -110,10 +111,44 @@ def test_P1_an_operation_waits_for_a_server_that_is_starting(make_app: Make) -> 
         server.stop("fast")
         starter = threading.Timer(0.5, server.start)
         starter.start()
-        app.run(app.store.enqueue([new(key="k")]))
+        app.runner.run(app.runner.store.enqueue([new(key="k")]))
         starter.join()
         assert app.counts()["default"][State.PENDING] == 1
         app.close()
+
+
+# ---- what a crash of the server may take
+
+
+@on_newest
+@pytest.mark.parametrize("durable", [True, False])
+def test_only_what_may_be_lost_is_committed_without_a_sync(
+    make_app: Make, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    """A claim is never among them: its number would be given out again, and a worker lives on."""
+    app = make_app(durable=durable)
+    store = app.runner.store
+    worker = app.runner.run(compose("register", lambda: register(store, "w")))
+    unsynced: list[str] = []
+    begin = Transaction.begin
+
+    def noting(transaction: Transaction, op: Op[Any], patience: str, *, losable: bool) -> None:
+        if losable:
+            unsynced.append(op.name)
+        begin(transaction, op, patience, losable=losable)
+
+    monkeypatch.setattr(Transaction, "begin", noting)
+    app.runner.run(store.enqueue([new()]))
+    app.runner.run(store.enqueue([new(key="k")]))
+    turn = app.runner.run(store.turn(worker, "w", ["default"], 1, ahead=1))
+    one, two = turn.claimed
+    app.runner.run(store.progress([], [(two, two.claimed_at)]))
+    app.runner.run(store.progress([(one, 0.5, None)]))
+    app.runner.run(store.renew(worker, "w", HOUR, []))
+    app.runner.run(store.turn(worker, "w", ["default"], 2, [completed(one)]))
+    app.cancel(two.job_id)
+    app.prune()
+    assert unsynced == [*([] if durable else ["enqueue"] * 2), "progress", "renew"]
 
 
 # ---- fork
@@ -166,11 +201,11 @@ def test_Q5_a_fork_in_the_middle_of_an_operation(app: Towline, task: Task[[int],
     told: list[str] = []
 
     def steps() -> Steps[None]:
-        yield from app.store.enqueue([new()])
+        yield from app.runner.store.enqueue([new()])
         told.append(in_a_fork(lambda: f"{task.enqueue(1).refresh().state} {len(app.jobs())}"))
-        yield from app.store.enqueue([new()])
+        yield from app.runner.store.enqueue([new()])
 
-    app.run(compose("forks", steps))
+    app.runner.run(compose("forks", steps))
     assert told == ["pending 1"]
     assert len(app.jobs()) == 3
 
@@ -180,7 +215,7 @@ def test_Q5_a_fork_in_the_middle_of_an_operation(app: Towline, task: Task[[int],
 
 def test_R6_vacuum_while_workers_run(app: Towline) -> None:
     """While others claim and finish; all of them come to their end."""
-    app.run(app.store.enqueue([new() for _ in range(400)]))
+    app.runner.run(app.runner.store.enqueue([new() for _ in range(400)]))
     stop = threading.Event()
     rounds: list[int] = []
 
@@ -195,11 +230,11 @@ def test_R6_vacuum_while_workers_run(app: Towline) -> None:
         done = 0
 
         def steps() -> Steps[int]:
-            held = yield from claim(app.store, 5)
-            finished = yield from app.store.finish(list(map(completed, held)))
+            held = yield from claim(app.runner.store, 5)
+            finished = yield from app.runner.store.finish(list(map(completed, held)))
             return len(finished.accepted)
 
-        while ended := app.run(compose("work", steps)):
+        while ended := app.runner.run(compose("work", steps)):
             done += ended
         return done
 
@@ -214,8 +249,8 @@ def test_R6_vacuum_while_workers_run(app: Towline) -> None:
 def test_R6_vacuum_is_of_our_tables_only(app: Towline, make_app: Make, connect: Connect) -> None:
     """Those of another app in the same database are its own."""
     other = make_app(schema="other")
-    other.run(other.store.enqueue([new()]))
-    app.run(app.store.enqueue([new()]))
+    other.runner.run(other.runner.store.enqueue([new()]))
+    app.runner.run(app.runner.store.enqueue([new()]))
     assert app.vacuum() == 0
     found = (
         connect()

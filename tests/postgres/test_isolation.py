@@ -21,7 +21,7 @@ from towline.errors import WrongIsolation
 from towline.model import Claimed
 from towline.operation import Op, compose
 from towline.store.listing import JobFilter
-from towline.store.retention import Ages
+from towline.store.retention import KeepFor
 
 OLD = (IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE)
 Connect = Callable[..., psycopg.Connection[Any]]
@@ -31,24 +31,28 @@ Act = Callable[[Towline, Claimed, object], object]
 ENDING: dict[str, Act] = {
     "cancel": lambda app, job, on: app.cancel(job.job_id, on=on),
     "complete": lambda app, job, on: app.complete(job.job_id, 1, on=on),
-    "continue": lambda app, job, on: app.run(app.store.complete(job.job_id, None, new("next")), on),
-    "fail": lambda app, job, on: app.fail(job.job_id, "no", on=on),
-    "delete": lambda app, job, on: app.run(app.store.delete([job.chain_id]), on),
-    "cancel many": lambda app, job, on: app.run(
-        app.store.bulk("cancel", JobFilter(task="a"), False, None, 10), on
+    "continue": lambda app, job, on: app.runner.run(
+        app.runner.store.complete(job.job_id, None, new("next")), on
     ),
-    "finish": lambda app, job, on: app.run(app.store.finish([completed(job)]), on),
-    "finish failed": lambda app, job, on: app.run(app.store.finish([failed(job)]), on),
-    "finish continued": lambda app, job, on: app.run(
-        app.store.finish([continued(job, new("next"))]), on
+    "fail": lambda app, job, on: app.fail(job.job_id, "no", on=on),
+    "delete": lambda app, job, on: app.runner.run(app.runner.store.delete([job.chain_id]), on),
+    "cancel many": lambda app, job, on: app.runner.run(
+        app.runner.store.bulk("cancel", JobFilter(task="a"), False, None, 10), on
+    ),
+    "finish": lambda app, job, on: app.runner.run(app.runner.store.finish([completed(job)]), on),
+    "finish failed": lambda app, job, on: app.runner.run(
+        app.runner.store.finish([failed(job)]), on
+    ),
+    "finish continued": lambda app, job, on: app.runner.run(
+        app.runner.store.finish([continued(job, new("next"))]), on
     ),
 }
 
 
 def one_running(app: Towline) -> Claimed:
-    app.run(app.store.enqueue([new()]))
-    worker = app.run(compose("register", lambda: register(app.store)))
-    (held,) = app.run(compose("claim", lambda: claim(app.store, 1, worker)))
+    app.runner.run(app.runner.store.enqueue([new()]))
+    worker = app.runner.run(compose("register", lambda: register(app.runner.store)))
+    (held,) = app.runner.run(compose("claim", lambda: claim(app.runner.store, 1, worker)))
     return held
 
 
@@ -68,14 +72,14 @@ def test_P1_what_cannot_be_ended_rightly_is_refused_and_the_transaction_stays_us
 ) -> None:
     held = one_running(app)
     connection = opened(connect, level)
-    ((dependent, _),) = app.run(app.store.enqueue([new("d", after=[held.chain_id])]))
+    ((dependent, _),) = app.runner.run(app.runner.store.enqueue([new("d", after=[held.chain_id])]))
     with pytest.raises(WrongIsolation, match=r"READ COMMITTED.*without on="):
         act(app, held, connection)
     connection.execute("INSERT INTO mine (id) VALUES (1)")
     connection.commit()
     assert app.job(held.job_id).state is State.RUNNING
     assert app.job(dependent.id).state is State.BLOCKED
-    assert app.run(app.store.finish([completed(held)])).freed == 1
+    assert app.runner.run(app.runner.store.finish([completed(held)])).freed == 1
     assert app.job(dependent.id).state is State.PENDING
 
 
@@ -85,7 +89,7 @@ def test_P1_nobody_waits_for_ever_whatever_a_caller_with_an_old_snapshot_did(
 ) -> None:
     held = one_running(app)
     connection = opened(connect, IsolationLevel.REPEATABLE_READ)
-    ((dependent, _),) = app.run(app.store.enqueue([new("d", after=[held.chain_id])]))
+    ((dependent, _),) = app.runner.run(app.runner.store.enqueue([new("d", after=[held.chain_id])]))
     try:
         app.complete(held.job_id, 1, on=connection)
         connection.commit()
@@ -104,13 +108,13 @@ def test_P1_a_retry_that_would_not_see_what_was_failed_since_is_refused(
     held = one_running(app)
     app.fail(held.job_id, "no")
     connection = opened(connect, level)
-    ((dependent, _),) = app.run(app.store.enqueue([new("d", after=[held.chain_id])]))
-    op: Op[Any] = app.store.retry(held.job_id)
+    ((dependent, _),) = app.runner.run(app.runner.store.enqueue([new("d", after=[held.chain_id])]))
+    op: Op[Any] = app.runner.store.retry(held.job_id)
     if many:
-        op.accept()
-        op = app.store.bulk("retry", JobFilter(task="a"), False, None, 10)
+        op.mark_used()
+        op = app.runner.store.bulk("retry", JobFilter(task="a"), False, None, 10)
     with pytest.raises(WrongIsolation):
-        app.run(op, connection)
+        app.runner.run(op, connection)
     connection.rollback()
     app.retry(held.job_id)
     assert app.job(dependent.id).state is State.BLOCKED
@@ -125,9 +129,9 @@ def test_P1_pruning_with_an_old_snapshot_is_refused(
     app.complete(held.job_id, 1)
     clock.advance(10)
     connection = opened(connect, level)
-    app.run(app.store.enqueue([new("d", after=[held.chain_id])]))
+    app.runner.run(app.runner.store.enqueue([new("d", after=[held.chain_id])]))
     with pytest.raises(WrongIsolation):
-        app.run(app.store.prune(Ages(1, 1, 1)), connection)
+        app.runner.run(app.runner.store.prune(KeepFor(1, 1, 1)), connection)
     connection.rollback()
     assert app.chain(held.chain_id).state == "completed"
 
@@ -138,31 +142,33 @@ def test_P1_enqueueing_reading_and_running_now_work_at_every_level(
     app: Towline, connect: Connect, level: IsolationLevel
 ) -> None:
     held = one_running(app)
-    app.run(app.store.enqueue([new("k", key="one", delay=3_600_000_000)]))
-    ((bad, _),) = app.run(app.store.enqueue([new("bad")]))
+    app.runner.run(app.runner.store.enqueue([new("k", key="one", delay=3_600_000_000)]))
+    ((bad, _),) = app.runner.run(app.runner.store.enqueue([new("bad")]))
     app.fail(bad.id, "no")
     connection = opened(connect, level)
-    store = app.store
-    ((behind, _),) = app.run(store.enqueue([new("d", after=[held.chain_id])]), connection)
-    ((same, created),) = app.run(store.enqueue([new("k", key="one")]), connection)
-    ((late, _),) = app.run(
+    store = app.runner.store
+    ((behind, _),) = app.runner.run(store.enqueue([new("d", after=[held.chain_id])]), connection)
+    ((same, created),) = app.runner.run(store.enqueue([new("k", key="one")]), connection)
+    ((late, _),) = app.runner.run(
         store.enqueue([new("k", key="one", on_conflict="replace", arguments='{"n": 2}')]),
         connection,
     )
-    ((other, _),) = app.run(store.enqueue([new("k", key="two", delay=3_600_000_000)]), connection)
-    ((doomed, _),) = app.run(store.enqueue([new("x", after=[bad.id])]), connection)
-    ((last, _),) = app.run(store.enqueue([new("x", after=[doomed.id])]), connection)
+    ((other, _),) = app.runner.run(
+        store.enqueue([new("k", key="two", delay=3_600_000_000)]), connection
+    )
+    ((doomed, _),) = app.runner.run(store.enqueue([new("x", after=[bad.id])]), connection)
+    ((last, _),) = app.runner.run(store.enqueue([new("x", after=[doomed.id])]), connection)
     assert app.run_now(other.id, on=connection).state is State.PENDING
     app.pause("slow", on=connection)
     app.resume("slow", on=connection)
     assert len(app.jobs(on=connection)) == 7
-    assert app.run(store.fence(held), connection)
-    assert app.run(store.bulk("cancel", JobFilter(), True, None, 10), connection).number == 4
+    assert app.runner.run(store.still_running(held), connection)
+    assert app.runner.run(store.bulk("cancel", JobFilter(), True, None, 10), connection).number == 4
     connection.commit()
     assert (same.id, created) == (late.id, False)
     assert app.job(late.id).state is State.PENDING
     assert app.job(last.id).state is State.FAILED
-    assert app.run(store.finish([completed(held)])).freed == 1
+    assert app.runner.run(store.finish([completed(held)])).freed == 1
     assert app.job(behind.id).state is State.PENDING
 
 
@@ -174,9 +180,9 @@ def test_P1_waiting_for_a_chain_that_ended_since_the_snapshot_is_the_servers_ref
     """The other side of the meeting: the end left a new version of the chain's row."""
     held = one_running(app)
     connection = opened(connect, level)
-    app.run(app.store.finish([completed(held)]))
+    app.runner.run(app.runner.store.finish([completed(held)]))
     with pytest.raises(psycopg.errors.SerializationFailure):
-        app.run(app.store.enqueue([new("d", after=[held.chain_id])]), connection)
+        app.runner.run(app.runner.store.enqueue([new("d", after=[held.chain_id])]), connection)
     connection.rollback()
 
 
@@ -186,7 +192,7 @@ def test_P1_on_an_idle_autocommitting_connection_the_transaction_is_ours_and_its
     app: Towline, url: str, connect: Connect, level: IsolationLevel
 ) -> None:
     held = one_running(app)
-    app.run(app.store.enqueue([new("d", after=[held.chain_id])]))
+    app.runner.run(app.runner.store.enqueue([new("d", after=[held.chain_id])]))
     name = level.name.lower().replace("_", " ")
     options = f"-c default_transaction_isolation={name}".replace(" ", "\\ ").replace("-c\\ ", "-c ")
     connection = connect(autocommit=True, options=options)

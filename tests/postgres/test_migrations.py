@@ -88,7 +88,7 @@ def test_M2_without_a_clock_the_time_is_the_databases(empty: str, make_app: Make
 def test_M2_a_failed_migration_leaves_nothing_half_done(
     app: Towline, url: str, make_app: Make, later: Callable[[Steps], None], eye: Any
 ) -> None:
-    app.run(app.store.enqueue([new()]))
+    app.runner.run(app.runner.store.enqueue([new()]))
     before = catalogue(url)
     text = (
         f"{MORE} UPDATE {{job}} SET label = 'changed';"
@@ -143,7 +143,7 @@ def test_M3_an_older_schema_says_which_steps_and_the_command(
 ) -> None:
     later({"0900-more": MORE})
     strict = make_app(migrate=False)
-    for call in (strict.counts, lambda: strict.run(strict.store.enqueue([new()]))):
+    for call in (strict.counts, lambda: strict.runner.run(strict.runner.store.enqueue([new()]))):
         with pytest.raises(
             SchemaMismatch, match=r"older than this release.*0900-more missing"
         ) as e:

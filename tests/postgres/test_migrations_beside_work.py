@@ -59,14 +59,14 @@ def test_P8_a_migration_behind_a_reader_lets_claims_through_and_comes_to_its_end
     eye: Any,
 ) -> None:
     """It waits a moment, in which claims queue up behind it, gives up, and tries again."""
-    app.run(app.store.enqueue([new() for _ in range(20)]))
+    app.runner.run(app.runner.store.enqueue([new() for _ in range(20)]))
     later({"0900-more": "ALTER TABLE {live} ADD COLUMN more text;"})
     migrating = make_app()
     with reading(connect()):
         held = Held(migrating.migrate)
         until(lambda: waits_for_lock(eye, "ALTER TABLE"))
         for _ in range(20):
-            assert len(app.run(app.store.claim(1, ["default"], 1))) == 1
+            assert len(app.runner.run(app.runner.store.claim(1, ["default"], 1))) == 1
         assert held.thread.is_alive()
         assert eye("SELECT count(*) FROM towline_live WHERE state = 3") == [(20,)]
         until(lambda: waits_for_lock(eye, "ALTER TABLE"))  # and it has not given up
@@ -114,7 +114,7 @@ def test_P8_an_index_is_built_concurrently_and_recorded(
     eye: Any,
 ) -> None:
     """A writer in an open transaction keeps the build waiting, and nobody waits for the build."""
-    app.run(app.store.enqueue([new() for _ in range(10)]))
+    app.runner.run(app.runner.store.enqueue([new() for _ in range(10)]))
     last = "CREATE TABLE {prefix}last (id int);"
     later({"0900-other": last.replace("last", "other"), "0901-index": INDEX, "0902-last": last})
     writer = connect()
@@ -122,8 +122,8 @@ def test_P8_an_index_is_built_concurrently_and_recorded(
     held = Held(make_app().migrate)
     until(lambda: waits_for_lock(eye, "CREATE INDEX CONCURRENTLY"))
     assert indexes(url) == {"towline_job_more": False}
-    app.run(app.store.enqueue([new()]))
-    assert len(app.run(app.store.claim(1, ["default"], 3))) == 3
+    app.runner.run(app.runner.store.enqueue([new()]))
+    assert len(app.runner.run(app.runner.store.claim(1, ["default"], 3))) == 3
     writer.commit()
     assert held.result() == ["0900-other", "0901-index", "0902-last"]
     assert indexes(url) == {"towline_job_more": True}
@@ -153,7 +153,7 @@ def build(
     later: Callable[[Steps], None],
     eye: Any,
 ) -> Iterator[Build]:
-    app.run(app.store.enqueue([new()]))
+    app.runner.run(app.runner.store.enqueue([new()]))
     later({"0901-index": INDEX})
     writer = connect()
     name = conninfo_to_dict(url)["dbname"]
@@ -197,7 +197,7 @@ def test_P8_a_build_waits_not_for_its_own_guard_whatever_the_role_has_set(
     isolation: str,
 ) -> None:  # fmt: skip
     """It would for ever, if the guard's transaction kept a snapshot."""
-    app.run(app.store.enqueue([new()]))
+    app.runner.run(app.runner.store.enqueue([new()]))
     later({"0901-index": INDEX})
     name = conninfo_to_dict(url)["dbname"]
     eye(f"ALTER DATABASE {name} SET default_transaction_isolation = '{isolation}'")
@@ -223,7 +223,7 @@ def test_P8_a_build_whose_process_was_killed_is_done_by_the_next(
     eye: Any,
 ) -> None:  # fmt: skip
     """The server may go on building for the dead one, and come to its end."""
-    app.run(app.store.enqueue([new()]))
+    app.runner.run(app.runner.store.enqueue([new()]))
     later({"0901-index": INDEX})
     writer = connect()
     writer.execute("UPDATE towline_job SET label = 'y' WHERE id = 1")
@@ -243,7 +243,7 @@ def test_P8_a_build_whose_process_was_killed_is_done_by_the_next(
 def test_P8_a_build_that_cannot_succeed_leaves_nothing_and_says_why(
     app: Towline, url: str, make_app: Make, later: Callable[[Steps], None]
 ) -> None:
-    app.run(app.store.enqueue([new(), new()]))
+    app.runner.run(app.runner.store.enqueue([new(), new()]))
     later({"0901-index": INDEX.replace("CREATE INDEX", "CREATE UNIQUE INDEX")})
     for _ in range(2):
         with pytest.raises(StoreError, match="could not create unique index"):
@@ -254,7 +254,7 @@ def test_P8_a_build_that_cannot_succeed_leaves_nothing_and_says_why(
 def test_P8_an_invalid_index_of_somebody_else_is_left_alone(
     app: Towline, url: str, make_app: Make, later: Callable[[Steps], None], eye: Any
 ) -> None:
-    app.run(app.store.enqueue([new(), new()]))
+    app.runner.run(app.runner.store.enqueue([new(), new()]))
     with pytest.raises(psycopg.errors.UniqueViolation):
         eye("CREATE UNIQUE INDEX CONCURRENTLY towline_theirs_more ON towline_job (task)")
     later({"0901-index": INDEX})
@@ -268,7 +268,7 @@ def test_P8_the_guard_is_waited_for_no_longer_than_a_migrations_lock(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(engines, "MIGRATION_PATIENCE", 0.5)
     later({"0901-index": INDEX})
-    engine = make_app().engine
+    engine = make_app().runner.engine
     assert isinstance(engine, engines.PostgresEngine)
     hold = engine.migrations.hold(engine.sql)
     holder = connect()

@@ -64,12 +64,12 @@ def batch(*queues: str, **fields: Any) -> list[Any]:
 
 @pytest.mark.parametrize("number", [1, 20, 2500])
 def test_P3_our_own_transaction_sends_one(app: Towline, listener: Listener, number: int) -> None:
-    app.run(app.store.enqueue(batch(*["default"] * number)))
+    app.runner.run(app.runner.store.enqueue(batch(*["default"] * number)))
     assert listener.heard() == ["default"]
 
 
 def test_P3_several_queues_get_one_each(app: Towline, listener: Listener) -> None:
-    app.run(app.store.enqueue(batch("a", "b", "a", "c", "b")))
+    app.runner.run(app.runner.store.enqueue(batch("a", "b", "a", "c", "b")))
     assert listener.heard() == ["a", "b", "c"]
 
 
@@ -78,9 +78,9 @@ def test_P3_several_operations_in_one_transaction_send_one(
 ) -> None:
     def steps() -> Steps[None]:
         for _ in range(5):
-            yield from app.store.enqueue(batch("a"))
+            yield from app.runner.store.enqueue(batch("a"))
 
-    app.run(compose("several", steps))
+    app.runner.run(compose("several", steps))
     assert listener.heard() == ["a"]
 
 
@@ -89,7 +89,7 @@ def test_P3_on_a_callers_connection_it_comes_with_the_callers_commit(
 ) -> None:
     caller = connect()
     for _ in range(5):
-        app.run(app.store.enqueue(batch("a", "b", "a")), on=caller)
+        app.runner.run(app.runner.store.enqueue(batch("a", "b", "a")), on=caller)
     assert listener.heard() == []
     caller.commit()
     assert listener.heard() == ["a", "b"]
@@ -102,7 +102,7 @@ def test_P3_what_is_rolled_back_sends_none(
     caller = connect()
     caller.execute("SELECT 1")
     caller.execute("SAVEPOINT mine")
-    app.run(app.store.enqueue(batch("a")), on=caller)
+    app.runner.run(app.runner.store.enqueue(batch("a")), on=caller)
     if how == "savepoint":
         caller.execute("ROLLBACK TO mine")
         caller.commit()
@@ -113,18 +113,18 @@ def test_P3_what_is_rolled_back_sends_none(
 
 def test_P3_an_operation_that_fails_sends_none(app: Towline, listener: Listener) -> None:
     def steps() -> Steps[None]:
-        yield from app.store.enqueue(batch("a"))
+        yield from app.runner.store.enqueue(batch("a"))
         raise LookupError
 
     with pytest.raises(LookupError):
-        app.run(compose("fails", steps))
+        app.runner.run(compose("fails", steps))
     assert listener.heard() == []
 
 
 def test_P3_a_callers_autocommit_sends_one(
     app: Towline, listener: Listener, connect: Connect
 ) -> None:
-    app.run(app.store.enqueue(batch("a", "a")), on=connect(autocommit=True))
+    app.runner.run(app.runner.store.enqueue(batch("a", "a")), on=connect(autocommit=True))
     assert listener.heard() == ["a"]
 
 
@@ -133,9 +133,9 @@ def test_P3_a_callers_autocommit_sends_one(
 
 def test_P3_notify_false_sends_none(make_app: Make, listener: Listener, connect: Connect) -> None:
     app = make_app(notify=False)
-    app.run(app.store.enqueue(batch("a")))
+    app.runner.run(app.runner.store.enqueue(batch("a")))
     caller = connect()
-    app.run(app.store.enqueue(batch("a")), on=caller)
+    app.runner.run(app.runner.store.enqueue(batch("a")), on=caller)
     caller.commit()
     app.pause("a")
     app.resume("a")
@@ -152,7 +152,7 @@ def test_P3_M5_another_app_hears_nothing_of_it(
         app = make_app(**settings)
         channel = f"{settings.get('schema', 'public')}.{settings.get('prefix', 'towline_')}wake"
         with closing(Listener(url, channel)) as its_own:
-            app.run(app.store.enqueue(batch("a")))
+            app.runner.run(app.runner.store.enqueue(batch("a")))
             assert its_own.heard() == ["a"]
     assert listener.heard() == []
 
@@ -160,13 +160,17 @@ def test_P3_M5_another_app_hears_nothing_of_it(
 def test_P3_M5_names_of_any_length_have_a_channel(url: str, make_app: Make) -> None:
     """NOTIFY takes 63 bytes; more would be an error in the caller's transaction."""
     first, second = (make_app(prefix="p" * 40, schema="s" * 39 + end) for end in "ab")
-    channels = [app.engine.channel for app in (first, second) if isinstance(app.engine, Engine)]
+    channels = [
+        app.runner.engine.channel
+        for app in (first, second)
+        if isinstance(app.runner.engine, Engine)
+    ]
     assert len(set(channels)) == 2
     with closing(Listener(url, channels[0])) as listener:
         for app in (first, second):
             app.migrate()
             with psycopg.connect(url) as connection:
-                app.run(app.store.enqueue(batch("a")), on=connection)
+                app.runner.run(app.runner.store.enqueue(batch("a")), on=connection)
         assert listener.heard() == ["a"]
 
 
@@ -174,57 +178,57 @@ def test_P3_M5_names_of_any_length_have_a_channel(url: str, make_app: Make) -> N
 
 
 def scheduled(app: Towline, clock: Clock) -> Op[Any]:
-    return app.store.enqueue(batch("a", delay=HOUR))
+    return app.runner.store.enqueue(batch("a", delay=HOUR))
 
 
 def run_now(app: Towline, clock: Clock) -> Op[Any]:
-    app.run(app.store.enqueue(batch("a", delay=HOUR)))
-    return app.store.run_now(1)
+    app.runner.run(app.runner.store.enqueue(batch("a", delay=HOUR)))
+    return app.runner.store.run_now(1)
 
 
 def resume(app: Towline, clock: Clock) -> Op[Any]:
     app.pause("a")
-    return app.store.resume("a")
+    return app.runner.store.resume("a")
 
 
 def retry(app: Towline, clock: Clock) -> Op[Any]:
-    app.run(app.store.enqueue(batch("a")))
-    app.run(app.store.fail(1, "broken"))
-    return app.store.retry(1)
+    app.runner.run(app.runner.store.enqueue(batch("a")))
+    app.runner.run(app.runner.store.fail(1, "broken"))
+    return app.runner.store.retry(1)
 
 
 def unblock(app: Towline, clock: Clock) -> Op[Any]:
-    app.run(app.store.enqueue(batch("other")))
-    app.run(app.store.enqueue(batch("a", after=[1])))
-    return app.store.complete(1, "null")
+    app.runner.run(app.runner.store.enqueue(batch("other")))
+    app.runner.run(app.runner.store.enqueue(batch("a", after=[1])))
+    return app.runner.store.complete(1, "null")
 
 
 def unblock_in_a_turn(app: Towline, clock: Clock) -> Op[Any]:
-    app.run(app.store.enqueue(batch("other")))
-    app.run(app.store.enqueue(batch("a", after=[1])))
+    app.runner.run(app.runner.store.enqueue(batch("other")))
+    app.runner.run(app.runner.store.enqueue(batch("a", after=[1])))
 
     def steps() -> Steps[None]:
-        worker = yield from register(app.store, "w")
-        (held,) = yield from claim(app.store, queues=["other"])
-        yield from app.store.turn(worker, "w", ["none"], 1, [completed(held)])
+        worker = yield from register(app.runner.store, "w")
+        (held,) = yield from claim(app.runner.store, queues=["other"])
+        yield from app.runner.store.turn(worker, "w", ["none"], 1, [completed(held)])
 
     return compose("steps", steps)
 
 
 def unpark(app: Towline, clock: Clock) -> Op[Any]:
-    app.run(app.store.enqueue(batch("a")))
+    app.runner.run(app.runner.store.enqueue(batch("a")))
 
     def park() -> Steps[None]:
-        held = yield from claim(app.store, queues=["a"])
-        yield from app.store.park(held)
+        held = yield from claim(app.runner.store, queues=["a"])
+        yield from app.runner.store.park(held)
 
-    app.run(compose("park", park))
-    return app.store.unpark(["a"], ["a"])
+    app.runner.run(compose("park", park))
+    return app.runner.store.unpark(["a"], ["a"])
 
 
 def continuation(app: Towline, clock: Clock) -> Op[Any]:
-    app.run(app.store.enqueue(batch("other")))
-    return app.store.complete(1, None, new(queue="a"))
+    app.runner.run(app.runner.store.enqueue(batch("other")))
+    return app.runner.store.complete(1, None, new(queue="a"))
 
 
 WAYS: list[Callable[[Towline, Clock], Op[Any]]] = [
@@ -238,7 +242,7 @@ def test_P3_whatever_makes_work_or_an_earlier_time_wakes_its_queue_once(
 ) -> None:
     op = way(app, clock)
     listener.heard()
-    app.run(op)
+    app.runner.run(op)
     assert listener.heard() == ["a"]
 
 
@@ -249,23 +253,23 @@ def test_P3_on_a_callers_connection_too(
     op = way(app, clock)
     listener.heard()
     caller = connect()
-    app.run(op, on=caller)
+    app.runner.run(op, on=caller)
     assert listener.heard() == []
     caller.commit()
     assert listener.heard() == ["a"]
 
 
 def test_P3_what_makes_no_work_wakes_nobody(app: Towline, listener: Listener) -> None:
-    app.run(app.store.enqueue(batch("a", "a", "a")))
+    app.runner.run(app.runner.store.enqueue(batch("a", "a", "a")))
     listener.heard()
 
     def steps() -> Steps[None]:
-        first, second = yield from claim(app.store, 2, queues=["a"])
-        yield from app.store.finish([completed(first), failed(second)])
+        first, second = yield from claim(app.runner.store, 2, queues=["a"])
+        yield from app.runner.store.finish([completed(first), failed(second)])
 
-    app.run(compose("steps", steps))
-    app.run(app.store.cancel(3))
-    app.run(app.store.enqueue([new(queue="b", after=[3], policy=1)]))
+    app.runner.run(compose("steps", steps))
+    app.runner.run(app.runner.store.cancel(3))
+    app.runner.run(app.runner.store.enqueue([new(queue="b", after=[3], policy=1)]))
     app.pause("a")
     assert len(app.jobs()) == 4
     app.prune()
@@ -279,7 +283,7 @@ def test_P3_a_notification_that_cannot_be_sent_does_no_harm(
     app: Towline, task: Task[[int], int], monkeypatch: pytest.MonkeyPatch, listener: Listener
 ) -> None:
     """As when the server's queue of notifications is full: the statement fails after the commit."""
-    broken = app.store.sql.notify_alone
+    broken = app.runner.store.sql.notify_alone
     monkeypatch.setattr(broken, "format", broken.format.replace("pg_notify", "no_such_function"))
     jobs = [task.enqueue(n) for n in range(3)]
     assert [job.refresh().state for job in jobs] == ["pending"] * 3
@@ -303,8 +307,8 @@ def test_P3_on_our_own_connection_it_is_sent_after_the_commit(
         return execute(cursor, statement, *more)
 
     monkeypatch.setattr(engines, "execute", watch)
-    app.run(app.store.enqueue(batch("a")))
-    app.run(app.store.enqueue(batch("a", key="k")))
+    app.runner.run(app.runner.store.enqueue(batch("a")))
+    app.runner.run(app.runner.store.enqueue(batch("a", key="k")))
     told = [each for each in sent if "notify" in each[0]]
     assert told == [("notify_alone", TransactionStatus.IDLE, number) for number in (1, 2)]
     assert listener.heard() == ["a", "a"]
@@ -314,4 +318,4 @@ def test_P3_polling_alone_finds_the_work(make_app: Make) -> None:
     """Nobody listens, nothing is sent, and the job is claimed."""
     app = make_app(notify=False)
     app.task(add).enqueue(1)
-    assert len(app.run(app.store.claim(1, ["default"], 1))) == 1
+    assert len(app.runner.run(app.runner.store.claim(1, ["default"], 1))) == 1

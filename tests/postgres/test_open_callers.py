@@ -38,11 +38,13 @@ class Worker:
 
     def __init__(self, app: Towline, clock: Clock, key: str | None) -> None:
         self.app = app
-        self.store = app.store
+        self.store = app.runner.store
         self.clock = clock
-        self.id = app.run(compose("register", lambda: register(self.store, "w", lease=LEASE)))
-        app.run(self.store.enqueue([new("touched", key=key)]))
-        (self.held,) = app.run(self.store.claim(self.id, ["default"], 1, "w"))
+        self.id = app.runner.run(
+            compose("register", lambda: register(self.store, "w", lease=LEASE))
+        )
+        app.runner.run(self.store.enqueue([new("touched", key=key)]))
+        (self.held,) = app.runner.run(self.store.claim(self.id, ["default"], 1, "w"))
         self.ran: list[int] = []
 
     def go_on(self, ending: Ending, *, accepted: bool) -> None:
@@ -51,9 +53,11 @@ class Worker:
         others: list[Claimed] = []
         offered = [ending]
         for _ in range(9):
-            first, _ = self.app.run(self.store.enqueue([new("other"), new("other", key="free")]))
-            self.app.run(self.store.enqueue([new("other", after=[first.record.id])]))
-            turn = self.app.run(
+            first, _ = self.app.runner.run(
+                self.store.enqueue([new("other"), new("other", key="free")])
+            )
+            self.app.runner.run(self.store.enqueue([new("other", after=[first.record.id])]))
+            turn = self.app.runner.run(
                 self.store.turn(self.id, "w", ["default"], 5, [*offered, *map(completed, others)])
             )
             asked = [e.held.job_id for e in offered]
@@ -68,13 +72,13 @@ class Worker:
             assert {job.task for job in others} == {"other"}
             self.clock.advance(LEASE / SECOND / 3)
             self.renew(*others, *(e.held for e in offered))
-            assert self.app.run(self.store.sweep()) == 0
-        self.app.run(self.store.finish([completed(job) for job in others]))
+            assert self.app.runner.run(self.store.sweep()) == 0
+        self.app.runner.run(self.store.finish([completed(job) for job in others]))
         self.ran += [job.job_id for job in others]
         assert len(self.ran) >= 9 * 2, "nothing else went on"
 
     def renew(self, *held: Claimed) -> None:
-        renewed = self.app.run(
+        renewed = self.app.runner.run(
             self.store.renew(self.id, "w", LEASE, {(job.job_id, job.attempt) for job in held})
         )
         assert (renewed.registered, renewed.postponed, renewed.lost) == (True, False, [])
@@ -121,12 +125,12 @@ def test_P9_a_caller_with_its_hands_on_a_running_job_delays_only_the_end_of_that
     app: Towline, worker: Worker, connect: Connect, deed: Deed, commits: bool
 ) -> None:
     raw = connect()
-    app.run(deed.op(app.store, worker.held), raw)
+    app.runner.run(deed.op(app.runner.store, worker.held), raw)
     ending = completed(worker.held)
     waits = deed.waits and (worker.held.key is not None or not deed.by_key)
     worker.go_on(ending, accepted=not waits)
     raw.commit() if commits else raw.rollback()
-    finished = app.run(app.store.finish([ending], "w", worker.id))
+    finished = app.runner.run(app.runner.store.finish([ending], "w", worker.id))
     id = worker.held.job_id
     if not waits or (deed.wins and commits):
         assert finished.refused == [id]  # it had ended
@@ -134,7 +138,9 @@ def test_P9_a_caller_with_its_hands_on_a_running_job_delays_only_the_end_of_that
         assert finished.accepted == [id]
     assert finished.freed == (1 if commits and deed.name == "enqueues behind it" else 0)
     state = State.CANCELLED if commits and deed.name == "cancels it" else State.COMPLETED
-    assert app.run(compose("look", lambda: states(app.store, id), reads=True)) == [state]
+    assert app.runner.run(compose("look", lambda: states(app.runner.store, id), reads=True)) == [
+        state
+    ]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +155,7 @@ def test_P9_a_job_that_does_not_end_its_chain_waits_for_nobody_behind_it(
     app: Towline, worker: Worker, connect: Connect, end: Callable[[Claimed], Ending]
 ) -> None:
     raw = connect()
-    app.run(app.store.enqueue([new(after=[worker.held.chain_id])]), raw)
+    app.runner.run(app.runner.store.enqueue([new(after=[worker.held.chain_id])]), raw)
     worker.go_on(end(worker.held), accepted=True)
     raw.commit()
 
@@ -158,32 +164,32 @@ def test_P9_one_caller_at_many_running_chains_delays_those_and_no_other(
     app: Towline, worker: Worker, connect: Connect
 ) -> None:
     """In one turn with endings that need not wait."""
-    store = app.store
-    app.run(store.enqueue([new() for _ in range(6)]))
-    held = app.run(store.claim(worker.id, ["default"], 6, "w"))
+    store = app.runner.store
+    app.runner.run(store.enqueue([new() for _ in range(6)]))
+    held = app.runner.run(store.claim(worker.id, ["default"], 6, "w"))
     raw = connect()
-    app.run(store.enqueue([new("behind", after=[job.chain_id for job in held[::2]])]), raw)
+    app.runner.run(store.enqueue([new("behind", after=[job.chain_id for job in held[::2]])]), raw)
     endings = [completed(job) for job in held]
-    finished = app.run(store.finish(endings, "w", worker.id))
+    finished = app.runner.run(store.finish(endings, "w", worker.id))
     assert finished.accepted == [job.job_id for job in held[1::2]]
     assert finished.postponed == [job.job_id for job in held[::2]]
     raw.commit()
-    assert app.run(store.finish(endings[::2], "w", worker.id)).accepted == finished.postponed
-    (behind,) = app.run(store.claim(worker.id, ["default"], 6, "w"))
+    assert app.runner.run(store.finish(endings[::2], "w", worker.id)).accepted == finished.postponed
+    (behind,) = app.runner.run(store.claim(worker.id, ["default"], 6, "w"))
     assert behind.task == "behind"
 
 
 def test_P9_what_a_caller_has_cancelled_but_not_committed_is_passed_over_by_claims(
     app: Towline, worker: Worker, connect: Connect
 ) -> None:
-    store = app.store
-    records = [r for r, _ in app.run(store.enqueue([new() for _ in range(3)]))]
+    store = app.runner.store
+    records = [r for r, _ in app.runner.run(store.enqueue([new() for _ in range(3)]))]
     raw = connect()
-    app.run(store.cancel(records[1].id), raw)
-    claimed = app.run(store.claim(worker.id, ["default"], 3, "w"))
+    app.runner.run(store.cancel(records[1].id), raw)
+    claimed = app.runner.run(store.claim(worker.id, ["default"], 3, "w"))
     assert [job.job_id for job in claimed] == [records[0].id, records[2].id]
     raw.rollback()
-    (late,) = app.run(store.claim(worker.id, ["default"], 3, "w"))
+    (late,) = app.runner.run(store.claim(worker.id, ["default"], 3, "w"))
     assert late.job_id == records[1].id
 
 

@@ -25,7 +25,7 @@ from towline.postgres.transaction import SETTINGS
 from towline.sql import Query
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
-from towline.store.retention import Ages
+from towline.store.retention import KeepFor
 from towline.store.revive import BLOCK_AGAIN
 
 EACH = 25_000
@@ -51,7 +51,7 @@ Ops = Sequence[Callable[[], Op[Any]]]
 
 
 def store_of(url: str) -> Store:
-    return Towline(url).store
+    return Towline(url).runner.store
 
 
 def one(op: Callable[[Store, Numbers], Op[Any]]) -> Callable[[Store, Numbers], Ops]:
@@ -179,7 +179,7 @@ def finish_what_others_wait_for(store: Store) -> Steps[None]:
 
 def begin_what_was_claimed_ahead(store: Store) -> Steps[None]:
     held = yield from store.claim(1, QUEUES, 1, None, 9)
-    yield from store.mark_begun([(job, job.claimed_at) for job in held])
+    yield from store.progress((), [(job, job.claimed_at) for job in held])
 
 
 def promote_ten(store: Store) -> Steps[None]:
@@ -226,7 +226,7 @@ CALLERS: dict[str, Callable[[Store, Numbers], Ops]] = {
     "what only long chains and many queues need": one(
         lambda store, n: compose("rare", lambda: rare(store, n.ids(BLOCKED)[0]))
     ),
-    "one job": first(PENDING, Store.one),
+    "one job": first(PENDING, Store.job),
     "one chain": first(FINISHED, Store.chain),
     "attempts": first(FINISHED, Store.attempts),
     "blockers": one(lambda store, n: store.blockers([n.ids(BLOCKED)[0]])),
@@ -252,11 +252,10 @@ WORKERS: dict[str, Callable[[Store, Numbers], Ops]] = {
     "progress and renew": with_held(renew),
     "finish what others wait for": script(finish_what_others_wait_for),
     "promote": script(promote_ten),
-    "next due": one(lambda store, n: store.next_due()),
     "peek": one(lambda store, n: store.peek(QUEUES, 5)),
     "enqueue many": one(lambda store, n: store.enqueue([new(TASK, queue="queue0")] * 600)),
     "sweep": one(lambda store, n: store.sweep(gone=[1], limit=100)),
-    "prune": one(lambda store, n: store.prune(Ages(0, 0, 0), 10)),
+    "prune": one(lambda store, n: store.prune(KeepFor(0, 0, 0), 10)),
 }
 OPERATIONS = {**CALLERS, **WORKERS}
 
@@ -281,7 +280,7 @@ def name_of(case: tuple[str, int, str]) -> str:
     return f"{case[0]}, {case[2]}"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def filled(request: pytest.FixtureRequest) -> Iterator[Filled]:
     """A database and what is in it; shared, since nothing that is done there stays."""
     name, each, statistics = request.param

@@ -308,8 +308,8 @@ def test_M6_the_printed_ddl_is_one_that_can_be_sent_at_once_or_by_statement(empt
 def test_M7_the_database_refuses_an_unknown_state_outcome_or_policy(
     app: Towline, database: Database, text: str
 ) -> None:
-    app.run(app.store.enqueue([new(), new()]))
-    app.run(app.store.complete(2, "null"))
+    app.runner.run(app.runner.store.enqueue([new(), new()]))
+    app.runner.run(app.runner.store.complete(2, "null"))
     with pytest.raises(psycopg.IntegrityError, match="violates"):
         database.rows(text)
 
@@ -340,8 +340,8 @@ def test_M7_a_word_is_no_state(app: Towline, database: Database, text: str) -> N
 def test_M7_the_database_accepts_each_known_one(
     app: Towline, database: Database, table: str, column: str, values: range
 ) -> None:
-    app.run(app.store.enqueue([new(), new()]))
-    app.run(app.store.complete(2, "null"))
+    app.runner.run(app.runner.store.enqueue([new(), new()]))
+    app.runner.run(app.runner.store.complete(2, "null"))
     for value in values:
         database.rows(f"UPDATE towline_{table} SET {column} = {value}")
         found = database.rows(f"SELECT DISTINCT {column} FROM towline_{table}")

@@ -45,11 +45,11 @@ def use(app: Towline) -> None:
     assert first.refresh().state == "pending"
 
     def steps() -> Steps[None]:
-        held = yield from claim(app.store, 5)
+        held = yield from claim(app.runner.store, 5)
         assert held[0].job_id == first.id
-        assert len((yield from app.store.finish(list(map(completed, held)))).accepted) == 5
+        assert len((yield from app.runner.store.finish(list(map(completed, held)))).accepted) == 5
 
-    app.run(compose("steps", steps))
+    app.runner.run(compose("steps", steps))
     assert second.refresh().state == "pending"
     assert app.cancel(second.id).state == "cancelled"
     assert app.retry(second.id).state == "pending"
@@ -112,7 +112,11 @@ def closed_port() -> int:
 
 def test_E3_a_server_that_is_not_there(make_app: Make) -> None:
     app = make_app(f"postgresql://me@127.0.0.1:{closed_port()}/mine", lock_timeout=1)
-    for call in (app.counts, app.migrate, lambda: app.run(app.store.enqueue([new()]))):
+    for call in (
+        app.counts,
+        app.migrate,
+        lambda: app.runner.run(app.runner.store.enqueue([new()])),
+    ):
         with pytest.raises(
             StoreUnavailable, match=r"database mine cannot be reached: .*refused"
         ) as e:
@@ -173,7 +177,7 @@ def test_all_connections_in_use_says_what_to_raise(url: str, make_app: Make) -> 
         return
         yield
 
-    app.run(compose("inside", steps))
+    app.runner.run(compose("inside", steps))
 
 
 # ---- what a role may have set
@@ -189,7 +193,7 @@ def test_our_isolation_is_our_own(alter: Alter, make_app: Make, isolation: str) 
         rows = yield Query("isolation", "SELECT current_setting('transaction_isolation')")()
         assert rows == [("read committed",)]
 
-    app.run(compose("look", steps))
+    app.runner.run(compose("look", steps))
 
 
 @pytest.mark.parametrize(
@@ -217,8 +221,8 @@ def test_a_statement_timeout_of_the_role_is_not_for_our_transactions(
     def steps() -> Steps[None]:
         yield Query("slow", "SELECT pg_sleep(0.1)")()
 
-    app.run(compose("slow", steps))
-    app.run(compose("slow", steps, reads=True))
+    app.runner.run(compose("slow", steps))
+    app.runner.run(compose("slow", steps, reads=True))
 
 
 def test_E3_what_is_cancelled_says_so(app: Towline) -> None:
@@ -228,7 +232,7 @@ def test_E3_what_is_cancelled_says_so(app: Towline) -> None:
         yield Query("cancel", "SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(1)")()
 
     with pytest.raises(StoreUnavailable, match=r"slow was cancelled .*statement_timeout") as e:
-        app.run(compose("slow", steps))
+        app.runner.run(compose("slow", steps))
     assert e.value.retry_safe
     assert app.counts() == {}
 
@@ -238,7 +242,7 @@ def test_a_read_only_default_is_respected(alter: Alter, make_app: Make) -> None:
     app = make_app()
     assert app.counts() == {}
     with pytest.raises(ReadOnlyDatabase, match=r"read-only.* name the primary"):
-        app.run(app.store.enqueue([new()]))
+        app.runner.run(app.runner.store.enqueue([new()]))
     with pytest.raises(ReadOnlyDatabase, match="read-only"):
         app.pause("default")
 

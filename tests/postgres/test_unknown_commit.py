@@ -24,7 +24,7 @@ from towline import Towline
 from towline.errors import CommitUnknown
 from towline.model import Claimed, Ending, NewJob
 from towline.operation import Op, compose
-from towline.store.work import Turn
+from towline.store.turn import Turn
 
 ANSWERED = pytest.mark.parametrize(
     "answered", [False, True], ids=["cut before the server", "cut after the server"]
@@ -71,12 +71,12 @@ def test_E9_P6_an_enqueue_whose_commit_is_cut_is_unknown_and_can_be_repeated_by_
 ) -> None:
     proxy.cut("COMMIT", answered=answered)
     with pytest.raises(CommitUnknown, match="enqueue was being committed") as caught:
-        app.run(app.store.enqueue([keyed()]))
+        app.runner.run(app.runner.store.enqueue([keyed()]))
     assert not caught.value.retry_safe
     assert count(database, "job") == (1 if answered else 0)
-    ((record, created),) = app.run(app.store.enqueue([keyed()]))
+    ((record, created),) = app.runner.run(app.runner.store.enqueue([keyed()]))
     assert created is not answered
-    ((again, created),) = app.run(app.store.enqueue([keyed()]))
+    ((again, created),) = app.runner.run(app.runner.store.enqueue([keyed()]))
     assert (again.chain_id, created) == (record.chain_id, False)
     assert rows(database, "SELECT id FROM towline_chain") == [(record.chain_id,)]
     audit(database)
@@ -88,7 +88,7 @@ def test_P6_a_plain_enqueue_commits_with_its_one_statement_and_is_never_run_twic
 ) -> None:
     proxy.cut(lambda text: "INSERT INTO" in text, answered=answered)
     with pytest.raises(CommitUnknown, match="enqueue was being committed"):
-        app.run(app.store.enqueue([new()]))
+        app.runner.run(app.runner.store.enqueue([new()]))
     assert count(database, "job") == (1 if answered else 0)
     audit(database)
 
@@ -97,14 +97,14 @@ def test_P6_a_plain_enqueue_commits_with_its_one_statement_and_is_never_run_twic
 def test_P6_the_awaiting_face_says_the_same(app: Towline, proxy: Proxy, answered: bool) -> None:
     proxy.cut("COMMIT", answered=answered)
     with pytest.raises(CommitUnknown):
-        asyncio.run(app.arun(app.store.enqueue([keyed()])))
+        asyncio.run(app.runner.arun(app.runner.store.enqueue([keyed()])))
 
 
 @ANSWERED
 def test_P6_what_only_reads_is_run_again_wherever_it_is_cut(
     app: Towline, proxy: Proxy, answered: bool
 ) -> None:
-    ((record, _),) = app.run(app.store.enqueue([new()]))
+    ((record, _),) = app.runner.run(app.runner.store.enqueue([new()]))
     proxy.cut("COMMIT", answered=answered)
     assert app.job(record.id).id == record.id
     assert proxy.cuts == 1
@@ -117,13 +117,13 @@ class Scene:
     """A worker with two jobs in its hands, one of which others wait for, and more to claim."""
 
     def __init__(self, app: Towline) -> None:
-        store = app.store
+        store = app.runner.store
         self.app = app
         self.store = store
-        self.worker = app.run(compose("register", lambda: register(store, "w", lease=LEASE)))
-        first, second = (r for r, _ in app.run(store.enqueue([new(key="k"), new("walk")])))
-        self.held = app.run(store.claim(self.worker, ["default"], 2, "w"))
-        app.run(store.enqueue([new("behind", after=[first.id, second.id]), new("third")]))
+        self.worker = app.runner.run(compose("register", lambda: register(store, "w", lease=LEASE)))
+        first, second = (r for r, _ in app.runner.run(store.enqueue([new(key="k"), new("walk")])))
+        self.held = app.runner.run(store.claim(self.worker, ["default"], 2, "w"))
+        app.runner.run(store.enqueue([new("behind", after=[first.id, second.id]), new("third")]))
         self.end = first.id
 
     def endings(self) -> list[Ending]:
@@ -188,7 +188,7 @@ def test_P6_cut_at_any_statement_before_the_commit_the_engine_runs_it_again(
             if place >= 0:
                 proxy.cut_at(place, answered=answered)
             try:
-                app.run(OPERATIONS[name](scene))
+                app.runner.run(OPERATIONS[name](scene))
                 unknown = False
             except CommitUnknown:
                 unknown = True
@@ -220,25 +220,27 @@ def test_P6_a_turn_whose_commit_is_cut_is_repeated_nothing_is_lost_and_nothing_i
 ) -> None:
     """The endings are told again: refused if they had been stored, else accepted. Jobs that the
     lost turn had claimed come back by the next renewal, under the next attempt number."""
-    store = app.store
+    store = app.runner.store
     scene = Scene(app)
     given = [(job.job_id, job.attempt) for job in scene.held]
     ids = [job.job_id for job in scene.held]
     proxy.cut("COMMIT", answered=answered)
     with pytest.raises(CommitUnknown):
-        app.run(scene.turn())
-    finished = app.run(store.finish(scene.endings(), "w", scene.worker))
+        app.runner.run(scene.turn())
+    finished = app.runner.run(store.finish(scene.endings(), "w", scene.worker))
     assert (finished.refused if answered else finished.accepted) == ids
     assert finished.postponed == []
-    renewed = app.run(store.renew(scene.worker, "w", LEASE, set()))
+    renewed = app.runner.run(store.renew(scene.worker, "w", LEASE, set()))
     assert (renewed.registered, renewed.released) == (True, 1 if answered else 0)
-    (third,) = app.run(store.claim(scene.worker, ["default"], 5, "w"))
+    (third,) = app.runner.run(store.claim(scene.worker, ["default"], 5, "w"))
     assert (third.task, third.attempt) == ("third", 2 if answered else 1)
-    (step,) = app.run(store.claim(scene.worker, ["steps"], 5, "w"))  # one continuation, not two
+    (step,) = app.runner.run(
+        store.claim(scene.worker, ["steps"], 5, "w")
+    )  # one continuation, not two
     assert (step.chain_id, step.position) == (ids[1], 1)
     # The one behind both is freed by the chain's last job, and not before.
-    app.run(store.finish([completed(step)], "w", scene.worker))
-    (behind,) = app.run(store.claim(scene.worker, ["default"], 5, "w"))
+    app.runner.run(store.finish([completed(step)], "w", scene.worker))
+    (behind,) = app.runner.run(store.claim(scene.worker, ["default"], 5, "w"))
     assert (behind.task, behind.attempt) == ("behind", 1)
     given += [(job.job_id, job.attempt) for job in (third, step, behind)]
     assert len(set(given)) == len(given)
@@ -252,11 +254,11 @@ def test_P6_a_claim_whose_answer_is_lost_never_gives_its_number_out_again(
     app: Towline, proxy: Proxy, database: Database, answered: bool
 ) -> None:
     """The worker does not even know that it claimed; it may also be gone, and be swept."""
-    store = app.store
+    store = app.runner.store
     scene = Scene(app)
 
     def claim() -> list[Claimed]:
-        return app.run(store.claim(scene.worker, ["default"], 5, "w"))
+        return app.runner.run(store.claim(scene.worker, ["default"], 5, "w"))
 
     proxy.cut("COMMIT", answered=answered)
     with pytest.raises(CommitUnknown):
@@ -265,13 +267,13 @@ def test_P6_a_claim_whose_answer_is_lost_never_gives_its_number_out_again(
     while not answered and not found:  # until the server has seen that the connection is gone
         found = claim()
     assert len(found) == (0 if answered else 1)
-    app.run(store.sweep(gone=[scene.worker]))
+    app.runner.run(store.sweep(gone=[scene.worker]))
     lost = rows(database, "SELECT max(number) FROM towline_attempt WHERE outcome = 7")
     assert lost == [(1,)]
     database.rows("UPDATE towline_live SET run_at = 0 WHERE state = 1")
-    app.run(store.promote())
-    other = app.run(compose("register", lambda: register(store, "w2", lease=LEASE)))
-    assert {job.attempt for job in app.run(store.claim(other, ["default"], 5, "w2"))} == {2}
+    app.runner.run(store.promote())
+    other = app.runner.run(compose("register", lambda: register(store, "w2", lease=LEASE)))
+    assert {job.attempt for job in app.runner.run(store.claim(other, ["default"], 5, "w2"))} == {2}
 
 
 # ---- the caller's connection
@@ -283,7 +285,7 @@ def test_E3_P6_a_cut_on_the_callers_connection_reaches_the_caller_unchanged(
     app: Towline, proxy: Proxy, database: Database, place: str, answered: bool
 ) -> None:
     def enqueue_and_commit() -> None:
-        app.run(app.store.enqueue([keyed()]), raw)
+        app.runner.run(app.runner.store.enqueue([keyed()]), raw)
         raw.commit()
 
     with closing(psycopg.connect(proxy.url)) as raw:

@@ -16,6 +16,7 @@ from tests.races.auditor import OWN
 from tests.races.crew import QUEUES, SECOND, TASKS, UNKNOWN, Crew, Log
 from tests.races.together import begin, own_connection
 from towline import Towline
+from towline.app.handles import Job
 from towline.errors import (
     BlockerError,
     DuplicateKey,
@@ -25,13 +26,12 @@ from towline.errors import (
     TowlineError,
     WrongIsolation,
 )
-from towline.job import Job
 from towline.model import Outcome
 from towline.operation import Op, Steps, compose
 from towline.sql import Query
-from towline.store.base import int_of
+from towline.store.ground import int_of
 from towline.store.listing import JobFilter
-from towline.store.retention import Ages
+from towline.store.retention import KeepFor
 from towline.task import Call
 
 KEYS = ("k1", "k2", "k3")
@@ -99,7 +99,7 @@ class Actor(Crew):
         self.default = own_connection(app.url)
         self.autocommit = own_connection(app.url, autocommit=True)
         self.target: int | None = None
-        places = "?, ?" if app.engine.name == "sqlite" else "%s, %s"
+        places = "?, ?" if app.runner.engine.name == "sqlite" else "%s, %s"
         self.booking = f"INSERT INTO booking (token, chain_id) VALUES ({places})"
 
     def run(self, deadline: float, stopped: Callable[[], bool] = lambda: False) -> None:
@@ -214,7 +214,7 @@ class Actor(Crew):
         Its snapshot may be old: somebody has begun to wait for the target since.
         """
         connection = self.default
-        if self.app.engine.name == "sqlite":
+        if self.app.runner.engine.name == "sqlite":
             return connection
         connection.isolation_level = self.rng.choice(list(IsolationLevel))
         if self.chance(0.5):
@@ -323,7 +323,9 @@ class Actor(Crew):
         following = self.some_continuation()
 
         def run(by: str, on: object) -> Job[Any]:
-            return Job(self.app, self.app.run(self.store.complete(id, None, following, by), on))
+            return Job(
+                self.app, self.app.runner.run(self.store.complete(id, None, following, by), on)
+            )
 
         self.from_outside(Outcome.CONTINUED, id, run, following.label)
 
@@ -365,11 +367,11 @@ class Actor(Crew):
         """A page of cancels or retries by filter."""
         key = self.rng.choice(KEYS)
         if self.chance(0.5):
-            self.app.run(self.store.bulk("retry", JobFilter(key=key), False, None, 20))
+            self.app.runner.run(self.store.bulk("retry", JobFilter(key=key), False, None, 20))
             return
         token = self.token()
         self.log("ending", token=token, outcome=Outcome.CANCELLED, many=True)
-        self.app.run(self.store.bulk("cancel", JobFilter(key=key), False, None, 5, token))
+        self.app.runner.run(self.store.bulk("cancel", JobFilter(key=key), False, None, 5, token))
 
     # ---- deleting and reading
 
@@ -384,7 +386,7 @@ class Actor(Crew):
             self.log("leaving", chains=gone)
             return gone
 
-        self.log("left", chains=self.app.run(compose(op.name, steps)))
+        self.log("left", chains=self.app.runner.run(compose(op.name, steps)))
 
     def delete(self) -> None:
         newest = self.seen[-1] if self.seen and self.chance(0.3) else self.some_job()
@@ -392,7 +394,7 @@ class Actor(Crew):
 
     def prune(self) -> None:
         ages = [round(self.rng.uniform(0.5, 6) * SECOND) for _ in range(3)]
-        self.leave(self.store.prune(Ages(*ages), self.rng.choice((20, 500))))
+        self.leave(self.store.prune(KeepFor(*ages), self.rng.choice((20, 500))))
 
     def read(self) -> None:
         """Lists and counts; they also show what others have stored."""

@@ -74,7 +74,7 @@ CHECKS = (
               WHERE l.state = 1 AND l.run_at IS NULL
                  OR (l.state = 3) <> (l.worker IS NOT NULL AND l.claimed_at IS NOT NULL)
                  OR l.started_at IS NOT NULL AND l.state <> 3
-                 OR (l.state = 4) <> (l.parked_task IS NOT DISTINCT FROM j.task)
+                 OR (l.state = 4) <> (l.parked_for IS NOT DISTINCT FROM 'task:' || j.task)
                  OR (l.state = 2) <> (l.open_blockers > 0)"""),
     Check("row", "job {} is open after {} of {} attempts and {} lost ones",
           """SELECT j.id, l.used, j.max_attempts, l.lost FROM towline_live AS l

@@ -17,8 +17,8 @@ import psycopg
 
 from tests.races.together import still_owed
 from towline import Towline
+from towline.app.handles import Job
 from towline.errors import CommitUnknown
-from towline.job import Job
 from towline.model import (
     Begun,
     ChainState,
@@ -30,7 +30,7 @@ from towline.model import (
     Outcome,
     Policy,
 )
-from towline.operation import Op, compose
+from towline.operation import Op
 
 T = TypeVar("T")
 
@@ -60,8 +60,8 @@ class Crew:
 
     def __init__(self, app: Towline, log: Log, name: str, seed: str) -> None:
         self.app = app
-        self.store = app.store
-        self.clock = app.store.clock
+        self.store = app.runner.store
+        self.clock = app.runner.store.clock
         self.log = log
         self.name = name
         self.rng = random.Random(seed)
@@ -106,12 +106,12 @@ class Crew:
     def until(self) -> int | None:
         """When what we were just told had happened at the latest, unless its time is exact: on
         SQLite the clock is read by whoever holds the writer."""
-        return None if self.app.engine.name == "sqlite" else self.clock()
+        return None if self.app.runner.engine.name == "sqlite" else self.clock()
 
     def register(self) -> None:
         self.worker_name = self.token()
         before = self.clock()
-        self.worker = self.app.run(
+        self.worker = self.app.runner.run(
             self.store.register(
                 self.worker_name, host="here", pid=os.getpid(), birth=None, version="0",
                 queues=QUEUES, concurrency=8, lease=LEASE,
@@ -127,7 +127,7 @@ class Crew:
             return
         before = self.clock()
         held = {(job.job_id, job.attempt) for job in self.held}
-        renewed = self.app.run(self.store.renew(self.worker, self.worker_name, LEASE, held))
+        renewed = self.app.runner.run(self.store.renew(self.worker, self.worker_name, LEASE, held))
         if renewed.postponed:
             return
         if not renewed.registered:
@@ -213,7 +213,7 @@ class Crew:
         tokens = {ending.held.job_id: self.say_ending(ending) for ending in endings}
         following = {e.held.job_id: e.next.label for e in endings if e.next is not None}
         try:
-            answer: Any = self.app.run(turn(endings))
+            answer: Any = self.app.runner.run(turn(endings))
         except UNKNOWN:
             self.owed = []
             raise
@@ -251,7 +251,7 @@ class Crew:
         if not self.stale:
             return
         ids = sorted({held.job_id for held in self.stale})
-        records = self.app.run(compose("look", lambda: self.store.records(ids), reads=True))
+        records = self.app.runner.run(self.store.records(ids))
         running = {record.id for record in records if record.live_state == Live.RUNNING}
         # Best of all one that somebody else runs just now.
         again = [held for held in self.stale if held.job_id in running]
@@ -262,39 +262,38 @@ class Crew:
         finished = self.end(
             [ending], lambda ends: self.store.finish(ends, self.worker_name, self.worker)
         )
-        (reported,) = self.app.run(self.store.progress([(held, 0.5, "stale")]))
-        parked = self.app.run(self.store.park([held]))
+        (reported,) = self.app.runner.run(self.store.progress([(held, 0.5, "stale")]))
+        parked = self.app.runner.run(self.store.park([held]))
         if finished.accepted or reported or parked:
             text = f"stale attempt {held.attempt} of job {held.job_id} was accepted"
             self.log("finding", kind="fence", text=text)
 
     def progress(self) -> None:
         reports = [(held, self.rng.random(), "so far") for held in self.held]
-        self.app.run(self.store.progress(reports))
+        self.app.runner.run(self.store.progress(reports))
 
     def park(self) -> None:
         if self.held:
             held = self.held.pop()
-            self.app.run(self.store.park([held]))
+            self.app.runner.run(self.store.park([held]))
 
     def unpark(self) -> None:
         limit = self.rng.choice((1, 1000))
-        self.app.run(self.store.unpark(self.rng.sample(TASKS, 2), QUEUES, limit))
+        self.app.runner.run(self.store.unpark(self.rng.sample(TASKS, 2), QUEUES, limit))
 
     def promote(self) -> None:
-        self.app.run(self.store.promote(self.rng.choice((1, 1000))))
+        self.app.runner.run(self.store.promote(self.rng.choice((1, 1000))))
 
     def sweep(self) -> None:
         """After the lease, of suspects seen before, or of processes that are gone."""
         suspects = None
         gone: list[int] = []
         if self.chance(0.5):
-            suspects = [worker.id for worker in self.app.run(self.store.expired()).workers]
+            suspects = [worker.id for worker in self.app.runner.run(self.store.expired()).workers]
         else:
-            workers = self.app.run(self.store.workers())
+            workers = self.app.runner.run(self.store.workers())
             gone = [w.id for w in workers if not os.path.exists(f"/proc/{w.pid}")]
         limit = self.rng.choice((2, 500))
         known = [worker for worker in (suspects or gone) if self.chance(0.5)]
-        self.app.run(
-            self.store.sweep(suspects, gone, limit, dict.fromkeys(known, Begun(frozenset())))
-        )
+        begun = dict.fromkeys(known, Begun(frozenset()))
+        self.app.runner.run(self.store.sweep(suspects, gone, limit, begun))

@@ -100,10 +100,10 @@ def finish_hand(url: str, index: int, hand: list[Claimed]) -> Part:
     part = Part()
 
     def work(app: Towline) -> None:
-        store = app.store
+        store = app.runner.store
         name = f"w{index}"
         dice = random.Random(f"{url} {index}")
-        worker = app.run(
+        worker = app.runner.run(
             store.register(
                 name, host="here", pid=os.getpid(), birth=None, version="0", queues=QUEUES,
                 concurrency=8, lease=10**9,
@@ -115,7 +115,7 @@ def finish_hand(url: str, index: int, hand: list[Claimed]) -> Part:
         while True:
             some = dice.randint(1, 3)
             endings, held = [*owed, *map(ending, held[:some])], held[some:]
-            turn = app.run(store.turn(worker, name, QUEUES, 2, endings))
+            turn = app.runner.run(store.turn(worker, name, QUEUES, 2, endings))
             owed = still_owed(endings, turn.finished)
             part.postponed += len(owed)
             part.refused += len(turn.finished.refused)
@@ -151,8 +151,8 @@ class Finishers:
         """One fan-in on an empty database; it is there to be looked at afterwards."""
 
         def begin(app: Towline) -> list[Claimed]:
-            app.run(app.store.enqueue(graph(jobs)))
-            return app.run(app.store.claim(1, [BLOCKERS], 3 * jobs))
+            app.runner.run(app.runner.store.enqueue(graph(jobs)))
+            return app.runner.run(app.runner.store.claim(1, [BLOCKERS], 3 * jobs))
 
         held = with_app(url, begin)
         assert len(held) == 3 * jobs

@@ -25,7 +25,8 @@ from towline.errors import TowlineError
 from towline.model import Finished
 from towline.operation import Op, Steps, compose
 from towline.store import Store
-from towline.store.work import Renewed, Turn
+from towline.store.lease import Renewed
+from towline.store.turn import Turn
 
 G = TypeVar("G")
 

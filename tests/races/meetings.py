@@ -14,11 +14,11 @@ from towline.errors import BlockerError, InvalidState
 from towline.model import Claimed, Ending, NewJob, Outcome, Policy
 from towline.operation import Op, Steps
 from towline.store import Store
-from towline.store.retention import Ages
-from towline.store.work import Renewed
+from towline.store.lease import Renewed
+from towline.store.retention import KeepFor
 
 Given = dict[str, Any]
-AT_ONCE = Ages(0, 0, 0)
+AT_ONCE = KeepFor(0, 0, 0)
 BAD = ("failed", "cancelled")
 
 
@@ -211,7 +211,7 @@ def claim_and_replace(delay: int) -> Meeting[Given]:
 
     def expect(met: Met[Given]) -> Iterator[str]:
         claimed = met.answers[0]
-        record = met.stage.look(met.store.one(met.given["job"]))
+        record = met.stage.look(met.store.job(met.given["job"]))
         if claimed:
             yield from is_not(claimed[0].arguments, record.arguments, what="arguments")
             yield from is_not(record.state, "running", what="state")
@@ -332,7 +332,7 @@ def enqueue_and_continue(*, outside: bool = False) -> Meeting[Given]:
     def expect(met: Met[Given]) -> Iterator[str]:
         ((record, _),) = met.answers[0]
         yield from is_not(met.states(record.id), ["blocked"], what="state")
-        tail = met.stage.look(met.store.addressed(met.given["held"].chain_id))
+        tail = met.stage.look(met.store.target(met.given["held"].chain_id))
         yield from is_not(tail.task, "next", what="tail")
 
     return Meeting(prepare, operations, expect)

@@ -33,7 +33,7 @@ class Open(Generic[T]):
 
     def _run(self, app: Towline, op: Op[T]) -> None:
         try:
-            answer = app.run(op, on=self._raw)
+            answer = app.runner.run(op, on=self._raw)
             if self._brief:
                 self._raw.commit()
             self._future.set_result(answer)

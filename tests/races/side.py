@@ -20,7 +20,7 @@ from tests.races.footprint import Footprint, Held, Marks
 from towline.connections.psycopg import PlainCursor, PsycopgConnection, execute
 from towline.errors import TowlineError, WrongIsolation
 from towline.operation import Mark, Op
-from towline.postgres.fault import AGAIN
+from towline.postgres.errors import AGAIN
 from towline.postgres.transaction import SETTINGS, Transaction
 from towline.postgres.wire import SESSION, Wire
 from towline.sql import TABLES, Queries, Statement
@@ -180,9 +180,10 @@ class Side:
         else:
             self._transaction.begin(self._op, patience, losable=True)
         op = self._op
-        if self._style is not Style.OURS:
-            op = PsycopgConnection(self.raw, self._sql).in_place(op)
-        self._steps = iter(op)
+        if self._style is Style.OURS:
+            self._steps = iter(op)
+        else:
+            self._steps = PsycopgConnection(self.raw, self._sql).framed(op)
         self._advance(lambda: next(self._steps))
 
     def _begin_at(self, level: str, lock_timeout: str) -> None:

@@ -208,12 +208,12 @@ def count(result: Storm, reader: Reader, book: Logs) -> None:
 
 def heal(app: Towline, clock: Clock, log: Log) -> int:
     """Clean workers run until nothing is left to do; time passes as fast as they can work."""
-    store = app.store
+    store = app.runner.store
     clock.offset += 3 * LEASE
     for queue in QUEUES:
         app.resume(queue)
     workers = [
-        app.run(store.register(
+        app.runner.run(store.register(
             name, host="here", pid=os.getpid(), birth=None, version="0", queues=QUEUES,
             concurrency=100, lease=10**12,
         ))
@@ -223,8 +223,8 @@ def heal(app: Towline, clock: Clock, log: Log) -> int:
     held: dict[int, list[Claimed]] = {worker: [] for worker in workers}
     owed: dict[int, list[Ending]] = {worker: [] for worker in workers}
     while True:
-        app.run(store.sweep())
-        app.run(store.unpark(TASKS, QUEUES))
+        app.runner.run(store.sweep())
+        app.runner.run(store.unpark(TASKS, QUEUES))
         busy = False
         for name, worker in zip(("heal-1", "heal-2"), workers, strict=True):
             endings = owed[worker]
@@ -233,7 +233,7 @@ def heal(app: Towline, clock: Clock, log: Log) -> int:
                 token = f"heal.{done}"
                 log("ending", token=token, job=job.job_id, attempt=job.attempt, outcome="completed")
                 endings.append(Ending(job, Outcome.COMPLETED, output=f'"{token}"'))
-            turn = app.run(store.turn(worker, name, QUEUES, 100, endings))
+            turn = app.runner.run(store.turn(worker, name, QUEUES, 100, endings))
             owed[worker] = still_owed(endings, turn.finished)
             log("ended", tokens=[json.loads(e.output or "") for e in endings
                                  if e not in owed[worker]])  # fmt: skip
@@ -245,12 +245,12 @@ def heal(app: Towline, clock: Clock, log: Log) -> int:
             busy = busy or bool(turn.claimed or endings)
         if busy:
             continue
-        due = app.run(store.next_due())
+        due = app.runner.run(store.peek(())).next_due
         if due is None:
             break
         clock.offset += max(0, due - clock()) + 1
     for worker in workers:
-        app.run(store.unregister(worker))
+        app.runner.run(store.unregister(worker))
     return done
 
 

@@ -12,11 +12,12 @@ from tests.database import Database
 from tests.kit import SECOND, claim, completed, new, register, rows
 from tests.races.crowd import audit, crowd, open_quick
 from tests.races.together import finish_all_of
+from tests.speed import by_speed, seed
 from towline import Towline
 from towline.model import Claimed, Ending, Outcome, State
 from towline.operation import compose
 
-JOBS = 400
+JOBS = by_speed(200, 800)
 STALLED = 300
 LONG = 10**7 * SECOND
 
@@ -24,11 +25,13 @@ Given = list[tuple[int, int]]
 
 
 def enter(app: Towline, name: str, lease: int = LONG) -> int:
-    return app.run(compose("register", lambda: register(app.store, name, lease=lease, drawn=True)))
+    return app.runner.run(
+        compose("register", lambda: register(app.runner.store, name, lease=lease, drawn=True))
+    )
 
 
 def take(app: Towline, worker: int, room: int) -> list[Claimed]:
-    return app.run(compose("claim", lambda: claim(app.store, room, worker)))
+    return app.runner.run(compose("claim", lambda: claim(app.runner.store, room, worker)))
 
 
 def all_ended(app: Towline) -> bool:
@@ -42,7 +45,7 @@ def claim_and_end(app: Towline, number: int) -> tuple[Given, Given]:
     Now and then it is taken for dead, goes on under a new number, and says late how its old
     attempts ended.
     """
-    chance = random.Random(number)
+    chance = random.Random(seed(number))
     given: Given = []
     ended: Given = []
     late: list[Claimed] = []
@@ -75,11 +78,11 @@ def claim_and_end(app: Towline, number: int) -> tuple[Given, Given]:
                     endings.append(completed(job))
         finish(endings)
         if late and (not claimed or chance.random() < 0.3):
-            app.run(app.store.sweep(gone={worker: "taken for dead"}))
+            app.runner.run(app.runner.store.sweep(gone={worker: "taken for dead"}))
             worker = enter(app, name)
             finish([completed(job) for job in late])
             late.clear()
-        app.run(app.store.promote())
+        app.runner.run(app.runner.store.promote())
         if not claimed and not late:
             if all_ended(app):
                 return given, ended
@@ -91,7 +94,9 @@ def test_L1_every_attempt_number_is_given_out_once_and_every_job_ends_once(
     url: str, database: Database
 ) -> None:
     app = open_quick(url)
-    app.run(app.store.enqueue([new(max_attempts=100, priority=i % 3) for i in range(JOBS)]))
+    app.runner.run(
+        app.runner.store.enqueue([new(max_attempts=100, priority=i % 3) for i in range(JOBS)])
+    )
     app.close()
     answers = crowd(claim_and_end, url)
     given = Counter(attempt for attempts, _ in answers for attempt in attempts)
@@ -117,8 +122,8 @@ def sweep_and_run(app: Towline, number: int) -> list[int]:
     ran: list[int] = []
     worker = enter(app, f"w{number}")
     while True:
-        app.run(app.store.sweep(limit=50))
-        app.run(app.store.promote())
+        app.runner.run(app.runner.store.sweep(limit=50))
+        app.runner.run(app.runner.store.promote())
         claimed = take(app, worker, 10)
         ran += [job.job_id for job in claimed]
         assert finish_all_of(app, [completed(job) for job in claimed]).refused == []
@@ -133,7 +138,7 @@ def test_L5_three_hundred_stalled_jobs_and_six_workers_run_three_hundred_jobs(
     url: str, database: Database
 ) -> None:
     app = open_quick(url)
-    app.run(app.store.enqueue([new() for _ in range(STALLED)]))
+    app.runner.run(app.runner.store.enqueue([new() for _ in range(STALLED)]))
     for share in range(6):
         dead = enter(app, f"dead {share}", lease=1)
         assert len(take(app, dead, STALLED // 6)) == STALLED // 6
@@ -143,7 +148,7 @@ def test_L5_three_hundred_stalled_jobs_and_six_workers_run_three_hundred_jobs(
     history = "SELECT number, outcome, count(*) FROM towline_attempts GROUP BY 1, 2 ORDER BY 1"
     assert rows(database, history) == [(1, "lost", STALLED), (2, "completed", STALLED)]
     assert app.counts()["default"][State.COMPLETED] == STALLED
-    left = app.run(app.store.workers())
+    left = app.runner.run(app.runner.store.workers())
     assert sorted(worker.name for worker in left) == [f"w{number}" for number in range(6)]
     app.close()
     audit(database)

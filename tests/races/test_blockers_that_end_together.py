@@ -19,10 +19,11 @@ from tests.races.together import (
     with_app,
     work_off,
 )
+from tests.speed import by_speed
 from towline import Towline
 from towline.model import Claimed, Ending, NewBlocker, NewJob, Policy
 
-JOBS = 100
+JOBS = by_speed(50, 200)
 STEPS = 3  # of a blocker that continues
 
 
@@ -48,7 +49,7 @@ def drain(url: str, index: int) -> list[Run]:
 
 
 def begin(url: str) -> None:
-    with_app(url, lambda app: app.run(app.store.enqueue(graph())))
+    with_app(url, lambda app: app.runner.run(app.runner.store.enqueue(graph())))
 
 
 def check(database: Database, per_worker: list[list[Run]]) -> None:
@@ -99,8 +100,8 @@ def test_B2_one_job_behind_many_blockers_that_all_end_at_once(url: str, database
     ]
 
     def hold(app: Towline) -> list[Claimed]:
-        app.run(app.store.enqueue(batch))
-        return app.run(app.store.claim(1, ["default"], 60))
+        app.runner.run(app.runner.store.enqueue(batch))
+        return app.runner.run(app.runner.store.claim(1, ["default"], 60))
 
     held = with_app(url, hold)
 
@@ -122,8 +123,8 @@ def test_B4_a_blocker_that_continues_blocks_until_its_last_job_ends_whoever_look
     steps = 15
     with_app(
         url,
-        lambda app: app.run(
-            app.store.enqueue([new("walk", arguments=str(steps))] * chains),
+        lambda app: app.runner.run(
+            app.runner.store.enqueue([new("walk", arguments=str(steps))] * chains),
         ),
     )
 
@@ -131,7 +132,7 @@ def test_B4_a_blocker_that_continues_blocks_until_its_last_job_ends_whoever_look
         if index % 2:
             for chain in range(1, chains + 1):
                 for _ in range(5):
-                    app.run(app.store.enqueue([new("dependent", after=[chain])]))
+                    app.runner.run(app.runner.store.enqueue([new("dependent", after=[chain])]))
         return work_off(app, f"w{index}", decide)
 
     per_thread = in_threads(6, lambda index: with_app(url, lambda app: either(app, index)))
@@ -156,9 +157,11 @@ def test_B2_one_turn_ends_a_chain_and_continues_another_behind_it(
     """Both are in one worker's hands; a third chain is behind the second."""
 
     def work(app: Towline) -> None:
-        app.run(app.store.enqueue([new("first", key=key), new("second")]))
-        first, second = app.run(app.store.claim(1, ["default"], 2))
-        app.run(app.store.enqueue([new("third", after=[second.chain_id], policy=policy)]))
+        app.runner.run(app.runner.store.enqueue([new("first", key=key), new("second")]))
+        first, second = app.runner.run(app.runner.store.claim(1, ["default"], 2))
+        app.runner.run(
+            app.runner.store.enqueue([new("third", after=[second.chain_id], policy=policy)])
+        )
         following = new("next", after=[first.chain_id], policy=policy)
         finished = finish_all_of(app, [end(first), continued(second, following)])
         assert sorted(finished.accepted) == [first.job_id, second.job_id]

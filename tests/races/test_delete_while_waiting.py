@@ -12,36 +12,37 @@ from tests.database import Database
 from tests.kit import claim, completed, continued, new, rows
 from tests.races.crowd import audit, crowd, open_quick
 from tests.races.together import finish_all_of
+from tests.speed import by_speed, seed
 from towline import Towline
 from towline.errors import BlockerError, NotFound, StillNeeded
 from towline.model import Policy
 from towline.operation import compose
 
-ROUNDS = 150
+ROUNDS = by_speed(60, 300)
 
 
 def meddle(app: Towline, number: int) -> Counter[str]:
     """Enqueue behind whatever there is, delete it, run it; count what happened."""
-    chance = random.Random(number)
-    store = app.store
+    chance = random.Random(seed(number))
+    store = app.runner.store
     done: Counter[str] = Counter()
     for _ in range(ROUNDS):
         chains = [chain.id for chain in app.chains(limit=12)]
         try:
             match chance.randrange(4):
                 case 0:
-                    app.run(store.enqueue([new(), new()]))
+                    app.runner.run(store.enqueue([new(), new()]))
                 case 1:
                     after = chance.sample(chains, min(len(chains), chance.randrange(1, 4)))
                     policy = chance.choice([Policy.FAIL, Policy.RUN])
-                    app.run(store.enqueue([new("behind", after=after, policy=policy)]))
+                    app.runner.run(store.enqueue([new("behind", after=after, policy=policy)]))
                     done["behind"] += 1
                 case 2 if chains:
                     cascade = chance.random() < 0.7
-                    app.run(store.delete([chance.choice(chains)], cascade=cascade))
+                    app.runner.run(store.delete([chance.choice(chains)], cascade=cascade))
                     done["deleted"] += 1
                 case _:
-                    for held in app.run(compose("claim", lambda: claim(store, 3))):
+                    for held in app.runner.run(compose("claim", lambda: claim(store, 3))):
                         # A continuation that waits: a cascade must follow its blockers, too.
                         after = chance.sample(chains, min(len(chains), 1))
                         following = new("next", after=after)
@@ -62,7 +63,7 @@ def test_R3_deleting_races_enqueueing_behind_and_nothing_dangles_or_waits_for_ev
     url: str, database: Database
 ) -> None:
     app = open_quick(url)
-    app.run(app.store.enqueue([new() for _ in range(6)]))
+    app.runner.run(app.runner.store.enqueue([new() for _ in range(6)]))
     done = sum(crowd(meddle, url), Counter[str]())
     # All of it has to have happened, or the race was none.
     done["too late"] = done["NotFound"] + done["BlockerError"]
@@ -71,8 +72,8 @@ def test_R3_deleting_races_enqueueing_behind_and_nothing_dangles_or_waits_for_ev
     # Run what is left: whatever still waits then would wait for ever.
     for job in app.jobs(state="running", limit=1000):
         app.complete(job.id)
-    while held := app.run(compose("claim", lambda: claim(app.store, 100))):
-        app.run(app.store.finish([completed(job) for job in held]))
+    while held := app.runner.run(compose("claim", lambda: claim(app.runner.store, 100))):
+        app.runner.run(app.runner.store.finish([completed(job) for job in held]))
     assert [job for job in app.jobs(limit=10_000) if job.state.open] == []
     audit(database)
     recounted = rows(database, "SELECT state, count(*) FROM towline_jobs GROUP BY 1")

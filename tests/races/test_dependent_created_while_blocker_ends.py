@@ -22,11 +22,12 @@ from tests.races.together import (
     with_app,
     work_off,
 )
+from tests.speed import by_speed
 from towline import Towline
 from towline.errors import BlockerError, StillNeeded
 from towline.model import Claimed, Ending, Policy
 
-CHAINS = 120
+CHAINS = by_speed(60, 240)
 ENDS = ("completes", "continues", "fails", "goes")
 BLOCKERS = "blockers"  # a queue of their own, so that nobody else ends them
 
@@ -48,14 +49,14 @@ def end_of(chain: int) -> str:
 
 def end_blockers(app: Towline, index: int, part: Part) -> None:
     """Claim blockers a few at a time and end each in its own way."""
-    store = app.store
-    while held := app.run(store.claim(100 + index, [BLOCKERS], 2)):
+    store = app.runner.store
+    while held := app.runner.run(store.claim(100 + index, [BLOCKERS], 2)):
         for job in held:
             finished = finish_all_of(app, [ending(job)])
             assert finished.accepted == [job.job_id]
             if end_of(job.chain_id) == "goes":
                 try:
-                    app.run(store.delete([job.chain_id]))
+                    app.runner.run(store.delete([job.chain_id]))
                     part.deleted.append(job.chain_id)
                 except StillNeeded:
                     part.kept.append(job.chain_id)
@@ -78,8 +79,8 @@ def put_behind(app: Towline, policy: Policy, part: Part) -> None:
     """Store a job behind every chain in turn, each in a transaction of ours."""
     for chain in range(1, CHAINS + 1):
         try:
-            ((record, _),) = app.run(
-                app.store.enqueue([new("dependent", after=[chain], policy=policy)])
+            ((record, _),) = app.runner.run(
+                app.runner.store.enqueue([new("dependent", after=[chain], policy=policy)])
             )
         except BlockerError:
             part.refused.append(chain)
@@ -93,8 +94,8 @@ def put_behind_on(app: Towline, url: str, part: Part) -> None:
         for chain in range(1, CHAINS + 1):
             begin(connection)
             try:
-                ((record, _),) = app.run(
-                    app.store.enqueue([new("dependent", after=[chain])]), on=connection
+                ((record, _),) = app.runner.run(
+                    app.runner.store.enqueue([new("dependent", after=[chain])]), on=connection
                 )
             except BlockerError:
                 part.refused.append(chain)
@@ -126,7 +127,7 @@ def take_part(url: str, index: int) -> Part:
 
 def store_blockers(url: str) -> None:
     blockers = [new("blocker", queue=BLOCKERS)] * CHAINS
-    with_app(url, lambda app: app.run(app.store.enqueue(blockers)))
+    with_app(url, lambda app: app.runner.run(app.runner.store.enqueue(blockers)))
 
 
 def check(url: str, database: Database, parts: list[Part]) -> None:
@@ -161,14 +162,14 @@ def revive(url: str, database: Database) -> None:
     """What failed comes back with its blocker, while others look for work: B6 in a crowd."""
 
     def end_one(app: Towline, index: int) -> None:
-        for job in app.run(app.store.claim(100 + index, [BLOCKERS], 1)):
+        for job in app.runner.run(app.runner.store.claim(100 + index, [BLOCKERS], 1)):
             finish_all_of(app, [completed(job, '"at last"')])
 
     bad = [chain for chain in range(1, CHAINS + 1) if end_of(chain) == "fails"]
 
     def work(app: Towline, index: int) -> None:
         for chain in bad[index::4]:
-            app.run(app.store.retry(chain))
+            app.runner.run(app.runner.store.retry(chain))
             end_one(app, index)
         while waiting(app, 0, queue=BLOCKERS):  # one that another was about to claim is passed over
             end_one(app, index)

@@ -8,8 +8,9 @@ import pytest
 
 from tests.database import Database
 from tests.races.fan_in import Finishers
+from tests.speed import by_speed
 
-JOBS = 40
+JOBS = by_speed(20, 80)
 
 
 @pytest.mark.usefixtures("costly")

@@ -117,7 +117,7 @@ SAMPLE = (
 Open = Callable[[str], tuple[Interleaver, Store]]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def open_on() -> Iterator[Open]:
     """An interleaver on a database of any server, made when it is first asked for."""
     with ExitStack() as stack:
@@ -126,7 +126,7 @@ def open_on() -> Iterator[Open]:
         def open_(server: str) -> tuple[Interleaver, Store]:
             url = stack.enter_context(opened(server, Path())).url
             app = stack.enter_context(closing(Towline(url, clock=Clock(), notify=False)))
-            return stack.enter_context(closing(Interleaver(url, sides=3))), app.store
+            return stack.enter_context(closing(Interleaver(url, sides=3))), app.runner.store
 
         yield open_
 

@@ -20,6 +20,7 @@ from tests.database import Database
 from tests.kit import completed, continued, failed, new
 from tests.races.crowd import audit, crowd, open_quick, watched
 from tests.races.together import own_connection
+from tests.speed import by_speed, seed
 from towline import Towline
 from towline.errors import (
     BlockerError,
@@ -33,7 +34,7 @@ from towline.model import Ending, Outcome, Policy
 from towline.operation import Op
 from towline.store.listing import JobFilter
 
-ROUNDS = 40
+ROUNDS = by_speed(25, 150)
 FEW = 8  # chains to meet at
 
 REFUSALS = (BlockerError, DuplicateKey, InvalidState, NotFound, StillNeeded)
@@ -41,8 +42,8 @@ REFUSALS = (BlockerError, DuplicateKey, InvalidState, NotFound, StillNeeded)
 
 def meddle(app: Towline, number: int) -> Counter[str]:
     """Count what happened, and on which side somebody was told of a deadlock."""
-    chance = random.Random(number)
-    store = app.store
+    chance = random.Random(seed(number))
+    store = app.runner.store
     done: Counter[str] = Counter()
 
     def some() -> list[int]:
@@ -63,7 +64,7 @@ def meddle(app: Towline, number: int) -> Counter[str]:
 
     def finish() -> Op[Any]:
         endings: list[Ending] = []
-        for held in app.run(store.claim(number + 1, ["default"], 4)):
+        for held in app.runner.run(store.claim(number + 1, ["default"], 4)):
             after = some()[: chance.randrange(2)]
             ends = [
                 completed(held), completed(held), failed(held), failed(held, delay=0),
@@ -91,7 +92,7 @@ def meddle(app: Towline, number: int) -> Counter[str]:
             on = mine if chance.random() < 0.5 else None
             side = "ours" if on is None else "the caller's"
             try:
-                app.run(chance.choice(menu)(), on)
+                app.runner.run(chance.choice(menu)(), on)
                 if on is not None:
                     mine.commit()
                 done[side] += 1
@@ -101,7 +102,7 @@ def meddle(app: Towline, number: int) -> Counter[str]:
                 done[f"{type(told).__name__} told on {side}"] += 1
             finally:
                 mine.rollback()
-            app.run(store.promote())
+            app.runner.run(store.promote())
     return done
 
 
@@ -110,7 +111,7 @@ def test_P5_whoever_meets_at_the_same_few_chains_nobody_is_told_of_a_deadlock(
     database: Database,
 ) -> None:
     with closing(open_quick(database.url)) as app:
-        app.run(app.store.enqueue([new() for _ in range(FEW)]))
+        app.runner.run(app.runner.store.enqueue([new() for _ in range(FEW)]))
     with watched(database):
         done = sum(crowd(meddle, database.url, processes=2, threads=4), Counter[str]())
     assert [what for what in done if "told" in what] == [], done

@@ -21,17 +21,18 @@ from tests.races.together import (
     with_app,
     work_off,
 )
+from tests.speed import by_speed
 from towline import Towline
 from towline.model import Claimed, Ending, NewJob
 
-KEYS = 60
-ROUNDS = 60
+KEYS = by_speed(30, 120)
+ROUNDS = by_speed(30, 120)
 
 Answer = tuple[str, int, bool]  # key, chain, created
 
 
 def ask(app: Towline, job: NewJob, on: object = None) -> Answer:
-    ((record, created),) = app.run(app.store.enqueue([job]), on)
+    ((record, created),) = app.runner.run(app.runner.store.enqueue([job]), on)
     return str(job.key), record.chain_id, created
 
 
@@ -104,7 +105,7 @@ def settle(job: Claimed) -> Ending:
 
 def keep_asking(app: Towline, job: NewJob) -> list[Answer]:
     answers = [ask(app, job) for _ in range(ROUNDS)]
-    app.run(app.store.enqueue([new("done", queue="done")]))
+    app.runner.run(app.runner.store.enqueue([new("done", queue="done")]))
     return answers
 
 

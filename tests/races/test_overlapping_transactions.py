@@ -13,31 +13,34 @@ from tests.database import Database
 from tests.kit import claim, completed, continued, new, put, register, states
 from tests.races.overlap import Open
 from tests.races.together import finish_all_of
+from tests.speed import by_speed
 from towline import Towline
 from towline.model import Claimed, State
 from towline.operation import Steps, compose
 from towline.store import Store
 
-pytestmark = pytest.mark.parametrize("database", databases.names()[1:], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "database", by_speed([databases.newest()], databases.names()[1:]), indirect=True
+)
 
 
 @pytest.fixture
 def store(app: Towline) -> Store:
-    return app.store
+    return app.runner.store
 
 
 def run_some(app: Towline, number: int = 1) -> list[Claimed]:
     """That many jobs, running."""
 
     def steps() -> Steps[list[Claimed]]:
-        yield from put(app.store, *[new() for _ in range(number)])
-        return (yield from claim(app.store, number, (yield from register(app.store))))
+        yield from put(app.runner.store, *[new() for _ in range(number)])
+        return (yield from claim(app.runner.store, number, (yield from register(app.runner.store))))
 
-    return app.run(compose("run some", steps))
+    return app.runner.run(compose("run some", steps))
 
 
 def state_of(app: Towline, job: int) -> State:
-    (state,) = app.run(compose("states", lambda: states(app.store, job), reads=True))
+    (state,) = app.runner.run(compose("states", lambda: states(app.runner.store, job), reads=True))
     return state
 
 
@@ -50,9 +53,9 @@ def test_B3_B4_a_chain_that_goes_on_and_ends_while_somebody_enqueues_behind_it_f
     enqueueing = Open(app, url, store.enqueue([new("d", after=[held.chain_id])]))
     continuing.commit()
     enqueueing.settle()
-    (last,) = app.run(store.claim(1, ["default"], 1))
+    (last,) = app.runner.run(store.claim(1, ["default"], 1))
     assert (last.task, last.chain_id) == ("next", held.chain_id)
-    ending = app.run(store.finish([completed(last)]))
+    ending = app.runner.run(store.finish([completed(last)]))
     ((dependent, _),) = enqueueing.commit()
     if ending.postponed:
         assert finish_all_of(app, [completed(last)]).accepted == [last.job_id]
@@ -64,9 +67,9 @@ def test_P5_callers_who_end_blockers_of_the_same_jobs_take_them_in_one_order(
 ) -> None:
     """Somebody holds a row in the middle, so that each has taken some rows and waits for others.
     Whoever deadlocks would be run again; here he is told."""
-    monkeypatch.setattr("towline.connections.postgres.PAUSES", ())
+    monkeypatch.setattr("towline.connections.postgres.PostgresConnection.pauses", ())
     blockers = [held.chain_id for held in run_some(app, 4)]
-    waiting = app.run(store.enqueue([new("d", after=blockers) for _ in range(20)]))
+    waiting = app.runner.run(store.enqueue([new("d", after=blockers) for _ in range(20)]))
     with database.connect() as holder:
         holder.execute(
             "SELECT 1 FROM towline_live WHERE job_id = %s FOR UPDATE", [waiting[10].record.id]

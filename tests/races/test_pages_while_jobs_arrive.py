@@ -32,12 +32,14 @@ class Arrivals:
         self._thread.join()
 
     def _run(self) -> None:
-        store = self.app.store
+        store = self.app.runner.store
         try:
             while not self._stop.is_set():
-                self.app.run(store.enqueue([new("a", queue=q, priority=5) for q in ("x", "y")]))
-                held = self.app.run(compose("claim", lambda: claim(store, 1, queues=["x"])))
-                self.app.run(store.finish([completed(job) for job in held]))
+                self.app.runner.run(
+                    store.enqueue([new("a", queue=q, priority=5) for q in ("x", "y")])
+                )
+                held = self.app.runner.run(compose("claim", lambda: claim(store, 1, queues=["x"])))
+                self.app.runner.run(store.finish([completed(job) for job in held]))
                 self.stored += 2
         except BaseException as error:
             self.errors.append(error)
@@ -61,8 +63,10 @@ def test_R1_newest_first_pages_hold_every_job_once_while_others_arrive(
     app: Towline, clock: Clock
 ) -> None:
     queues = ["x", "y", "z"]
-    there = app.run(
-        app.store.enqueue([new("ab"[i % 2], queue=queues[i % 3], label="l") for i in range(THERE)])
+    there = app.runner.run(
+        app.runner.store.enqueue(
+            [new("ab"[i % 2], queue=queues[i % 3], label="l") for i in range(THERE)]
+        )
     )
     ids = [record.id for record, _ in there]
     with Arrivals(app) as arrivals:
@@ -82,7 +86,7 @@ def test_R1_newest_first_pages_hold_every_job_once_while_others_arrive(
 
 
 def test_R1_oldest_first_pages_catch_up_with_what_arrives(app: Towline, clock: Clock) -> None:
-    app.run(app.store.enqueue([new("a", queue="x") for _ in range(THERE)]))
+    app.runner.run(app.runner.store.enqueue([new("a", queue="x") for _ in range(THERE)]))
     with Arrivals(app) as arrivals:
         pages = walk(app.jobs, arrivals, newest=False)
         seen = [next(pages) for _ in range(THERE + 20)]

@@ -22,6 +22,7 @@ from tests.races.auditor import (
 )
 from tests.races.logs import Event, Finding, Logs, read_logs
 from tests.races.storm import storm
+from tests.speed import by_speed, seed
 from towline import Towline
 from towline.model import Policy
 from towline.operation import Steps, compose
@@ -33,7 +34,7 @@ def test_Q1_P5_L1_B2_D1_a_storm_of_killed_processes_loses_nothing(
     tmp_path: Path, server: str
 ) -> None:
     """On PostgreSQL nobody is told of a deadlock, neither on our connections nor on a caller's."""
-    result = storm(tmp_path, seconds=6, processes=4, seed=7, server=server)
+    result = storm(tmp_path, seconds=by_speed(4, 20), processes=4, seed=seed(7), server=server)
     assert result.findings == []
     assert {op for op, _ in result.ops} == set(MENU)
     assert result.kills >= 1
@@ -91,7 +92,7 @@ def ending(token: str, job: int, outcome: str, **fields: Any) -> Event:
 @pytest.fixture
 def scene(app: Towline, clock: Clock, database: Database) -> Iterator[Reader]:
     """The tables of the scene, to be changed by plain SQL; nothing keeps them from lying."""
-    app.run(compose("scene", lambda: act(app.store, clock)))
+    app.runner.run(compose("scene", lambda: act(app.runner.store, clock)))
     app.close()
     reader = open_reader(database.url)
     reader.execute("CREATE TABLE booking (token TEXT PRIMARY KEY, chain_id BIGINT NOT NULL)")
@@ -158,7 +159,7 @@ LIES: dict[str, list[tuple[str, tuple[Any, ...]]]] = {
         ("UPDATE towline_live SET run_at = NULL WHERE job_id = 8", (8, 1)),
         ("UPDATE towline_live SET worker = NULL WHERE job_id = 9", (9, 3)),
         ("UPDATE towline_live SET worker = 1, claimed_at = 1 WHERE job_id = 6", (6, 0)),
-        ("UPDATE towline_live SET parked_task = 'b' WHERE job_id = 10", (10, 4)),
+        ("UPDATE towline_live SET parked_for = 'task:b' WHERE job_id = 10", (10, 4)),
         ("UPDATE towline_live SET open_blockers = 0 WHERE job_id = 7", (7, 2)),
         ("UPDATE towline_live SET open_blockers = 1 WHERE job_id = 6", (6, 0)),
     ],

@@ -110,9 +110,9 @@ def work_off(
     What it holds is ended in any order, some of it a turn later. Nothing becomes pending without
     a worker at work, so whoever leaves because nothing is due leaves nothing behind.
     """
-    store = app.store
+    store = app.runner.store
     dice = random.Random(name)
-    worker = app.run(
+    worker = app.runner.run(
         store.register(
             name, host="here", pid=os.getpid(), birth=None, version="0", queues=["default"],
             concurrency=room, lease=10**9,
@@ -125,7 +125,7 @@ def work_off(
         dice.shuffle(held)
         some = dice.randint(0, len(held)) if len(held) < room else len(held)
         endings, held = [*owed, *(decide(job) for job in held[:some])], held[some:]
-        turn = app.run(store.turn(worker, name, ["default"], room - len(held), endings))
+        turn = app.runner.run(store.turn(worker, name, ["default"], room - len(held), endings))
         assert turn.finished.refused == []
         owed = still_owed(endings, turn.finished)
         held += turn.claimed
@@ -145,7 +145,7 @@ def finish_all_of(app: Towline, endings: Sequence[Ending], worker: str | None = 
     total = Finished()
     owed = list(endings)
     while owed:
-        finished = app.run(app.store.finish(owed, worker))
+        finished = app.runner.run(app.runner.store.finish(owed, worker))
         total.accepted += finished.accepted
         total.refused += finished.refused
         total.freed += finished.freed
@@ -166,9 +166,11 @@ def waiting(app: Towline, *states: int, queue: str = "default") -> int:
     def steps() -> Steps[int]:
         number = 0
         for state in states:
-            ((found,),) = yield app.store.sql.count_lane(state=state, queue=queue, limit=10**6)
+            ((found,),) = yield app.runner.store.sql.count_lane(
+                state=state, queue=queue, limit=10**6
+            )
             assert isinstance(found, int)
             number += found
         return number
 
-    return app.run(compose("waiting", steps, reads=True))
+    return app.runner.run(compose("waiting", steps, reads=True))

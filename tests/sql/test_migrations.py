@@ -169,7 +169,7 @@ def test_M3_an_older_schema_says_which_steps_and_the_command(
 ) -> None:
     later({"0900-more": "ALTER TABLE {job} ADD COLUMN more TEXT;"})
     strict = make_app(migrate=False)
-    for call in (strict.counts, lambda: strict.run(strict.store.enqueue([new()]))):
+    for call in (strict.counts, lambda: strict.runner.run(strict.runner.store.enqueue([new()]))):
         with pytest.raises(
             SchemaMismatch, match=r"older than this release.*0900-more missing"
         ) as e:

@@ -40,7 +40,7 @@ from towline.sql import Queries, Query
 from towline.sqlite.engine import PACKAGE
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
-from towline.store.retention import Ages
+from towline.store.retention import KeepFor
 
 SQL = Queries(PACKAGE, PREFIX)
 STORE = Store(SQL)
@@ -86,7 +86,7 @@ PLANS: dict[str, list[str]] = {
     "next_due": ["live by INDEX live_due"],
     # park
     "park_jobs": [KEY],
-    "find_parked": ["live by INDEX live_parked (parked_task=? AND queue=?)"],
+    "find_parked": ["live by INDEX live_parked (parked_for=? AND queue=?)"],
     "unpark_jobs": [KEY],
     # records
     "job_records": [JOB, KEY, *LAST_ATTEMPT],
@@ -248,7 +248,7 @@ def test_no_statement_is_prepared_again_for_other_values(databases: Path) -> Non
         return sqlite3.SQLITE_OK
 
     def run(query: Query, value: int) -> None:
-        lists = {"chains", "jobs", "ids", "tasks", "queues", "dead", "workers"}
+        lists = {"chains", "jobs", "ids", "reasons", "queues", "dead", "workers"}
         params = [f"[{value}]" if name in lists else value for name in query.order]
         try:
             connection.execute(query.qmark, params).fetchall()
@@ -264,7 +264,8 @@ def test_no_statement_is_prepared_again_for_other_values(databases: Path) -> Non
             assert prepared or query.name == "take_writer", query.name
             prepared.clear()
             run(query, 4)
-            assert not prepared or by_design, query.name
+            # A pragma is prepared whenever its function is called.
+            assert not prepared or by_design or query.name == "has_tables", query.name
 
 
 # ---- steps
@@ -316,7 +317,7 @@ def sweep() -> Op[Any]:
 def unblock(numbers: Numbers) -> Op[Any]:
     def steps() -> Steps[None]:
         yield from STORE.complete(numbers.ids(SCHEDULED)[0], "null")
-        record = yield from STORE.one(numbers.ids(BLOCKED)[0])
+        record = yield from STORE.job(numbers.ids(BLOCKED)[0])
         assert record.state is State.PENDING
 
     return compose("unblock", steps)
@@ -336,17 +337,17 @@ OPERATIONS: dict[str, Callable[[Numbers], Op[Any]]] = {
     "claim 10 of one queue": lambda numbers: STORE.claim(1, QUEUES[:1], 10),
     "turn": lambda numbers: turn(),
     "promote": lambda numbers: STORE.promote(),
-    "next due": lambda numbers: STORE.next_due(),
+    "peek": lambda numbers: STORE.peek(QUEUES),
     "park and unpark": lambda numbers: park_and_unpark(),
     "sweep": lambda numbers: sweep(),
     "unblock": unblock,
     "enqueue": lambda numbers: STORE.enqueue([new_job(1)]),
-    "one job": lambda numbers: STORE.one(numbers.ids(PENDING)[-1]),
+    "one job": lambda numbers: STORE.job(numbers.ids(PENDING)[-1]),
     "one chain": lambda numbers: STORE.chain(numbers.ids(FINISHED)[0]),
     "cancel": lambda numbers: STORE.cancel(numbers.ids(PENDING)[0]),
     "run now": lambda numbers: STORE.run_now(numbers.ids(SCHEDULED)[0]),
     "delete": lambda numbers: STORE.delete([numbers.ids(FINISHED)[0]]),
-    "prune": lambda numbers: STORE.prune(Ages(0, 0, 0), 10),
+    "prune": lambda numbers: STORE.prune(KeepFor(0, 0, 0), 10),
     "50 jobs": jobs(),
     "50 jobs by state": jobs(state=State.PENDING),
     "50 blocked jobs": jobs(state=State.BLOCKED),

@@ -12,7 +12,16 @@ import pytest
 import towline
 from towline import Towline
 from towline.migrate import Migrations
-from towline.sql import TABLES, VIEWS, Queries, Query, read_text, split_statements, strip_comments
+from towline.sql import (
+    TABLES,
+    VIEWS,
+    Queries,
+    Query,
+    read_columns,
+    read_text,
+    split_statements,
+    strip_comments,
+)
 from towline.sqlite.engine import PACKAGE
 
 PREFIX = "towline_"
@@ -49,7 +58,7 @@ def sources() -> dict[str, str]:
     return {"/".join(name): strip_comments(read_text(PACKAGE, *name)) for name in names}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
     app = Towline(f"sqlite:///{tmp_path_factory.mktemp('sql')}/app.db")
     app.migrate()
@@ -136,7 +145,8 @@ def test_no_table_is_named_without_its_prefix() -> None:
         for table in re.findall(r"\b(?:FROM|JOIN|INTO|UPDATE|TABLE|VIEW|ON)\s+(\w+)\s*[(\n]", text):
             assert table not in TABLES + VIEWS, f"{name}: {table}"
         named = set(re.findall(r"\{(\w+)\}", text))
-        assert named <= {*TABLES, *VIEWS, "prefix", "past", "direction"}
+        lists = read_columns(read_text(PACKAGE, "queries.sql"))
+        assert named <= {*TABLES, *VIEWS, *lists, "prefix", "past", "direction"}
 
 
 def test_there_are_no_triggers_and_no_foreign_keys() -> None:

@@ -20,6 +20,7 @@ from towline.sql import (
     VIEWS,
     Queries,
     Query,
+    read_columns,
     read_text,
     split_statements,
     strip_comments,
@@ -84,7 +85,7 @@ def texts() -> list[tuple[str, Query]]:
     return found
 
 
-@pytest.fixture(scope="module", params=servers.servers())
+@pytest.fixture(scope="session", params=servers.servers())
 def connection(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[psycopg.Connection]:
@@ -187,7 +188,8 @@ def test_no_table_is_named_without_its_schema_and_prefix() -> None:
         for table in re.findall(r"\b(?:FROM|JOIN|INTO|UPDATE|TABLE|VIEW|ON)\s+(\w+)\s*[(\n]", text):
             assert table not in TABLES + VIEWS, f"{name}: {table}"
         named = set(re.findall(r"\{(\w+)\}", text))
-        known = {*TABLES, *VIEWS, *SEQUENCES, "prefix", "schema"}
+        lists = read_columns(read_text(PACKAGE, "queries.sql"))
+        known = {*TABLES, *VIEWS, *SEQUENCES, *lists, "prefix", "schema"}
         assert named <= known | {"past", "direction", "wait", "state"}, name
 
 
@@ -229,6 +231,6 @@ def test_what_runs_on_callers_connections_names_no_setting() -> None:
 
 def test_M5_a_second_app_beside_the_first_names_nothing_of_it() -> None:
     two = Towline("postgresql:///x", schema="other", prefix="p_")
-    for query in two.store.sql:
+    for query in two.runner.store.sql:
         assert not re.search(r"\bpublic\.|towline_", query.text), query.name
-    assert '"other".p_live' in two.store.sql.claim_pending.text
+    assert '"other".p_live' in two.runner.store.sql.claim_pending.text

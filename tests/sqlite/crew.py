@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from towline import Towline
-from towline.operation import Op, Steps, compose
+from towline.operation import Loss, Op, Steps, compose
 from towline.sql import Query
 from towline.sqlite.engine import SqliteEngine
 
@@ -26,7 +26,7 @@ FAR = 60.0
 OPEN = """
 import json, os, sqlite3, sys, time
 from towline import Towline
-from towline.operation import compose
+from towline.operation import Loss, compose
 
 def open_app(**settings):
     app = Towline("sqlite:///" + sys.argv[1], **{"lock_timeout": 60, **settings})
@@ -59,8 +59,8 @@ os.close(gate[1])
 
 def engine_of(app: Towline) -> SqliteEngine:
     """The engine behind an app on a file, with what only it has."""
-    assert isinstance(app.engine, SqliteEngine)
-    return app.engine
+    assert isinstance(app.runner.engine, SqliteEngine)
+    return app.runner.engine
 
 
 class Other:
@@ -144,10 +144,10 @@ class Held(Generic[T]):
 class Pause:
     """An operation that stops in mid-transaction until it is let go."""
 
-    def __init__(self, name: str = "slow", *, durable: bool = True) -> None:
+    def __init__(self, name: str = "slow", *, loss: Loss = Loss.NEVER) -> None:
         self.inside = threading.Event()
         self.go = threading.Event()
-        self.op: Op[str] = compose(name, self._steps, durable=durable)
+        self.op: Op[str] = compose(name, self._steps, loss=loss)
 
     def _steps(self) -> Steps[str]:
         yield Query("one", "SELECT 1")()

@@ -19,7 +19,7 @@ HARMLESS = ("SELECT", "WITH RECURSIVE", "PRAGMA", "SAVEPOINT", "RELEASE", "ROLLB
 
 def everything(app: Towline, clock: Clock) -> None:
     """Call every operation that writes, on connections of ours."""
-    store = app.store
+    store = app.runner.store
 
     def work() -> Steps[None]:
         worker = yield from store.register(
@@ -36,7 +36,7 @@ def everything(app: Towline, clock: Clock) -> None:
         yield from store.renew(worker, "w", 30 * SECOND, [(held[5].job_id, held[5].attempt)])
         yield from store.unregister(worker)
 
-    app.run(compose("work", work))
+    app.runner.run(compose("work", work))
     task = app.task(add)
     job = task.using(key="k", delay=60).enqueue(1)
     task.using(key="k", on_conflict="replace", delay=90).enqueue(2)
@@ -51,9 +51,9 @@ def everything(app: Towline, clock: Clock) -> None:
     app.pause("default")
     app.resume("default")
     clock.advance(60)
-    app.run(store.sweep())
-    app.run(store.promote())
-    app.run(store.turn(9, "x", ["default"], 1))
+    app.runner.run(store.sweep())
+    app.runner.run(store.promote())
+    app.runner.run(store.turn(9, "x", ["default"], 1))
     app.delete(dependent.id, cascade=True)
     clock.advance(40 * DAY / SECOND)
     app.prune()
@@ -107,16 +107,16 @@ def test_Q3_a_stale_snapshot_cannot_occur_on_our_connections(app: Towline, datab
     other = sqlite3.connect(database, isolation_level=None)
 
     def write() -> Steps[int]:
-        ((first,),) = yield app.store.sql.next_job_id()
+        ((first,),) = yield app.runner.store.sql.next_job_id()
         other.execute("PRAGMA busy_timeout = 0")
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             other.execute("BEGIN IMMEDIATE")
-        yield from app.store.enqueue([new()])
+        yield from app.runner.store.enqueue([new()])
         assert isinstance(first, int)
         return first
 
     for expected in (1, 2, 3):
-        assert app.run(compose("write", write)) == expected
+        assert app.runner.run(compose("write", write)) == expected
     other.close()
 
 

@@ -51,9 +51,9 @@ def child():
     refused(lambda: app.counts())
     refused(lambda: open_app().add.enqueue(2))
 def steps():
-    yield from app.store.enqueue([app.add.call(1).new_job(())])
+    yield from app.runner.store.enqueue([app.add.call(1).new_job(())])
     in_child(child)
-app.run(compose("forking", steps))
+app.runner.run(compose("forking", steps))
 say(app.add.enqueue(3).id, len(app.jobs()))
 """
 
@@ -115,7 +115,7 @@ app = open_app()
 app.migrate()
 def child():
     refused(lambda: app.add.enqueue(2))
-with app.engine.transaction() as connection:
+with app.runner.engine.transaction() as connection:
     connection.execute("CREATE TABLE mine (id)")
     in_child(child)
     connection.execute("INSERT INTO mine VALUES (1)")

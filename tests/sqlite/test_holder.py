@@ -25,10 +25,10 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 LONG = """
 app = open_app()
 def steps():
-    yield from app.store.enqueue([app.add.call(7).new_job(())])
+    yield from app.runner.store.enqueue([app.add.call(7).new_job(())])
     say("holding")
     sys.stdin.readline()
-app.run(compose("import_catalogue", steps))
+app.runner.run(compose("import_catalogue", steps))
 say("stored")
 """
 
@@ -199,7 +199,7 @@ def test_Q2_waiting_goes_on_when_the_holder_ends_in_time(
     task = patient.task(add)
     patient.migrate()
     pause = Pause()
-    slow = Held(lambda: app.run(pause.op))
+    slow = Held(lambda: app.runner.run(pause.op))
     assert pause.inside.wait(30)
     call = Held(lambda: task.enqueue(1))
     until(lambda: engine_of(patient)._writer._leader)

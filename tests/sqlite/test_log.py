@@ -17,7 +17,7 @@ from towline import Towline
 from towline.errors import ReadOnlyDatabase
 from towline.model import State
 from towline.operation import Steps, compose
-from towline.sqlite import checkpoint, engine
+from towline.sqlite import checkpoint, engine, writer
 from towline.sqlite.checkpoint import FRAME, Checkpoint
 from towline.task import Task
 
@@ -28,7 +28,8 @@ KEPT = 20 * FRAME
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs count as long from few pages on. Ask for it before `app`."""
+    """Logs count as long from few pages on, and are looked at often. Ask for it before `app`."""
+    monkeypatch.setattr(writer, "LOOK_COMMITS", 1)
     monkeypatch.setattr(Checkpoint.__init__, "__defaults__", (PAGES,))
     monkeypatch.setattr(engine, "KEPT", KEPT)
 
@@ -52,12 +53,12 @@ def log(database: Path) -> int:
 
 def done(app: Towline) -> int:
     """How many checkpoints copied all of the log."""
-    return engine_of(app)._writer._checkpoint.done
+    return engine_of(app)._writer._log.checkpoint.done
 
 
 def enqueue(app: Towline, times: int) -> None:
     for _ in range(times):
-        app.run(app.store.enqueue([new()]))
+        app.runner.run(app.runner.store.enqueue([new()]))
 
 
 def test_Q9_no_connection_of_ours_checkpoints_by_itself(
@@ -98,7 +99,7 @@ def test_Q7_the_log_stays_bounded_when_only_enqueuers_run(
 def test_Q7_one_large_commit_does_not_leave_a_large_log(
     short: None, app: Towline, database: Path
 ) -> None:
-    app.run(app.store.enqueue([new() for _ in range(3000)]))
+    app.runner.run(app.runner.store.enqueue([new() for _ in range(3000)]))
     assert log(database) > LIMIT
     assert done(app) == 1
     enqueue(app, 1)
@@ -190,9 +191,9 @@ def test_Q9_a_checkpoint_that_cannot_run_fails_no_operation(
     def fail(*_: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr(Checkpoint, "run", fail)
-    enqueue(app, 100)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "run", fail)
+        enqueue(app, 100)
     assert rows(database, "SELECT count(*) FROM towline_job") == [(100,)]
     enqueue(app, 1)
     assert done(app) == 1
@@ -201,16 +202,16 @@ def test_Q9_a_checkpoint_that_cannot_run_fails_no_operation(
 def test_Q9_a_second_connection_that_cannot_be_opened_fails_no_operation(
     short: None, app: Towline, database: Path
 ) -> None:
-    subject = engine_of(app)._writer
+    subject = engine_of(app)._writer._log
 
     def refuse() -> sqlite3.Connection:
         raise ReadOnlyDatabase("too many open files")
 
     enqueue(app, 1)
-    subject._connect = refuse
+    subject.connect = refuse
     enqueue(app, 100)
     assert done(app) == 0
-    subject._connect = engine_of(app).connect
+    subject.connect = engine_of(app).connect
     enqueue(app, 1)
     assert done(app) == 1
     assert rows(database, "SELECT count(*) FROM towline_job") == [(102,)]
@@ -235,10 +236,10 @@ def test_Q7_readers_see_what_was_there_while_ours_writes(
     pause = Pause()
 
     def write() -> Steps[str]:
-        yield from app.store.enqueue([new()])
+        yield from app.runner.store.enqueue([new()])
         return (yield from pause.op)
 
-    slow = Held(lambda: app.run(compose("write", write)))
+    slow = Held(lambda: app.runner.run(compose("write", write)))
     assert pause.inside.wait(30)
     other = make_app()
     assert [len(app.jobs()), len(other.jobs())] == [1, 1]
@@ -255,12 +256,12 @@ def test_Q7_a_read_inside_an_operation_cannot_deadlock(
     seen: list[int] = []
 
     def write() -> Steps[None]:
-        yield from app.store.enqueue([new()])
+        yield from app.runner.store.enqueue([new()])
         seen.append(len(app.jobs()))
         seen.append(len(Held(app.jobs).result()))
         seen.append(job.refresh().id)
 
-    app.run(compose("write", write))
+    app.runner.run(compose("write", write))
     assert seen == [1, 1, job.id]
     assert len(app.jobs()) == 2
 

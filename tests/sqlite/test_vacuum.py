@@ -17,7 +17,7 @@ def test_R6_vacuum_gives_pages_back_a_bounded_number_at_a_time(
         )
         return count, free
 
-    app.run(app.store.enqueue([new(arguments=f'"{"x" * 2000}"') for _ in range(200)]))
+    app.runner.run(app.runner.store.enqueue([new(arguments=f'"{"x" * 2000}"') for _ in range(200)]))
     assert app.cancel_many(everything=True) == 200
     full, free = pages()
     clock.advance(31 * 86400)

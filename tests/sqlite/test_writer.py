@@ -17,7 +17,7 @@ from tests.sqlite.crew import Held, Pause, engine_of, until
 from towline import Towline
 from towline.errors import BlockerError, DiskFull, WriterBusy
 from towline.model import Enqueued
-from towline.operation import Op, Steps, compose
+from towline.operation import Loss, Op, Steps, compose
 from towline.sqlite import writer as writers
 from towline.sqlite.writer import GROUP, Writer
 from towline.task import Task
@@ -31,18 +31,18 @@ class Line:
     def __init__(self, app: Towline) -> None:
         self.app = app
         self.pause = Pause()
-        self.leader = Held(lambda: app.run(self.pause.op))
+        self.leader = Held(lambda: app.runner.run(self.pause.op))
         assert self.pause.inside.wait(30)
 
     def add(self, op: Op[Any]) -> Held[Any]:
         """Enter the line; operations stand in it in the order they were added."""
         length = len(waiting(self.app))
-        held: Held[Any] = Held(lambda: self.app.run(op))
+        held: Held[Any] = Held(lambda: self.app.runner.run(op))
         until(lambda: len(waiting(self.app)) == length + 1)
         return held
 
     def store(self, task: str) -> Held[list[Enqueued]]:
-        return self.add(self.app.store.enqueue([new(task)]))
+        return self.add(self.app.runner.store.enqueue([new(task)]))
 
     def go(self) -> None:
         self.pause.go.set()
@@ -106,11 +106,11 @@ def test_one_failing_operation_of_a_group_takes_no_other_with_it(
     before = line.store("before")
 
     def half() -> Steps[None]:
-        yield from line.app.store.enqueue([new("half")])
+        yield from line.app.runner.store.enqueue([new("half")])
         raise ZeroDivisionError("in the middle")
 
     raising = line.add(compose("half", half))
-    refused = line.add(line.app.store.enqueue([new("refused", after=[999])]))
+    refused = line.add(line.app.runner.store.enqueue([new("refused", after=[999])]))
     after = line.store("after")
     trace.clear()
     line.go()
@@ -128,7 +128,7 @@ def test_Q6_a_disk_that_fills_up_in_a_group_is_said_to_all_of_it(
     app: Towline, line: Line, database: Path
 ) -> None:
     small = line.store("small")
-    large = line.add(app.store.enqueue([new("large", arguments=f'"{"x" * 100_000}"')]))
+    large = line.add(app.runner.store.enqueue([new("large", arguments=f'"{"x" * 100_000}"')]))
     late = line.store("late")
     connection = writer(app)._connection
     assert connection is not None
@@ -139,7 +139,7 @@ def test_Q6_a_disk_that_fills_up_in_a_group_is_said_to_all_of_it(
             call.result()
     assert rows(database, STORED) == []
     limit_pages(connection, 10_000)
-    assert app.run(app.store.enqueue([new("again")]))[0].created
+    assert app.runner.run(app.runner.store.enqueue([new("again")]))[0].created
 
 
 def limit_pages(connection: Any, more: int) -> None:
@@ -158,7 +158,7 @@ def test_an_interrupted_leader_gives_the_operations_of_others_back(
     interrupted = threading.Event()
 
     def stop() -> Steps[None]:
-        yield from line.app.store.enqueue([new("stopped")])
+        yield from line.app.runner.store.enqueue([new("stopped")])
         interrupted.set()
         raise Interrupt
 
@@ -182,7 +182,7 @@ def test_A3_an_exception_meant_for_the_leader_is_not_given_to_those_it_takes_alo
     threads: list[threading.Thread] = []
 
     def store() -> Steps[None]:
-        yield from line.app.store.enqueue([new("other")])
+        yield from line.app.runner.store.enqueue([new("other")])
         threads.append(threading.current_thread())
         if len(threads) == 1:
             raise TimeoutError("the time of the leader is over")
@@ -203,6 +203,7 @@ def test_an_interrupt_after_the_commit_runs_nothing_twice(
     """The leader's caller does not learn the outcome; the others do, and theirs is stored once."""
     calls = [line.store(f"t{number}") for number in range(3)]
     subject = writer(line.app)
+    monkeypatch.setattr(writers, "LOOK_COMMITS", 1)
 
     def once(target: Any, name: str, *, after: bool) -> None:
         """Raise the first time it is called by the group."""
@@ -219,9 +220,9 @@ def test_an_interrupt_after_the_commit_runs_nothing_twice(
         monkeypatch.setattr(target, name, interrupt)
 
     if moment == "commit":
-        once(writers, "perform", after=True)
+        once(subject, "_answer", after=False)  # what comes first after it
     elif moment == "checkpoint":
-        once(subject._checkpoint, "due", after=False)
+        once(subject._log, "shorten", after=False)
     else:
         once(subject._turn, "release", after=True)
     line.go()
@@ -229,7 +230,7 @@ def test_an_interrupt_after_the_commit_runs_nothing_twice(
         calls[0].result()
     assert [call.result()[0].record.task for call in calls[1:]] == ["t1", "t2"]
     assert rows(database, STORED) == [("t0",), ("t1",), ("t2",)]
-    assert line.app.run(line.app.store.enqueue([new("next")]))[0].created
+    assert line.app.runner.run(line.app.runner.store.enqueue([new("next")]))[0].created
 
 
 def test_a_waiter_that_is_interrupted_leaves_the_line_and_stops_nobody(
@@ -245,12 +246,12 @@ def test_a_waiter_that_is_interrupted_leaves_the_line_and_stops_nobody(
 
     helper = Held(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        app.run(app.store.enqueue([new("interrupted")]))
+        app.runner.run(app.runner.store.enqueue([new("interrupted")]))
     helper.result()
     assert len(waiting(app)) == 1
     line.go()
     assert behind[0].result()[0].created
-    assert app.run(app.store.enqueue([new("next")]))[0].created
+    assert app.runner.run(app.runner.store.enqueue([new("next")]))[0].created
     assert rows(database, STORED) == [("behind",), ("next",)]
 
 
@@ -261,11 +262,11 @@ def test_Q2_the_deadline_passes_in_the_line_and_leaves_nothing_queued(
     hasty.migrate()
     line = Line(hasty)
     with pytest.raises(WriterBusy, match=r"enqueue waited 0.05 s.*operation 'slow'"):
-        hasty.run(hasty.store.enqueue([new("late")]))
+        hasty.runner.run(hasty.runner.store.enqueue([new("late")]))
     assert waiting(hasty) == []
     line.go()
     assert rows(database, STORED) == []
-    assert hasty.run(hasty.store.enqueue([new("next")]))[0].record.id == 1
+    assert hasty.runner.run(hasty.runner.store.enqueue([new("next")]))[0].record.id == 1
 
 
 def test_Q2_an_operation_inside_an_operation_ends_at_the_deadline(
@@ -274,11 +275,11 @@ def test_Q2_an_operation_inside_an_operation_ends_at_the_deadline(
     app = make_app(lock_timeout=0.05)
 
     def nested() -> Steps[None]:
-        app.run(app.store.enqueue([new("inner")]))
-        yield from app.store.enqueue([new("outer")])
+        app.runner.run(app.runner.store.enqueue([new("inner")]))
+        yield from app.runner.store.enqueue([new("outer")])
 
     with pytest.raises(WriterBusy, match="pass on=connection"):
-        app.run(compose("outer", nested))
+        app.runner.run(compose("outer", nested))
     assert len(app.jobs()) == 0
 
 
@@ -295,13 +296,15 @@ def test_what_must_survive_a_power_cut_is_written_at_FULL(
         assert connection is not None
         return int(connection.execute("PRAGMA synchronous").fetchone()[0])
 
-    worker = app.run(compose("register", lambda: register(app.store, "w"), durable=False))
+    worker = app.runner.run(
+        compose("register", lambda: register(app.runner.store, "w"), loss=Loss.WITH_WORKERS)
+    )
     levels.append(level())
-    app.run(app.store.enqueue([new()]))
+    app.runner.run(app.runner.store.enqueue([new()]))
     levels.append(level())
-    turn = app.run(app.store.turn(worker, "w", ["default"], 1))
+    turn = app.runner.run(app.runner.store.turn(worker, "w", ["default"], 1))
     levels.append(level())
-    app.run(app.store.turn(worker, "w", ["default"], 1, [completed(turn.claimed[0])]))
+    app.runner.run(app.runner.store.turn(worker, "w", ["default"], 1, [completed(turn.claimed[0])]))
     levels.append(level())
     assert levels == ([1, 2, 1, 2] if durable else [1, 1, 1, 1])
 
@@ -309,7 +312,7 @@ def test_what_must_survive_a_power_cut_is_written_at_FULL(
 def test_at_NORMAL_a_leader_never_carries_what_must_be_durable(
     trace: Trace, app: Towline, line: Line, database: Path
 ) -> None:
-    claims = line.add(app.store.promote())
+    claims = line.add(app.runner.store.promote())
     calls = [line.store("a"), line.store("b")]
     trace.clear()
     line.go()

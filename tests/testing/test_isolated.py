@@ -21,7 +21,7 @@ def test_the_app_itself_works_elsewhere_and_comes_back(
         return a + b
 
     real = add.enqueue(1, 2)
-    url, now = shop.url, shop.store.clock()
+    url, now = shop.url, shop.runner.store.clock()
     with isolated(shop) as app:
         assert app is shop
         assert app.url != url
@@ -33,7 +33,7 @@ def test_the_app_itself_works_elsewhere_and_comes_back(
         place = Path(app.url.removeprefix("sqlite:///"))
         assert place.exists()
     assert not place.parent.exists()
-    assert (shop.url, shop.store.clock()) == (url, now)
+    assert (shop.url, shop.runner.store.clock()) == (url, now)
     assert [job.id for job in shop.jobs()] == [real.id]
 
 
@@ -61,4 +61,4 @@ def test_without_an_app_there_is_a_new_one() -> None:
     clock = Clock()
     with isolated(clock=clock) as app:
         assert app.registry == {}
-        assert app.store.clock is clock
+        assert app.runner.store.clock is clock

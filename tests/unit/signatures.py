@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.payloads import LIMIT, Point
-from towline.codec import Signature
 from towline.errors import InvalidArguments
+from towline.task.signature import Signature
 
 
 class Context:

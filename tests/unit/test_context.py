@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from towline.current import Blockers, Context, JobLogger
 from towline.errors import InvalidSetting
 from towline.model import CHAIN_CODE, BlockerRecord, ChainState
+from towline.task.context import Blockers, Context, JobLogger
 
 COMPLETED = CHAIN_CODE[ChainState.COMPLETED]
 
@@ -56,7 +56,8 @@ def test_a_blocker_that_is_not_there_has_a_default() -> None:
 
 
 def context() -> tuple[Context, Any]:
-    running: Any = SimpleNamespace(held=None, report=None)
+    running: Any = SimpleNamespace(held=None, told=None)
+    running.report = lambda *progress: setattr(running, "told", progress)
     return Context(running), running
 
 
@@ -69,7 +70,7 @@ def test_a_progress_is_plain_whatever_was_given(number: Any) -> None:
     """Findings A10, A28: a float and a str, which is not too long."""
     ctx, running = context()
     ctx.progress(number, Words("x" * 2000))
-    fraction, text = running.report
+    fraction, text = running.told
     assert (type(fraction), fraction) == (float, 0.5)
     assert (type(text), text) == (str, "x" * 1000)
 
@@ -82,7 +83,7 @@ def test_what_is_no_fraction_is_refused(number: Any) -> None:
     ctx, running = context()
     with pytest.raises(InvalidSetting, match="fraction from 0 to 1"):
         ctx.progress(number)
-    assert running.report is None
+    assert running.told is None
 
 
 def test_a_logger_takes_any_task_name(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.payloads import Point
 from tests.unit.signatures import ADD, Context, add, of, refused, result, signature, through
-from towline.codec import Signature
 from towline.errors import InvalidTask
+from towline.task.signature import Signature
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -23,7 +23,7 @@ from tests.unit.signatures import (
     result,
 )
 from towline.errors import OutputError
-from towline.payload import Refused, Value
+from towline.task.payload import Refused, Value
 
 
 @pytest.mark.parametrize("value", VALUES)

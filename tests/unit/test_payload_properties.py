@@ -39,8 +39,8 @@ from tests.payloads import (
     same,
 )
 from tests.unit.signatures import PLAIN, Text, alike, argument, of, refused, result
-from towline.codec import Signature
 from towline.errors import InvalidArguments, OutputError, PayloadTooLarge
+from towline.task.signature import Signature
 
 settings = functools.partial(hypothesis.settings, deadline=None, derandomize=True)
 signature_of: Callable[[Any], Signature] = functools.lru_cache(maxsize=500)(of)

@@ -27,8 +27,8 @@ from tests.unit.signatures import (
     refused,
     result,
 )
-from towline.codec import Signature, convert
 from towline.errors import InvalidTask
+from towline.task.signature import Signature, convert
 
 
 class Order(msgspec.Struct):

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.kit import new
 from towline import Towline
 from towline.operation import Mark, Steps, compose
-from towline.store.base import CHUNK, PORTION, portions
+from towline.store.ground import CHUNK, PORTION, portions
 
 
 def test_portions_are_bounded_in_number_and_in_size_and_leave_nothing_out() -> None:
@@ -26,7 +26,7 @@ def test_keyed_jobs_with_large_arguments_are_stored_some_at_a_time(tmp_path: Pat
     sizes: list[int] = []
 
     def steps() -> Steps[int]:
-        running = iter(app.store.enqueue(jobs))
+        running = iter(app.runner.store.enqueue(jobs))
         try:
             statement = next(running)
             while True:
@@ -36,6 +36,6 @@ def test_keyed_jobs_with_large_arguments_are_stored_some_at_a_time(tmp_path: Pat
         except StopIteration as stop:
             return len(stop.value)
 
-    assert app.run(compose("enqueue", steps)) == 20
+    assert app.runner.run(compose("enqueue", steps)) == 20
     assert max(sizes) < PORTION * 1.1
     app.close()

@@ -8,8 +8,8 @@ import pytest
 
 from tests.payloads import KEY, LIMIT, Point
 from tests.unit.signatures import ADD, PLAIN, Context, alike, argument, of, result, signature
-from towline.codec import convert
 from towline.errors import InvalidArguments, OutputError, PayloadTooLarge
+from towline.task.signature import convert
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ class Next(Generic[T]):
 
 
 class Retry:
-    __module__ = "towline.retry"
+    __module__ = "towline.task.retry"
 
 
 @dataclasses.dataclass

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from towline import Backoff, Cancel, Fail, Retry, Snooze
 from towline.errors import InvalidSetting
-from towline.retry import LOST_CAP, MICRO, Signal, lost_delay, micros, next_try
+from towline.store.finish import LOST_CAP, lost_delay
+from towline.task.retry import Signal, next_try
+from towline.times import MICRO, micros
 
 PLAIN = Backoff(first=2, factor=3, cap=100, jitter=0)
 

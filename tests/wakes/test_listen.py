@@ -52,12 +52,12 @@ def other(url: str) -> Iterator[Other]:
 
 
 def engine_of(app: Towline) -> PostgresEngine:
-    assert isinstance(app.engine, PostgresEngine)
-    return app.engine
+    assert isinstance(app.runner.engine, PostgresEngine)
+    return app.runner.engine
 
 
 def enqueue(app: Towline, queue: str = "default") -> None:
-    app.run(app.store.enqueue([new(queue=queue)]))
+    app.runner.run(app.runner.store.enqueue([new(queue=queue)]))
 
 
 @contextmanager
@@ -90,7 +90,9 @@ def test_P2_a_commit_of_another_process_rings_with_its_queue(
 
 def test_P2_rings_of_one_moment_are_one(app: Towline) -> None:
     with listening(app) as (_, rings):
-        app.run(app.store.enqueue([new(queue=queue) for queue in ("a", "b", "a", "c")]))
+        app.runner.run(
+            app.runner.store.enqueue([new(queue=queue) for queue in ("a", "b", "a", "c")])
+        )
         heard = [queue for queues in rings.take() for queue in queues or "?"]
         assert sorted(heard) == ["a", "b", "c"]
 

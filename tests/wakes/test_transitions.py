@@ -29,10 +29,10 @@ FAR = 3600.0
 
 @pytest.fixture(autouse=True)
 def _no_looking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("towline.lookout.LONGEST_PAUSE", FAR)
-    monkeypatch.setattr("towline.waiting.GROWTH", 1e9)
-    monkeypatch.setattr("towline.waiting.LONGEST", FAR)
-    monkeypatch.setattr("towline.waiting.DEAF", FAR)
+    monkeypatch.setattr("towline.worker.lookout.LOOK_INTERVAL", FAR)
+    monkeypatch.setattr("towline.wakes.waiting.GROWTH", 1e9)
+    monkeypatch.setattr("towline.wakes.waiting.LONGEST", FAR)
+    monkeypatch.setattr("towline.wakes.waiting.DEAF", FAR)
 
 
 @pytest.fixture(params=brokers())
@@ -245,7 +245,7 @@ def test_who_waits_hears_of_an_end_in_another_process(
     furnish(app)
     job = app.registry["work"].enqueue()
     waiter = Waiter(job, awaits)
-    until(lambda: app.waiting._rings)
+    until(lambda: app.runner.waiting._rings)
     command = [sys.executable, "-c", PROGRAM, database.url, act, str(job.id), "notify"]
     subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
     assert waiter.ended() == ("by hand" if act == "complete" else "cancelled")
@@ -260,7 +260,7 @@ def test_who_waits_hears_of_an_end_in_the_same_process(
     furnish(app)
     job = app.registry["work"].enqueue()
     waiter = Waiter(job, awaits)
-    until(lambda: app.waiting._rings)
+    until(lambda: app.runner.waiting._rings)
     app.complete(job.id, "by hand")
     assert waiter.ended() == "by hand"
 
@@ -272,6 +272,6 @@ def test_who_waits_hears_of_a_worker_in_the_same_process(
     furnish(app)
     job = app.registry["first"].enqueue()
     waiter = Waiter(job, False)
-    until(lambda: app.waiting._rings)
+    until(lambda: app.runner.waiting._rings)
     with app.worker():
         assert waiter.ended() == "second"

@@ -122,7 +122,7 @@ def test_Q4_several_writers_at_the_same_moment(app: Towline, url: str, how: str)
 def test_Q4_commits_of_this_process_ring_too(app: Towline, how: str) -> None:
     with watching(app) as rings:
         for number in range(1, 6):
-            app.run(app.store.enqueue([new()]))
+            app.runner.run(app.runner.store.enqueue([new()]))
             rings.wait_until_seen(number)
 
 
@@ -167,7 +167,7 @@ def test_Q4_a_file_that_is_no_longer_ours_rings_and_is_heard_again_when_it_is_ba
     assert rings.take() == [None]
     away.replace(database)
     assert rings.take() == [None]
-    app.run(app.store.enqueue([new()]))
+    app.runner.run(app.runner.store.enqueue([new()]))
     assert rings.take() == [None]
     watch.stop()
     assert threads() == []
@@ -203,7 +203,7 @@ from towline.sqlite.watch import SqliteWatch
 app = open_app()
 app.migrate()
 rung = threading.Event()
-watch = SqliteWatch(app.engine)
+watch = SqliteWatch(app.runner.engine)
 watch.start(lambda queues: rung.set())
 assert rung.wait(30)
 
@@ -238,7 +238,7 @@ from towline.sqlite.watch import SqliteWatch
 
 app = open_app()
 app.migrate()
-SqliteWatch(app.engine).start(lambda queues: None)
+SqliteWatch(app.runner.engine).start(lambda queues: None)
 """
 
 

@@ -16,7 +16,7 @@ from tests.kit import new
 from tests.races.together import begin, own_connection
 from tests.sqlite.crew import ROOT, Other
 from towline import Towline
-from towline.wakes.named import open_wake
+from towline.wakes.address import open_wake
 
 STORED = "SELECT (SELECT count(*) FROM mine) + (SELECT count(*) FROM towline_job)"
 LARGE = 3_000_000  # bytes, more than SQLite keeps in memory before it writes to the log
@@ -73,20 +73,20 @@ class Writer:
     def enqueue(self, durable: str = "FULL", queue: str = "default") -> None:
         """A job in a transaction of ours."""
         app = self._app(durable == "FULL")
-        app.run(app.store.enqueue([new(queue=queue)]))
+        app.runner.run(app.runner.store.enqueue([new(queue=queue)]))
 
     def caller(self, queue: str = "default") -> None:
         """A job in a transaction of the application's own."""
         own = self._connection("FULL")
         begin(own)
         app = self._app(True)
-        app.run(app.store.enqueue([new(queue=queue)]), on=own)
+        app.runner.run(app.runner.store.enqueue([new(queue=queue)]), on=own)
         own.commit()
 
     def silent(self) -> None:
         """A job that is announced to nobody."""
         with closing(Towline(self._url, notify=False)) as app:
-            app.run(app.store.enqueue([new()]))
+            app.runner.run(app.runner.store.enqueue([new()]))
 
     def tell(self, url: str, channel: str, *queues: str) -> None:
         with closing_wake(url, channel) as wake:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from tests import database as databases
 from tests.database import Database
+from tests.furnished import database, url
 from towline import Towline
+
+__all__ = ["database", "url"]  # fixtures
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -30,13 +32,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """A fresh database with our tables and one of the application's own, `mine (id)`."""
-    with databases.opened(request.param, tmp_path) as database:
-        yield database
-
-
-@pytest.fixture
 def sqlite(database: Database) -> Database:
     """Only SQLite."""
     return database
@@ -46,11 +41,6 @@ def sqlite(database: Database) -> Database:
 def postgres(database: Database) -> Database:
     """Only PostgreSQL."""
     return database
-
-
-@pytest.fixture
-def url(database: Database) -> str:
-    return database.url
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def report(kind: str, ctx: Context = INJECTED) -> str:
 @app.task(run_in="process", max_attempts=1)
 def unsayable(ctx: Context = INJECTED) -> str:
     nonsense: Any = object(), None
-    ctx._running.report = nonsense
+    ctx._attempt.report(*nonsense)
     return "done"
 
 

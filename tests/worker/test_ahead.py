@@ -11,8 +11,8 @@ import pytest
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from towline import State, Towline
-from towline.pace import BYTES_AHEAD
 from towline.worker import Worker
+from towline.worker.prefetch import BYTES_AHEAD
 
 BURST = 1500  # quick jobs, after which a worker claims ahead
 
@@ -22,7 +22,7 @@ def after_a_burst(app: Towline, worker: Worker) -> None:
     quick = app.task(name="quick of a burst")(_nothing)
     jobs = app.enqueue_many([quick.call() for _ in range(BURST)])
     jobs[-1].result(LIMIT)
-    until(lambda: not worker.pump.held)
+    until(lambda: not worker.pump.turns.held)
 
 
 def _nothing() -> None:
@@ -103,7 +103,7 @@ def test_what_was_claimed_ahead_is_pending_until_it_begins(
     app: Towline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding A4: for whoever lists jobs; once it has begun and lasts, it is seen running."""
-    monkeypatch.setattr("towline.pace.Pace.patience", 3600.0)
+    monkeypatch.setattr("towline.worker.prefetch.Prefetch.patience", 3600.0)
     first, second = Gate(), Gate()
 
     @app.task
@@ -139,7 +139,7 @@ def test_large_arguments_are_claimed_ahead_by_their_size(app: Towline) -> None:
     @app.task
     def heavy(text: str) -> int:
         nonlocal most
-        most = max(most, sum(len(a.held.arguments) for a in list(worker.pump.held.values())))
+        most = max(most, sum(len(a.held.arguments) for a in list(worker.pump.turns.held.values())))
         return len(text)
 
     with app.worker(concurrency=2) as worker:
@@ -165,7 +165,7 @@ def test_a_stop_gives_back_what_has_not_begun_and_loses_nothing(app: Towline) ->
     worker = app.worker(concurrency=2, prefetch=20, grace=LIMIT).start()
     gate.wait_inside(2)
     worker.stop(wait=False)
-    until(lambda: len(worker.pump.held) == 2)
+    until(lambda: len(worker.pump.turns.held) == 2)
     gate.open()
     worker.stop()
     assert sorted(called) == [0, 1]

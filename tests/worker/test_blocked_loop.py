@@ -13,7 +13,7 @@ import pytest
 
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from towline import Backoff, ChainFailed, State, Towline
-from towline.slots import loop as loops
+from towline.worker.slots import loop as loops
 
 
 class Block(Gate):
@@ -34,8 +34,8 @@ def gate() -> Iterator[Gate]:
 @pytest.fixture
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop counts as blocked after a few beats."""
-    monkeypatch.setattr(loops, "BEAT", 0.05, raising=False)
-    monkeypatch.setattr(loops, "SILENT", 4, raising=False)
+    monkeypatch.setattr(loops, "ANSWER_CHECK", 0.05)
+    monkeypatch.setattr(loops, "MOST_MISSED", 4)
 
 
 def test_others_complete_while_one_is_blocked_beyond_its_timeout(

@@ -74,8 +74,8 @@ def test_errors_are_shown_without_our_own_frames(app: Towline, awaits: bool) -> 
     error = job.error or ""
     assert "KeyError: 'inner'" in error
     assert "in deep" in error
-    assert "towline/attempt.py" not in error
-    assert "towline/slots" not in error
+    assert "towline/worker" not in error
+    assert "towline/task" not in error
 
 
 def test_a_later_attempt_may_succeed(app: Towline) -> None:

@@ -14,8 +14,8 @@ import pytest
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from towline import State, Towline
-from towline.ledger import PLACES, Ledger, begun_by, forget
 from towline.model import Begun
+from towline.worker.ledger import PLACES, Ledger, begun_by, forget
 
 PROGRAM = """
 import os, sys, threading
@@ -120,7 +120,7 @@ def test_a_stop_removes_it(app: Towline, folder: Path) -> None:
     with app.worker() as worker:
         work.enqueue()
         gate.wait_inside()
-        assert [path.name for path in folder.iterdir()] == [f"{worker.pump.worker}.begun"]
+        assert [path.name for path in folder.iterdir()] == [f"{worker.pump.turns.worker}.begun"]
         gate.open()
     assert list(folder.iterdir()) == []
 

@@ -18,7 +18,7 @@ from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, heard, outcomes, until
 from towline import INJECTED, Context, InvalidState, State, Towline
 from towline.errors import InvalidSetting
-from towline.worker import STOPPED, STOPPED_AT_ONCE
+from towline.exit_codes import AT_ONCE, OK
 
 
 def test_a_worker_registers_and_signs_off(app: Towline) -> None:
@@ -240,7 +240,7 @@ def test_the_exit_code_is_that_of_this_run(app: Towline) -> None:
     worker = app.worker(drain=True)
     worker.start()
     worker.stop(now=True)
-    assert worker.run() == STOPPED
+    assert worker.run() == OK
 
 
 def test_a_worker_that_ran_on_an_applications_loop_may_run_without_one(app: Towline) -> None:
@@ -297,7 +297,7 @@ def test_a_worker_in_a_thread_of_its_own(app: Towline) -> None:
     assert signal.getsignal(signal.SIGTERM) is before
     worker.stop()
     thread.join(LIMIT)
-    assert codes == [STOPPED]
+    assert codes == [OK]
 
 
 def test_drain_ends_by_itself(app: Towline) -> None:
@@ -316,10 +316,10 @@ def test_drain_ends_by_itself(app: Towline) -> None:
     first = step.enqueue(3)
     join.using(after=[first]).enqueue()
     later = step.using(delay=3600).enqueue(9)
-    assert app.worker(drain=True).run() == STOPPED
+    assert app.worker(drain=True).run() == OK
     assert ran == [3, 2, 1, 0, -1]
     assert later.refresh().state is State.SCHEDULED
-    assert app.worker(drain=True).run() == STOPPED
+    assert app.worker(drain=True).run() == OK
 
 
 PROGRAM = """
@@ -381,7 +381,7 @@ def test_signals(
             if twice:
                 assert process.stdout.readline() == "stopping\n"
                 process.send_signal(number)
-            assert process.wait(LIMIT) == (STOPPED_AT_ONCE if twice else STOPPED)
+            assert process.wait(LIMIT) == (AT_ONCE if twice else OK)
         finally:
             process.kill()
     assert app.workers() == []

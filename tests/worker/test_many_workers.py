@@ -20,19 +20,19 @@ ONE_BY_ONE = 20
 
 def counted(app: Towline, turns: list[str]) -> None:
     """Note each turn that a worker of this app takes."""
-    turn = app.store.turn
+    turn = app.runner.store.turn
 
     def take(*args: Any, **settings: Any) -> Any:
         turns.append("turn")
         return turn(*args, **settings)
 
-    app.store.turn = take  # type: ignore[method-assign]
+    app.runner.store.turn = take  # type: ignore[method-assign]
 
 
 def know_each_other(workers: list[Worker]) -> bool:
-    upkeeps = [worker.pump._upkeep for worker in workers]
-    ranks = sorted(upkeep.rank for upkeep in upkeeps)
-    return ranks == list(range(len(workers))) and all(u.peers == len(workers) for u in upkeeps)
+    known = [worker.pump.turns.lookout for worker in workers]
+    ranks = sorted(lookout.rank for lookout in known)
+    return ranks == list(range(len(workers))) and all(k.peers == len(workers) for k in known)
 
 
 def test_W6_one_job_wakes_about_one_of_many_idle_workers(make_app: Callable[..., Towline]) -> None:

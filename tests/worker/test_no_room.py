@@ -13,7 +13,7 @@ import pytest
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from tests.worker.test_process_slots import tasks  # noqa: F401
 from towline import Backoff, ChainFailed, Towline
-from towline.slots import thread as threads
+from towline.worker.slots import thread as threads
 
 SLOTS = tuple(f"towline-{number}" for number in range(1, 10))
 
@@ -41,7 +41,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Full]:
         full = Full()
         if what == "fork":
             popen = full.wrap(subprocess.Popen, BlockingIOError(11, "no more processes"))
-            monkeypatch.setattr("towline.slots.process.subprocess.Popen", popen)
+            monkeypatch.setattr("towline.worker.slots.spawned.subprocess.Popen", popen)
         else:
             name = SLOTS if what == "thread" else (what,)
             no_room = RuntimeError("can't start new thread")

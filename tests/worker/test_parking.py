@@ -39,13 +39,13 @@ FAR = 3600.0  # seconds of a lease, or between looks, that nobody waits for here
 
 def count_parks(app: Towline, parked: Counter[int]) -> None:
     """Note each job that a worker of this app sets aside."""
-    park = app.store.park
+    park = app.runner.store.park
 
     def parks(jobs: Any) -> Any:
         parked.update(job.job_id for job in jobs)
         return park(jobs)
 
-    app.store.park = parks  # type: ignore[method-assign]
+    app.runner.store.park = parks  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("one_by_one", [True, False], ids=["one by one", "together"])
@@ -53,7 +53,7 @@ def test_beside_an_old_worker_the_new_one_runs_new_tasks_at_once(
     make_app: Callable[..., Towline], monkeypatch: pytest.MonkeyPatch, one_by_one: bool
 ) -> None:
     """L7, finding S3: it neither waits for a third of a lease nor for its next look."""
-    monkeypatch.setattr("towline.lookout.LONGEST_PAUSE", FAR)
+    monkeypatch.setattr("towline.worker.lookout.LOOK_INTERVAL", FAR)
     parked: Counter[int] = Counter()
     old, new, caller = (make_app() for _ in range(3))
     old.task(name="a")(_value)

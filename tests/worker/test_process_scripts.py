@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.database import Database
-from towline.process import birth_of, is_gone
+from towline.worker.identity import identity_of, is_gone
 
 LIMIT = 60.0  # seconds after which something that should have happened has not
 ROOT = Path(__file__).parents[2]
@@ -176,7 +176,7 @@ def test_processes_end_with_their_worker(tmp_path: Path, sqlite: Database) -> No
     worker = subprocess.Popen([sys.executable, script, sqlite.url, tmp_path / "of_"])
     try:
         until(lambda: all(path.exists() for path in paths))
-        processes = [(pid, birth_of(pid)) for pid in (int(path.read_text()) for path in paths)]
+        processes = [(pid, identity_of(pid)) for pid in (int(path.read_text()) for path in paths)]
         assert all(birth is not None for _, birth in processes)
     finally:
         worker.kill()

@@ -17,9 +17,9 @@ import pytest
 from tests.database import Database
 from tests.worker.gate import outcomes
 from towline import ChainCancelled, ChainFailed, State, Towline
+from towline.app.handles import Job
 from towline.errors import InvalidTask
-from towline.job import Job
-from towline.slots.process import Seat
+from towline.worker.slots.process import ProcessSlot
 
 MODULE = "tests.worker.tasks_process"
 LIMIT = 60.0  # seconds after which something that should have happened has not
@@ -163,9 +163,11 @@ def test_a_transaction_of_the_handler_ends_the_job(
     tasks: Any, app: Towline, database: Database
 ) -> None:
     """O1: in the process's own app; what is returned after it is ignored."""
-    with app.worker():
-        assert tasks.settle.enqueue("INSERT INTO mine (id) VALUES (7)").result(LIMIT) == "inside"
+    with app.worker(name="its worker"):
+        job = tasks.settle.enqueue("INSERT INTO mine (id) VALUES (7)")
+        assert job.result(LIMIT) == "inside"
     assert database.rows("SELECT id FROM mine") == [(7,)]
+    assert [attempt.worker for attempt in app.attempts(job.id)] == ["its worker"]
 
 
 def test_a_process_that_committed_and_died_has_completed_its_job(
@@ -305,7 +307,7 @@ def test_closing_leaves_no_process(tasks: Any, sqlite: Any) -> None:
     job = tasks.own_process.enqueue()
     until(lambda: job.refresh().state is State.RUNNING)
     worker.stop(now=True)
-    assert not [child for child in children() if b"towline.slots.child" in child]
+    assert not [child for child in children() if b"towline.worker.slots.child" in child]
 
 
 def children() -> list[bytes]:
@@ -315,7 +317,9 @@ def children() -> list[bytes]:
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             if parent == os.getpid():
-                found.append((folder / "cmdline").read_bytes() or b"towline.slots.child (zombie)")
+                found.append(
+                    (folder / "cmdline").read_bytes() or b"towline.worker.slots.child (zombie)"
+                )
         except (OSError, IndexError):
             continue
     return found
@@ -373,6 +377,8 @@ def test_leaving_is_an_ordinary_failure(tasks: Any, sqlite: Any, name: str, erro
             job.result(LIMIT)
         assert tasks.own_process.enqueue().result(LIMIT) == pid
     assert outcomes(tasks.app, job.id) == ["failed", "failed"]
+    name = f"builtins.{error.partition(':')[0]}"
+    assert [a.error_type for a in tasks.app.attempts(job.id)] == [name, name]
 
 
 def test_endless_recursion_is_an_ordinary_failure(tasks: Any, sqlite: Any) -> None:
@@ -408,7 +414,7 @@ def test_a_process_that_dies_before_it_calls_the_handler_costs_no_attempt(
     tasks: Any, sqlite: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """O11: it died while it was free, and that was not noticed when the attempt was given to it."""
-    monkeypatch.setattr(Seat, "is_alive", lambda seat: True)
+    monkeypatch.setattr(ProcessSlot, "is_alive", lambda slot: True)
     with tasks.app.worker(concurrency=1):
         pid = tasks.own_process.enqueue().result(LIMIT)
         os.kill(pid, signal.SIGKILL)
@@ -460,7 +466,7 @@ def test_an_app_that_cannot_be_loaded_over_there_is_a_failure(
     error: str,
 ) -> None:
     """O8: of the job that needed it; when it can be loaded again, work goes on."""
-    longest = "towline.slots.process.LONGEST_START"
+    longest = "towline.worker.slots.process.LOAD_TIMEOUT"
     monkeypatch.setattr(longest, 1.0 if how == "hang" else LIMIT)
     with tasks.app.worker(concurrency=2):
         monkeypatch.setenv("TOWLINE_TEST_IMPORT", how)

@@ -23,8 +23,8 @@ from towline import (
     State,
     Towline,
 )
-from towline.job import Progress
-from towline.worker import STOPPED
+from towline.app.answers import Progress
+from towline.exit_codes import OK
 
 AT_ONCE = Backoff(first=0)
 
@@ -60,7 +60,7 @@ def lines() -> Iterator[Lines]:
 def test_the_last_progress_is_kept(app: Towline, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finding B7: with the end of the attempt, though it was said just before and nobody has
     written it meanwhile."""
-    monkeypatch.setattr("towline.pump.Pump._report", lambda pump: None)
+    monkeypatch.setattr("towline.worker.duties.WriteProgress.at", float("inf"))
 
     @app.task(max_attempts=1)
     def last() -> None:
@@ -179,11 +179,11 @@ def test_what_ended_is_counted_however_it_did(
 
     calls = [plain.call(), plain.call(), books.call(), books.call(), books.call(), broken.call()]
     app.enqueue_many(calls)
-    assert app.worker(drain=True).run() == STOPPED
+    assert app.worker(drain=True).run() == OK
     assert "has stopped: 6 attempts ended" in lines.text
     lines.said.clear()
     books.enqueue()
-    assert app.worker(drain=True).run() == STOPPED
+    assert app.worker(drain=True).run() == OK
     assert "has stopped: 1 attempt ended" in lines.text
 
 
@@ -233,7 +233,7 @@ def test_a_drain_waits_for_a_retry_that_is_due_in_a_moment(app: Towline) -> None
         raise ValueError
 
     quickly, later = shaky.enqueue(), slow.enqueue()
-    assert app.worker(drain=True).run() == STOPPED
+    assert app.worker(drain=True).run() == OK
     assert quickly.result(0) == 3
     assert later.refresh().state is State.SCHEDULED
 
@@ -273,7 +273,7 @@ def test_rows_without_a_job_do_not_starve_their_queue(
 ) -> None:
     """Finding A8e: more of them than a turn claims, at the head of the queue; then innocent
     jobs."""
-    monkeypatch.setattr("towline.lookout.LONGEST_PAUSE", 0.2)  # three looks without a claim
+    monkeypatch.setattr("towline.worker.lookout.LOOK_INTERVAL", 0.2)  # three looks without a claim
 
     @app.task
     def work(number: int) -> int:

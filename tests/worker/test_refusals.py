@@ -18,7 +18,7 @@ from towline import Towline
 from towline.errors import InvalidValue
 from towline.model import Outcome
 from towline.operation import Op
-from towline.store.work import Turn
+from towline.store.turn import Turn
 
 Trouble = Callable[[Database], AbstractContextManager[None]]
 
@@ -112,7 +112,7 @@ def goes_on(
     ran: list[int] = []
     tried: list[Outcome] = []
     met: set[str] = set()
-    turn = app.store.turn
+    turn = app.runner.store.turn
 
     @app.task
     def work(number: int) -> int:
@@ -131,10 +131,13 @@ def goes_on(
     with app.worker():
         gate.wait_inside(2)
         with monkeypatch.context() as patch, amiss(database):
-            patch.setattr(app.store, "turn", told)
-            patch.setattr("towline.pump.Pump._say", lambda _, why: met.add(type(why).__name__))
+            patch.setattr(app.runner.store, "turn", told)
+            patch.setattr(
+                "towline.worker.pump.Pump._announce_trouble",
+                lambda _, why: met.add(type(why).__name__),
+            )
             # A look for work would meet the trouble first, each time, and no ending be tried.
-            patch.setattr("towline.lookout.Lookout.wants_look", lambda *_: False)
+            patch.setattr("towline.worker.lookout.Lookout.wants_look", lambda *_: False)
             gate.open()
             until(lambda: len(tried) > 2)
             assert set(tried) == {Outcome.COMPLETED}

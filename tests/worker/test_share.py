@@ -17,7 +17,7 @@ from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, until
 from tests.worker.test_ahead import after_a_burst
 from towline import INJECTED, Context, State, Towline
-from towline.endings import MOST
+from towline.worker.unwritten import MOST_IN_TURN
 
 FAR = 3600.0  # seconds that nobody waits for
 
@@ -25,7 +25,7 @@ FAR = 3600.0  # seconds that nobody waits for
 @pytest.fixture
 def only_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody finds work by looking for it every few seconds."""
-    monkeypatch.setattr("towline.lookout.LONGEST_PAUSE", FAR)
+    monkeypatch.setattr("towline.worker.lookout.LOOK_INTERVAL", FAR)
 
 
 def test_so_many_run_at_a_time_as_was_said(app: Towline) -> None:
@@ -66,15 +66,15 @@ def test_endings_that_a_caller_holds_back_do_not_hold_back_others(
     def last(ctx: Context = INJECTED) -> int:
         return sum(ctx.blockers)
 
-    number = MOST + 50
+    number = MOST_IN_TURN + 50
     jobs = app.enqueue_many([held.call(1) for _ in range(number)])
     with closing(database.connect()) as caller:
         final = last.using(after=jobs, on=caller).enqueue()  # not committed
         with app.worker() as worker:
-            until(lambda: len(worker.pump._endings) == number)
+            until(lambda: len(worker.pump.turns.endings) == number)
             for place in range(20):
                 assert other.enqueue(place).result(LIMIT) == place
-            assert len(worker.pump._endings) == number
+            assert len(worker.pump.turns.endings) == number
             caller.commit()
             assert final.result(LIMIT) == number
 
@@ -86,7 +86,7 @@ def test_what_a_caller_holds_does_not_busy_an_idle_worker(
 ) -> None:
     """Finding P12: it looks less and less often, and goes on when the caller has ended."""
     operations: list[str] = []
-    run = app.engine.run
+    run = app.runner.engine.run
 
     def counted(op: Any, *args: Any) -> Any:
         operations.append(op.name)
@@ -110,7 +110,7 @@ def test_what_a_caller_holds_does_not_busy_an_idle_worker(
         with app.worker():
             until(lambda: app.workers())
             time.sleep(1.5)
-            monkeypatch.setattr(app.engine, "run", counted)
+            monkeypatch.setattr(app.runner.engine, "run", counted)
             time.sleep(3)
             assert len(operations) <= 60, operations
             assert job.refresh().state is not State.COMPLETED

@@ -83,7 +83,7 @@ def test_a_living_process_is_not_taken_over(
             assert process.stdout.readline() == b"inside\n"
             os.kill(process.pid, signal.SIGSTOP)
             with app.worker(name="heir", lease=1) as worker:
-                until(lambda: worker.pump.worker)
+                until(lambda: worker.pump.turns.worker)
                 threading.Event().wait(1.5)
             assert job.refresh().state is State.RUNNING
             assert [worker.name for worker in app.workers()] == ["victim"]

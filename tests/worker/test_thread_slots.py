@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from tests.worker.gate import LIMIT
-from towline.attempt import Attempt
-from towline.slots.thread import ThreadSlots
+from towline.worker.attempt import Attempt
+from towline.worker.slots.thread import ThreadSlots
 
 
 @pytest.fixture

@@ -229,7 +229,7 @@ def test_a_worker_that_lost_its_registration_registers_again(
         first = work.enqueue(True)
         gate.wait_inside()
         (row,) = app.workers()
-        app.run(app.store.sweep(gone=[row.id]))
+        app.runner.run(app.runner.store.sweep(gone=[row.id]))
         assert outcomes(app, first.id) == ["lost"]
         until(lambda: [w.id for w in app.workers()] not in ([], [row.id]))
         gate.open()

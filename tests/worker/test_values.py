@@ -260,8 +260,8 @@ def test_a_task_that_is_not_known_any_more_gives_its_output_as_json(app: Towline
         assert isinstance(order, Order)
         return [*ctx.blockers, order.number]
 
-    (foreign,) = app.run(app.store.enqueue([new("elsewhere")]))
-    app.run(app.store.complete(foreign.record.id, '{"number": 3, "lines": []}'))
+    (foreign,) = app.runner.run(app.runner.store.enqueue([new("elsewhere")]))
+    app.runner.run(app.runner.store.complete(foreign.record.id, '{"number": 3, "lines": []}'))
     with app.worker():
         job = join.using(after=[foreign.record.id]).enqueue()
         assert job.result(LIMIT) == [{"number": 3, "lines": []}, 3]
@@ -376,7 +376,9 @@ def test_a_row_can_name_no_code(app: Towline) -> None:
         return "ran"
 
     names = ("os.system", "tests.worker.gate:until", "known.function", "__main__.known", "KNOWN")
-    stored = app.run(app.store.enqueue([new(name, arguments='["x"]') for name in names]))
+    stored = app.runner.run(
+        app.runner.store.enqueue([new(name, arguments='["x"]') for name in names])
+    )
     with app.worker(prefetch=20):
         assert known.enqueue().result(LIMIT) == "ran"
         ids = [found.record.id for found in stored]
@@ -396,7 +398,9 @@ def test_arguments_that_do_not_fit_are_a_failure_of_the_job(app: Towline, argume
     def add(number: int) -> None:
         called.append(number)
 
-    (stored,) = app.run(app.store.enqueue([new("add", arguments=arguments, max_attempts=1)]))
+    (stored,) = app.runner.run(
+        app.runner.store.enqueue([new("add", arguments=arguments, max_attempts=1)])
+    )
     with app.worker():
         until(lambda: app.job(stored.record.id).state is State.FAILED)
     assert not called

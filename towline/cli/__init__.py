@@ -1,7 +1,7 @@
 """The command line: `towline …`, and `python -m towline …`, which is the same.
 
 Each command opens an app, calls one or two of its methods and shows what came back; what it shows
-for machines is in `data`, for people in `screen`.
+for machines is in `views`, for people in `output`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ from typing import NoReturn
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
     from .commands import group
-    from .exits import run
+    from .ending import run
 
     sys.exit(run(group, arguments))

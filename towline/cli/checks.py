@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import sqlite3
-import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from ..app import Towline
-from ..errors import StoreError
-from ..model import JobRecord, Outcome, State, WorkerRecord
-from ..moment import moment
-from ..operation import Op, compose
-from ..process import is_gone
-from ..retry import MICRO
-from ..sqlite.engine import SqliteEngine
-from .data import now_of
-from .screen import distance, length
+from ..app.answers import WorkerInfo
+from ..engine import NOTE, OK, PROBLEM, Finding
+from ..errors import NotFound, StoreError
+from ..model import Outcome, State
+from ..times import length
+from ..worker.identity import is_gone
+from .output import distance
 from .target import check
 
-OK, NOTE, PROBLEM = "ok", "note", "problem"
-
-SAFE_SQLITE = (3, 51, 3)
-MANY_PAGES = 1000  # that are free; 4 MB of the usual size
-OLDEST_POSTGRES = 130_000
-CLOCK_SLACK = 2.0  # seconds that clocks may differ before it is worth a line
 LONG_WAIT = timedelta(minutes=5)
-LONG_TRANSACTION = 600  # seconds
+USUAL_LEASE = timedelta(seconds=30)  # of a worker that is gone
 LEASES = 10  # a job that runs longer than so many is named
 LOOKED_AT = 200  # jobs per check
 DAY = timedelta(days=1)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at."""
-
-    level: str
-    about: str
-    text: str
-    advice: str | None = None
 
 
 def examine(app: Towline) -> Iterator[Finding]:
@@ -54,12 +31,11 @@ def examine(app: Towline) -> Iterator[Finding]:
     except StoreError as error:
         yield Finding(PROBLEM, "database", str(error))
         return
-    yield Finding(OK, "database", f"{place_of(app)}: reachable, tables up to date")
-    row = app.run(app.store.describe())
-    yield from _sqlite(*row) if app.engine.name == "sqlite" else _postgres(*row)
-    now = now_of(app)
-    yield from _clock(app, now)
-    workers = app.run(app.store.workers())
+    engine = app.runner.engine
+    yield Finding(OK, "database", f"{engine.place}: reachable, tables up to date")
+    yield from engine.checks()
+    now = app.now()
+    workers = app.workers()
     counts = app.counts()
     yield from _workers(app, workers, now)
     yield from _queues(app, workers, counts)
@@ -69,98 +45,21 @@ def examine(app: Towline) -> Iterator[Finding]:
     yield from _lost(app, now)
 
 
-def place_of(app: Towline) -> str:
-    """Where the database is, without a password."""
-    if isinstance(app.engine, SqliteEngine):
-        return str(app.engine.file.path)
-    return str(getattr(app.engine, "place", "the database"))
-
-
-def _sqlite(free: Any) -> Iterator[Finding]:
-    if sqlite3.sqlite_version_info < SAFE_SQLITE:
-        yield Finding(
-            NOTE,
-            "sqlite",
-            f"SQLite {sqlite3.sqlite_version} can damage a file when an automatic checkpoint meets "
-            "a writer (mended in 3.51.3); connections of Towline avoid it",
-            "on your own connections to this file: PRAGMA wal_autocheckpoint = 0, or upgrade",
-        )
-    else:
-        yield Finding(OK, "sqlite", f"SQLite {sqlite3.sqlite_version}")
-    yield Finding(OK, "file", "in WAL mode, on no network file system that is known")
-    if free < MANY_PAGES:
-        yield Finding(OK, "size", f"free pages: {free}")
-    else:
-        yield Finding(
-            NOTE,
-            "size",
-            f"free pages: {free}; they are used again, and workers give some back every minute if "
-            "the file was made with auto_vacuum",
-            "if `towline vacuum` gives none back it was not; to change that, stop everything and "
-            "run: PRAGMA auto_vacuum = INCREMENTAL; VACUUM",
-        )
-
-
-def _postgres(version: Any, autovacuum: Any, standby: Any, oldest: Any) -> Iterator[Finding]:
-    name = f"PostgreSQL {version // 10_000}.{version % 10_000}"
-    if version < OLDEST_POSTGRES:
-        yield Finding(PROBLEM, "server", f"{name} is too old", "upgrade to 13 or newer")
-    elif standby:
-        yield Finding(PROBLEM, "server", f"{name}, a read-only standby", "name the primary")
-    else:
-        yield Finding(OK, "server", name)
-    if autovacuum == "on":
-        yield Finding(OK, "autovacuum", "on")
-    else:
-        yield Finding(
-            PROBLEM,
-            "autovacuum",
-            "off: dead rows pile up and claims get slower every day",
-            "set autovacuum = on in the server's configuration",
-        )
-    if oldest > LONG_TRANSACTION:
-        yield Finding(
-            NOTE,
-            "transactions",
-            f"one has been open for {length(timedelta(seconds=oldest))}: dead rows stay as long, "
-            "and claims get slower",
-            "find it in pg_stat_activity; idle_in_transaction_session_timeout ends such ones",
-        )
-
-
-def _clock(app: Towline, now: datetime) -> Iterator[Finding]:
-    if app.engine.name == "sqlite":
-        return
-    gap = abs(now.timestamp() - time.time())
-    if gap > CLOCK_SLACK:
-        yield Finding(
-            NOTE,
-            "clock",
-            f"this host's clock differs from the server's by {length(timedelta(seconds=gap))}; "
-            "the server's decides, so only what people read is wrong",
-            "synchronise the clocks (NTP)",
-        )
-    else:
-        yield Finding(OK, "clock", "this host and the server agree")
-
-
-def _workers(app: Towline, workers: list[WorkerRecord], now: datetime) -> Iterator[Finding]:
-    late = [worker for worker in workers if moment(worker.lease_until) < now]
+def _workers(app: Towline, workers: list[WorkerInfo], now: datetime) -> Iterator[Finding]:
+    late = [worker for worker in workers if worker.lease_until < now]
     for worker in late:
-        ids = [job for job, _ in app.run(app.store.running(worker.id))]
-        tasks = sorted({record.task for record in app.run(_records(app, ids))})
         gone = worker.host == socket.gethostname() and is_gone(worker.pid, worker.birth)
         where = f"worker {worker.name} (process {worker.pid} on {worker.host})"
         if gone:
-            text = f"{where} is gone; the next worker takes its jobs over: {len(ids)}"
+            text = f"{where} is gone; the next worker takes its jobs over: {len(worker.running)}"
             yield Finding(NOTE, "worker", text)
             continue
+        tasks = _tasks_of(app, worker)
         names = f"; it runs {', '.join(tasks)}" if tasks else ""
         yield Finding(
             PROBLEM,
             "worker",
-            f"{where} has not renewed its lease since "
-            f"{distance(moment(worker.seen_at), now)}{names}",
+            f"{where} has not renewed its lease since {distance(worker.seen_at, now)}{names}",
             'it hangs, or lost the database, or a handler holds the GIL: use run_in="process" '
             "for that task",
         )
@@ -171,19 +70,26 @@ def _workers(app: Towline, workers: list[WorkerRecord], now: datetime) -> Iterat
         yield Finding(NOTE, "workers", "none is registered", "towline worker MODULE:APP")
 
 
-def _records(app: Towline, ids: list[int]) -> Op[list[JobRecord]]:
-    return compose("records", lambda: app.store.records(ids), reads=True)
+def _tasks_of(app: Towline, worker: WorkerInfo) -> list[str]:
+    """Whose jobs it holds; one may be deleted this moment."""
+    tasks: set[str] = set()
+    for id in worker.running[:LOOKED_AT]:
+        try:
+            tasks.add(app.job(id).task)
+        except NotFound:
+            pass
+    return sorted(tasks)
 
 
 def _queues(
-    app: Towline, workers: list[WorkerRecord], counts: dict[str, dict[str, int]]
+    app: Towline, workers: list[WorkerInfo], counts: dict[str, dict[str, int]]
 ) -> Iterator[Finding]:
     paused = app.paused()
     for queue in paused:
         number = counts.get(queue, {}).get(State.PENDING, 0)
         text = f"queue {queue} is paused; pending there: {number}"
         yield Finding(NOTE, "queue", text, f"towline resume {queue}")
-    served = {queue for worker in workers for queue in json.loads(worker.queues)}
+    served = {queue for worker in workers for queue in worker.queues}
     for queue, states in counts.items():
         number = states.get(State.PENDING, 0)
         if number and queue not in served and queue not in paused:
@@ -196,7 +102,7 @@ def _queues(
 
 
 def _parked(app: Towline) -> Iterator[Finding]:
-    for task, number in sorted(app.run(app.store.parked()).items()):
+    for task, number in sorted(app.parked().items()):
         yield Finding(
             PROBLEM,
             "task",
@@ -224,10 +130,10 @@ def _waiting(app: Towline, now: datetime) -> Iterator[Finding]:
     )
 
 
-def _long(app: Towline, workers: list[WorkerRecord], now: datetime) -> Iterator[Finding]:
+def _long(app: Towline, workers: list[WorkerInfo], now: datetime) -> Iterator[Finding]:
     lease = {worker.name: worker.lease_until - worker.seen_at for worker in workers}
     for job in app.jobs(state=State.RUNNING, newest=False, limit=LOOKED_AT):
-        most = timedelta(microseconds=lease.get(job.worker or "", 30 * MICRO) * LEASES)
+        most = lease.get(job.worker or "", USUAL_LEASE) * LEASES
         if job.started_at is not None and now - job.started_at > most:
             yield Finding(
                 NOTE,

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import click
 
-from . import act, keep, look
+from . import control, maintain, read
+from .demo import demo
 from .doctor import doctor
-from .exits import asked_for_traceback, explained
-from .show import demo
-from .work import worker
+from .ending import asked_for_traceback, explained
+from .worker import worker
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Work": (worker, demo),
-    "Look": (look.jobs, look.job, look.chain, look.stats, look.workers, doctor),
-    "Act": (act.retry, act.cancel, act.run, act.complete, act.fail, act.pause, act.resume),
-    "Keep": (keep.prune, keep.vacuum, keep.migrate, keep.sql),
+    "Look": (read.jobs, read.job, read.chain, read.stats, read.workers, doctor),
+    "Act": (
+        control.retry,
+        control.cancel,
+        control.run,
+        control.complete,
+        control.fail,
+        control.pause,
+        control.resume,
+    ),
+    "Keep": (maintain.prune, maintain.vacuum, maintain.migrate, maintain.sql),
 }
 WHOLE = 1000  # characters: what does not fit on a line goes on below it
 

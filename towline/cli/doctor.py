@@ -7,10 +7,10 @@ from dataclasses import asdict
 import click
 
 from ..app import Towline
-from . import screen
-from .checks import OK, PROBLEM, examine
-from .exits import FAILED
-from .exits import OK as FINE
+from ..engine import NOTE, PROBLEM
+from ..exit_codes import FAILED, OK
+from . import output
+from .checks import examine
 from .filters import as_json
 from .target import Command
 
@@ -22,14 +22,14 @@ def doctor(app: Towline, as_json: bool) -> int:
     findings = list(examine(app))
     sick = any(finding.level == PROBLEM for finding in findings)
     if as_json:
-        screen.print_json({"ok": not sick, "findings": [asdict(found) for found in findings]})
+        output.print_json({"ok": not sick, "findings": [asdict(found) for found in findings]})
     else:
         for found in findings:
             show_finding(found.level, found.about, found.text, found.advice)
-        notes = sum(found.level not in (OK, PROBLEM) for found in findings)
+        notes = sum(found.level == NOTE for found in findings)
         problems = sum(found.level == PROBLEM for found in findings)
-        screen.say(f"\n{problems} problem{'s' * (problems != 1)}, {notes} note{'s' * (notes != 1)}")
-    return FAILED if sick else FINE
+        output.say(f"\n{problems} problem{'s' * (problems != 1)}, {notes} note{'s' * (notes != 1)}")
+    return FAILED if sick else OK
 
 
 def show_finding(level: str, about: str, text: str, advice: str | None) -> None:
@@ -42,10 +42,10 @@ def show_finding(level: str, about: str, text: str, advice: str | None) -> None:
     line.add_column(width=12)
     line.add_column(overflow="fold")
     line.add_row(
-        Text(level, style=screen.STYLES[level]),
+        Text(level, style=output.STYLES[level]),
         Text(about, style="bold"),
-        Text(screen.cell_text(text)),
+        Text(output.cell_text(text)),
     )
     if advice:
-        line.add_row("", "", Text(screen.cell_text(f"→ {advice}"), style="italic"))
-    screen.show(line)
+        line.add_row("", "", Text(output.cell_text(f"→ {advice}"), style="italic"))
+    output.show(line)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ..app.filters import JobsWhere
 from ..model import State
-from ..where import JobsWhere
 from .text import shortened
 
 F = TypeVar("F", bound=Callable[..., Any])

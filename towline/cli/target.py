@@ -16,11 +16,10 @@ from typing import Any
 
 import click
 
-from ..app import DEFAULT_URL, Towline
+from ..app import Towline
+from ..app.settings import DEFAULT_URL
 from ..errors import SchemaMissing
-from ..operation import Op, Steps, compose
-from ..sqlite.engine import SqliteEngine
-from .exits import CommandError
+from .ending import CommandError
 
 APP_VARIABLE, URL_VARIABLE = "TOWLINE_APP", "TOWLINE_URL"
 
@@ -145,38 +144,23 @@ def _is_there(url: str) -> bool:
 def check(app: Towline) -> None:
     """See that the database and its tables are there. Looking must create neither: a path may be
     mistyped, and a release may be older than the one that should migrate."""
-    if isinstance(app.engine, SqliteEngine) and app.engine.file.is_new:
-        raise SchemaMissing(
-            f"there is no database at {app.engine.file.path}: start a worker or run "
-            "`towline migrate` to create it"
-        )
-    app.engine.prepare()
     try:
-        app.engine.check_schema()
+        app.runner.prepare(create=False)
     except SchemaMissing as error:
-        if there := app.engine.run(_prefixes(app)):
+        if app.runner.engine.exists() and (there := _prefixes(app)):
             raise SchemaMissing(
-                f"the database has no Towline tables with prefix {_own(app, 'prefix')}; there are "
-                f"tables with prefix {', '.join(there)}: name it with --prefix, or create others "
-                "with `towline migrate`"
+                f"the database has no Towline tables with prefix {app.settings.engine.prefix}; "
+                f"there are tables with prefix {', '.join(there)}: name it with --prefix, or "
+                "create others with `towline migrate`"
             ) from error
         raise
 
 
-def _own(app: Towline, name: str) -> str:
-    return str(getattr(app.engine, name, ""))  # SQLite has no schemas
-
-
-def _prefixes(app: Towline) -> Op[list[str]]:
+def _prefixes(app: Towline) -> list[str]:
     """Whose tables there are, each with its schema where that is another one."""
-
-    def steps() -> Steps[list[str]]:
-        rows = yield app.store.sql.find_prefixes()
-        own = _own(app, "schema")
-        found = [(str(prefix), str(schema)) for prefix, schema in rows]
-        return [p if s in ("", own) else f"{p} (--schema {s})" for p, s in found]
-
-    return compose("prefixes", steps, reads=True)
+    own = app.settings.engine.server.schema
+    found = app.runner.prefixes()
+    return [p if schema in ("", own) else f"{p} (--schema {schema})" for p, schema in found]
 
 
 class Command(click.Command):

@@ -1,68 +1,46 @@
-"""Callers' connections: recognise what `on=` was given and run operations on it.
+"""Connections: how each driver runs a statement, ours and callers'; and what `on=` was given.
 
-Recognised by type without importing what is not installed. A connection executes statements and
-knows what a transaction is on its driver; it never commits, rolls back or closes what it did not
-begin. A framework's connection is opened up to the driver's underneath.
+A caller's connection is recognised by its type, without importing what is not installed. One of a
+framework is opened up to the driver's underneath. What an operation does on it is in `base`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
-from sqlite3 import Connection as StandardConnection
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .refusal import unsupported
-from .sqlite3 import Sqlite3Connection
+from ..errors import UnsupportedConnection
+from .base import Connection
 
 if TYPE_CHECKING:
-    from ..operation import Op
     from ..sql import Queries
 
-T = TypeVar("T")
+__all__ = ["Connection", "recognise_postgres", "recognise_sqlite"]
 
 
-class Connection(Protocol):
-    """An open connection of the caller: blocking, awaiting, or both."""
+class Kind(NamedTuple):
+    """The drivers of an engine, by the names of their modules and ours, and as people are told."""
 
-    @property
-    def in_transaction(self) -> bool: ...
+    engine: str
+    drivers: tuple[str, ...]
+    supported: str
 
-    def migrations(self) -> set[str] | None: ...
 
-    def amigrations(self) -> Awaitable[set[str] | None]: ...
-
-    def run(self, op: Op[T]) -> T: ...
-
-    def arun(self, op: Op[T]) -> Awaitable[T]: ...
-
-    def begin(self) -> bool:
-        """Open a transaction, unless the caller has one; True when it is ours to end."""
-        ...
-
-    def abegin(self) -> Awaitable[bool]: ...
-
-    def end(self, *, commit: bool) -> None:
-        """End the transaction that `begin` opened."""
-        ...
-
-    def aend(self, *, commit: bool) -> Awaitable[None]: ...
+SQLITE = Kind("SQLite", ("sqlite3", "aiosqlite"), "sqlite3.Connection, aiosqlite.Connection")
+POSTGRES = Kind(
+    "PostgreSQL",
+    ("psycopg", "asyncpg", "psycopg2"),
+    "psycopg.Connection, psycopg.AsyncConnection, asyncpg.Connection, "
+    "psycopg2.extensions.connection",
+)
+FRAMEWORKS = {"sqlalchemy": "sqlalchemy", "django.db": "django"}  # their module, ours
 
 
 def recognise_sqlite(raw: object, sql: Queries, path: str) -> Connection:
     """Wrap the caller's connection to the SQLite file at `path`, or say what is supported."""
-    if isinstance(raw, StandardConnection):
-        return Sqlite3Connection(raw, sql, path)
-    found: Connection | None = None
-    if "aiosqlite" in sys.modules:
-        from . import aiosqlite
-
-        found = aiosqlite.wrap(raw, sql, path)
-    if found is None:
-        found = _opened_up(raw, lambda inner: recognise_sqlite(inner, sql, path))
-    if found is None:
-        raise unsupported(raw, "SQLite")
-    return found
+    return _recognise(raw, SQLITE, sql, path)
 
 
 def recognise_postgres(raw: object, sql: Queries, database: str | None = None) -> Connection:
@@ -70,36 +48,29 @@ def recognise_postgres(raw: object, sql: Queries, database: str | None = None) -
 
     One to another database than the named one is refused.
     """
-    from . import psycopg
-    from .postgres import Placed
-
-    found: Connection | None = psycopg.wrap(raw, sql)
-    if found is None and "asyncpg" in sys.modules:
-        from . import asyncpg
-
-        found = asyncpg.wrap(raw, sql)
-    if found is None and "psycopg2" in sys.modules:
-        from . import psycopg2
-
-        found = psycopg2.wrap(raw, sql)
-    if found is None:
-        found = _opened_up(raw, lambda inner: recognise_postgres(inner, sql, database))
-    if found is None:
-        raise unsupported(raw, "PostgreSQL")
-    if database is not None and isinstance(found, Placed):
-        found.check_database(database)
-    return found
+    return _recognise(raw, POSTGRES, sql, database)
 
 
-def _opened_up(raw: object, recognise: Callable[[object], Connection]) -> Connection | None:
-    """A framework's connection, to be used through the driver's."""
-    found: Connection | None = None
-    if "sqlalchemy" in sys.modules:
-        from . import sqlalchemy
+def _recognise(raw: object, kind: Kind, sql: Queries, database: str | None) -> Connection:
+    found: Connection | None
+    for name in kind.drivers:
+        if name in sys.modules:
+            found = _module(name).wrap(raw, sql, database)
+            if found is not None:
+                return found
+    for name, ours in FRAMEWORKS.items():
+        if name in sys.modules:
+            found = _module(ours).wrap(raw, lambda inner: _recognise(inner, kind, sql, database))
+            if found is not None:
+                return found
+    given = type(raw)
+    raise UnsupportedConnection(
+        f"on= cannot use {given.__module__}.{given.__qualname__} with an app on {kind.engine}; "
+        f"supported are: {kind.supported}; SQLAlchemy's Connection, Session, AsyncConnection and "
+        "AsyncSession, and Django's connection, on one of these"
+    )
 
-        found = sqlalchemy.wrap(raw, recognise)
-    if found is None and "django.db" in sys.modules:
-        from . import django
 
-        found = django.wrap(raw, recognise)
-    return found
+@cache
+def _module(name: str) -> Any:
+    return import_module(f".{name}", __name__)

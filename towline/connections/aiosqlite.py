@@ -12,9 +12,8 @@ from typing import Protocol, TypeVar, cast
 
 import aiosqlite
 
-from ..operation import Op
 from ..sql import Queries
-from .refusal import must_be_awaited
+from .base import Connection, Enclosing
 from .sqlite3 import Sqlite3Connection
 
 T = TypeVar("T")
@@ -32,40 +31,21 @@ class Raw(Protocol):
     def _execute(self, function: Callable[..., T], *args: object) -> Awaitable[T]: ...
 
 
-class AiosqliteConnection:
-    """A caller's aiosqlite connection; only the awaiting face can use it."""
+class AiosqliteConnection(Enclosing):
+    """A caller's aiosqlite connection."""
+
+    raw: Raw
 
     def __init__(self, raw: Raw, sql: Queries, path: str) -> None:
-        self._raw = raw
+        self.raw = raw
         self._inner = Sqlite3Connection(raw._conn, sql, path)
 
     @property
     def in_transaction(self) -> bool:
-        return self._raw.in_transaction
+        return self.raw.in_transaction
 
-    def run(self, op: Op[T]) -> T:
-        raise must_be_awaited(op.name, self._raw)
-
-    def migrations(self) -> set[str] | None:
-        raise must_be_awaited("what is done", self._raw)
-
-    async def arun(self, op: Op[T]) -> T:
-        return cast(T, await self._raw._execute(self._inner.run, op))
-
-    def begin(self) -> bool:
-        raise must_be_awaited("a transaction", self._raw)
-
-    async def abegin(self) -> bool:
-        return await self._raw._execute(self._inner.begin)
-
-    def end(self, *, commit: bool) -> None:
-        raise must_be_awaited("a transaction", self._raw)
-
-    async def aend(self, *, commit: bool) -> None:
-        await self._raw._execute(lambda: self._inner.end(commit=commit))
-
-    async def amigrations(self) -> set[str] | None:
-        return await self._raw._execute(self._inner.migrations)
+    async def inside(self, act: Callable[[Connection], T]) -> T:
+        return await self.raw._execute(act, self._inner)
 
 
 def wrap(raw: object, sql: Queries, path: str) -> AiosqliteConnection | None:

@@ -14,10 +14,11 @@ import asyncpg
 
 from ..operation import AwaitedExecute
 from ..sql import Queries, Row, Statement
-from .postgres import Awaiting, answer, parameters
+from .base import AwaitingDriver
+from .postgres import PostgresConnection, answer, awaited_turn, parameters
 
 
-class AsyncpgConnection(Awaiting):
+class AsyncpgConnection(PostgresConnection, AwaitingDriver):
     """A caller's asyncpg connection, its own or one of a pool."""
 
     @property
@@ -34,8 +35,9 @@ class AsyncpgConnection(Awaiting):
         return True
 
     @asynccontextmanager
-    async def _cursor(self) -> AsyncIterator[AwaitedExecute]:
-        yield self._execute
+    async def cursor(self) -> AsyncIterator[AwaitedExecute]:
+        async with awaited_turn(self.raw):
+            yield self._execute
 
     async def _execute(self, statement: Statement) -> list[Row]:
         # As `fetch` does it; a codec that makes text of int8 would be heard here otherwise.
@@ -46,8 +48,8 @@ class AsyncpgConnection(Awaiting):
         return answer(statement, [tuple(row) for row in rows])
 
 
-def wrap(raw: object, sql: Queries) -> AsyncpgConnection | None:
+def wrap(raw: object, sql: Queries, database: str | None) -> AsyncpgConnection | None:
     """A caller's connection, if it is one of asyncpg's."""
     if isinstance(raw, asyncpg.pool.PoolConnectionProxy):
         raw = raw._con  # who shares the connection shares the lock on it
-    return AsyncpgConnection(raw, sql) if isinstance(raw, asyncpg.Connection) else None
+    return AsyncpgConnection(raw, sql, database) if isinstance(raw, asyncpg.Connection) else None

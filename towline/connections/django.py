@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import Atomic
 from django.utils.connection import ConnectionProxy
 
 from ..operation import Op
-
-if TYPE_CHECKING:
-    from . import Connection
+from .base import Blocking, Connection
 
 T = TypeVar("T")
 
 
-class DjangoConnection:
+class DjangoConnection(Blocking):
     """`django.db.connection` or `connections["alias"]`.
 
     Refused, as Django would, in another thread, in an event loop, and in a broken `atomic`.
@@ -27,7 +25,7 @@ class DjangoConnection:
         raw.ensure_connection()
         raw.validate_thread_sharing()
         raw.validate_no_broken_transaction()
-        self._raw = raw
+        self.raw = raw
         self._driver = recognise(raw.connection)
         self._atomic: Any = None
 
@@ -38,32 +36,17 @@ class DjangoConnection:
     def run(self, op: Op[T]) -> T:
         return self._driver.run(op)
 
-    async def arun(self, op: Op[T]) -> T:
-        return self.run(op)
-
     def begin(self) -> bool:
-        if self._raw.in_atomic_block or not self._raw.get_autocommit():
+        if self.raw.in_atomic_block or not self.raw.get_autocommit():
             return False
-        self._atomic = Atomic(self._raw.alias, savepoint=True, durable=False)
+        self._atomic = Atomic(self.raw.alias, savepoint=True, durable=False)
         self._atomic.__enter__()
         return True
 
-    async def abegin(self) -> bool:
-        return self.begin()
-
     def end(self, *, commit: bool) -> None:
         if not commit:
-            self._raw.set_rollback(True)
+            self.raw.set_rollback(True)
         self._atomic.__exit__(None, None, None)
-
-    async def aend(self, *, commit: bool) -> None:
-        self.end(commit=commit)
-
-    def migrations(self) -> set[str] | None:
-        return self._driver.migrations()
-
-    async def amigrations(self) -> set[str] | None:
-        return self.migrations()
 
 
 def wrap(raw: object, recognise: Callable[[object], Connection]) -> DjangoConnection | None:

@@ -18,7 +18,8 @@ from psycopg.rows import tuple_row
 
 from ..operation import AwaitedExecute, Execute
 from ..sql import Queries, Row, Statement
-from .postgres import Awaiting, Blocking, answer, parameters
+from .base import AwaitingDriver, BlockingDriver
+from .postgres import PostgresConnection, answer, awaited_turn, parameters, turn
 
 COPY_FROM = 200  # rows from which COPY is quicker than one JSON parameter
 
@@ -97,62 +98,58 @@ def in_pipeline(raw: psycopg.BaseConnection[Any]) -> bool:
     return raw.pgconn.pipeline_status != PipelineStatus.OFF
 
 
-class PsycopgConnection(Blocking):
+class AnyPsycopgConnection(PostgresConnection):
+    """What psycopg's two kinds of connection have in common."""
+
+    @property
+    def database(self) -> str | None:
+        return str(self.raw.info.dbname)
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.raw.info.transaction_status is not TransactionStatus.IDLE
+
+    @property
+    def autocommits(self) -> bool:
+        return bool(self.raw.autocommit)
+
+
+class PsycopgConnection(AnyPsycopgConnection, BlockingDriver):
     """A caller's psycopg.Connection."""
 
     raw: psycopg.Connection[Any]
 
-    @property
-    def database(self) -> str | None:
-        return self.raw.info.dbname
-
-    @property
-    def in_transaction(self) -> bool:
-        return self.raw.info.transaction_status is not TransactionStatus.IDLE
-
-    @property
-    def autocommits(self) -> bool:
-        return self.raw.autocommit
-
     @contextmanager
-    def _cursor(self) -> Iterator[Execute]:
-        if in_pipeline(self.raw):
-            with self.raw.pipeline():  # what was sent before is answered, so we know where we are
-                pass
-        with PlainCursor(self.raw, row_factory=tuple_row) as cursor:
-            yield lambda statement: execute(cursor, statement, False)
+    def cursor(self) -> Iterator[Execute]:
+        with turn(self.raw):
+            if in_pipeline(self.raw):  # what was sent before is answered, so we know where we are
+                with self.raw.pipeline():
+                    pass
+            with PlainCursor(self.raw, row_factory=tuple_row) as cursor:
+                yield lambda statement: execute(cursor, statement, False)
 
 
-class AsyncPsycopgConnection(Awaiting):
+class AsyncPsycopgConnection(AnyPsycopgConnection, AwaitingDriver):
     """A caller's psycopg.AsyncConnection."""
 
     raw: psycopg.AsyncConnection[Any]
 
-    @property
-    def database(self) -> str | None:
-        return self.raw.info.dbname
-
-    @property
-    def in_transaction(self) -> bool:
-        return self.raw.info.transaction_status is not TransactionStatus.IDLE
-
-    @property
-    def autocommits(self) -> bool:
-        return self.raw.autocommit
-
     @asynccontextmanager
-    async def _cursor(self) -> AsyncIterator[AwaitedExecute]:
-        if in_pipeline(self.raw):
-            async with self.raw.pipeline():
-                pass
-        async with PlainAsyncCursor(self.raw, row_factory=tuple_row) as cursor:
-            yield lambda statement: aexecute(cursor, statement)
+    async def cursor(self) -> AsyncIterator[AwaitedExecute]:
+        async with awaited_turn(self.raw):
+            if in_pipeline(self.raw):
+                async with self.raw.pipeline():
+                    pass
+            async with PlainAsyncCursor(self.raw, row_factory=tuple_row) as cursor:
+                yield lambda statement: aexecute(cursor, statement)
 
 
-def wrap(raw: object, sql: Queries) -> PsycopgConnection | AsyncPsycopgConnection | None:
+def wrap(
+    raw: object, sql: Queries, database: str | None
+) -> PsycopgConnection | AsyncPsycopgConnection | None:
     """A caller's connection, if it is one of psycopg's."""
     if isinstance(raw, psycopg.Connection):
-        return PsycopgConnection(raw, sql)
+        return PsycopgConnection(raw, sql, database)
     if isinstance(raw, psycopg.AsyncConnection):
-        return AsyncPsycopgConnection(raw, sql)
+        return AsyncPsycopgConnection(raw, sql, database)
     return None

@@ -15,7 +15,8 @@ from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 
 from ..operation import Execute
 from ..sql import Queries, Row, Statement
-from .postgres import COMMIT, ROLLBACK, Blocking, answer, parameters
+from .base import COMMIT, ROLLBACK, BlockingDriver
+from .postgres import PostgresConnection, answer, parameters, turn
 
 CASTERS = (
     extensions.BOOLEAN, extensions.FLOAT, extensions.INTEGER, extensions.LONGINTEGER,
@@ -29,7 +30,7 @@ WRITTEN = {
 }
 
 
-class Psycopg2Connection(Blocking):
+class Psycopg2Connection(PostgresConnection, BlockingDriver):
     """A caller's psycopg2 connection."""
 
     @property
@@ -45,8 +46,8 @@ class Psycopg2Connection(Blocking):
         return bool(self.raw.autocommit)
 
     @contextmanager
-    def _cursor(self) -> Iterator[Execute]:
-        with closing(extensions.cursor(self.raw)) as cursor:
+    def cursor(self) -> Iterator[Execute]:
+        with turn(self.raw), closing(extensions.cursor(self.raw)) as cursor:
             for caster in CASTERS:
                 extensions.register_type(caster, cursor)
             yield lambda statement: _execute(cursor, statement)
@@ -70,6 +71,8 @@ def _written(value: Any) -> Any:
     return None if value is None else WRITTEN[type(value)](value)
 
 
-def wrap(raw: object, sql: Queries) -> Psycopg2Connection | None:
+def wrap(raw: object, sql: Queries, database: str | None) -> Psycopg2Connection | None:
     """A caller's connection, if it is one of psycopg2's."""
-    return Psycopg2Connection(raw, sql) if isinstance(raw, extensions.connection) else None
+    if isinstance(raw, extensions.connection):
+        return Psycopg2Connection(raw, sql, database)
+    return None

@@ -8,7 +8,7 @@ are without it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection as CoreConnection
 from sqlalchemy.exc import UnboundExecutionError
@@ -18,28 +18,27 @@ from sqlalchemy.util import await_only
 
 from ..errors import InvalidState, UnsupportedConnection
 from ..operation import Op
-from .refusal import must_be_awaited
-
-if TYPE_CHECKING:
-    from . import Connection
+from .base import Blocking, Connection, Enclosing
 
 T = TypeVar("T")
-Recognise = Callable[[object], "Connection"]
+Recognise = Callable[[object], Connection]
 
 
-class SqlalchemyConnection:
+class SqlalchemyConnection(Blocking):
     """A caller's Connection or Session."""
 
+    raw: CoreConnection | Session
+
     def __init__(self, raw: CoreConnection | Session, recognise: Recognise) -> None:
-        self._raw = raw
+        self.raw = raw
         self._recognise = recognise
 
     @property
     def in_transaction(self) -> bool:
-        return self._raw.in_transaction() and self._driver(self._core()).in_transaction
+        return self.raw.in_transaction() and self._driver(self._core()).in_transaction
 
     def run(self, op: Op[T]) -> T:
-        raw = self._raw
+        raw = self.raw
         began = not raw.in_transaction()
         try:
             core = self._core()
@@ -56,12 +55,8 @@ class SqlalchemyConnection:
                 transaction.close()
             raise
 
-    async def arun(self, op: Op[T]) -> T:
-        """There is nothing to wait for."""
-        return self.run(op)
-
     def begin(self) -> bool:
-        raw = self._raw
+        raw = self.raw
         if raw.in_transaction():
             return False
         core = self._core()
@@ -74,35 +69,14 @@ class SqlalchemyConnection:
             )
         return True
 
-    async def abegin(self) -> bool:
-        return self.begin()
-
     def end(self, *, commit: bool) -> None:
-        self._raw.commit() if commit else self._raw.rollback()
-
-    async def aend(self, *, commit: bool) -> None:
-        self.end(commit=commit)
-
-    def migrations(self) -> set[str] | None:
-        began = not self._raw.in_transaction()
-        core = self._core()
-        driver = self._driver(core)
-        try:
-            if core.dialect.is_async:
-                return await_only(driver.amigrations())
-            return driver.migrations()
-        finally:
-            if began and (transaction := self._raw.get_transaction()):
-                transaction.close()
-
-    async def amigrations(self) -> set[str] | None:
-        return self.migrations()
+        self.raw.commit() if commit else self.raw.rollback()
 
     def _core(self) -> CoreConnection:
-        if isinstance(self._raw, CoreConnection):
-            return self._raw
+        if isinstance(self.raw, CoreConnection):
+            return self.raw
         try:
-            return self._raw.connection()
+            return self.raw.connection()
         except UnboundExecutionError as error:
             raise UnsupportedConnection(
                 "this Session has no bind of its own to say which database is meant: "
@@ -113,43 +87,21 @@ class SqlalchemyConnection:
         return self._recognise(core.connection.driver_connection)
 
 
-class AsyncSqlalchemyConnection:
-    """A caller's AsyncConnection or AsyncSession; only the awaiting face can use it."""
+class AsyncSqlalchemyConnection(Enclosing):
+    """A caller's AsyncConnection or AsyncSession."""
+
+    raw: AsyncConnection | AsyncSession
 
     def __init__(self, raw: AsyncConnection | AsyncSession, recognise: Recognise) -> None:
-        self._raw = raw
+        self.raw = raw
         self._recognise = recognise
 
     @property
     def in_transaction(self) -> bool:
-        return self._raw.in_transaction()
+        return self.raw.in_transaction()
 
-    def run(self, op: Op[T]) -> T:
-        raise must_be_awaited(op.name, self._raw)
-
-    def migrations(self) -> set[str] | None:
-        raise must_be_awaited("what is done", self._raw)
-
-    async def arun(self, op: Op[T]) -> T:
-        return await self._raw.run_sync(lambda raw: self._inside(raw).run(op))
-
-    def begin(self) -> bool:
-        raise must_be_awaited("a transaction", self._raw)
-
-    async def abegin(self) -> bool:
-        return await self._raw.run_sync(lambda raw: self._inside(raw).begin())
-
-    def end(self, *, commit: bool) -> None:
-        raise must_be_awaited("a transaction", self._raw)
-
-    async def aend(self, *, commit: bool) -> None:
-        await (self._raw.commit() if commit else self._raw.rollback())
-
-    async def amigrations(self) -> set[str] | None:
-        return await self._raw.run_sync(lambda raw: self._inside(raw).migrations())
-
-    def _inside(self, raw: Any) -> SqlalchemyConnection:
-        return SqlalchemyConnection(raw, self._recognise)
+    async def inside(self, act: Callable[[Connection], T]) -> T:
+        return await self.raw.run_sync(lambda raw: act(SqlalchemyConnection(raw, self._recognise)))
 
 
 def wrap(

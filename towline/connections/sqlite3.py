@@ -1,28 +1,27 @@
 """The standard library's sqlite3, as the caller configured it.
 
-What an operation does depends on where the connection stands:
-
-    in a transaction                     a savepoint; the caller commits
-    idle, the driver would open one      BEGIN IMMEDIATE, left open for the caller
-    idle in autocommit                   BEGIN IMMEDIATE … COMMIT, a transaction of its own
-
-Row factories, text factories and converters of the caller neither disturb us nor are changed.
+SQLite has one writer: a transaction of ours begins as a writer, and in the caller's an operation
+becomes one before it reads. Row factories, text factories and converters of the caller neither
+disturb us nor are changed.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any
 from weakref import WeakValueDictionary
 
 from ..errors import SchemaMissing, UnsupportedConnection
-from ..operation import Op, drive
-from ..sql import Queries, Row, Statement
+from ..operation import Execute, Op, Steps
+from ..sql import Queries, Query, Row, Statement
+from .base import BEGIN, COMMIT, ROLLBACK, Around, BlockingDriver
 
-T = TypeVar("T")
+BEGIN_WRITING = Query("begin_writing", "BEGIN IMMEDIATE")()
+READING = Around(BEGIN, COMMIT, (ROLLBACK,))
+WRITING = Around(BEGIN_WRITING, COMMIT, (ROLLBACK,))
+LEFT_OPEN = Around(BEGIN_WRITING, None, (ROLLBACK,))
 
 
 class Mark:
@@ -55,74 +54,77 @@ def execute(cursor: sqlite3.Cursor, statement: Statement) -> list[Row]:
     return []
 
 
-class Sqlite3Connection:
+class Sqlite3Connection(BlockingDriver):
     """A caller's sqlite3 connection, used where it was made: in the caller's thread."""
 
+    raw: sqlite3.Connection
+
     def __init__(self, raw: sqlite3.Connection, sql: Queries, path: str) -> None:
-        self.raw = raw
-        self._sql = sql
+        super().__init__(raw, sql)
         self._path = path
-        self._cursor: Any = None
         self._shielded = False
 
     @property
     def in_transaction(self) -> bool:
         return self.raw.in_transaction
 
-    def run(self, op: Op[T]) -> T:
-        """Run an operation in the caller's transaction, or in one as its driver would open it."""
-        factory = self._read_plain()
+    @property
+    def autocommits(self) -> bool:
+        mode = getattr(self.raw, "autocommit", -1)  # from Python 3.12 on
+        return self.raw.isolation_level is None if mode == -1 else bool(mode)
+
+    def around(self, op: Op[Any]) -> Around:
+        if op.reads:
+            return READING
+        return WRITING if self.autocommits else LEFT_OPEN
+
+    def opening(self) -> Statement | None:
+        return BEGIN_WRITING
+
+    def ready(self, op: Op[Any], inside: bool) -> Steps[None]:
+        """Get the writer lock before the first read: SQLite then waits for it as long as the
+        caller has set, while an upgrade from reading to writing fails at once."""
+        self._shielded = False
         try:
-            with self._atomic(op):
-                return drive(op, self._execute)
-        finally:
-            self._read_as_before(factory)
-
-    async def arun(self, op: Op[T]) -> T:
-        """A sync connection belongs to the thread that awaits; there is nothing to wait for."""
-        return self.run(op)
-
-    def begin(self) -> bool:
-        """Open a write transaction, unless the caller has one; True when it is ours to end."""
-        if self.raw.in_transaction:
-            return False
-        self._say("BEGIN IMMEDIATE")
-        return True
-
-    async def abegin(self) -> bool:
-        return self.begin()
-
-    def end(self, *, commit: bool) -> None:
-        self._say("COMMIT" if commit else "ROLLBACK")
-
-    async def aend(self, *, commit: bool) -> None:
-        self.end(commit=commit)
-
-    def _say(self, word: str) -> None:
-        with self._plain_text():
-            self._cursor.execute(word)
-
-    def migrations(self) -> set[str] | None:
-        """The migrations this connection's database has; None when there are no tables."""
-        with self._plain_text():
-            if not self._look():
-                return None
-            return {str(name) for name, _ in self._execute(self._sql.list_migrations())}
-
-    async def amigrations(self) -> set[str] | None:
-        return self.migrations()
-
-    def _look(self) -> bool:
-        """Whether our tables are there; learns whether converters change what we read."""
-        try:
-            found = self._cursor.execute(self._sql.newest_migration.qmark).fetchall()
+            if inside and not op.reads:
+                yield self._sql.take_writer()
+            ((name, at, plain_name, plain_at),) = yield self._sql.newest_migration()
         except sqlite3.OperationalError as error:
-            if "no such table" in str(error):
-                return False
-            raise
-        ((name, at, plain_name, plain_at),) = found
-        self._shielded = (name, at) != (plain_name, plain_at)
-        return True
+            if "no such table" not in str(error):
+                raise
+            raise SchemaMissing(
+                "this connection's database has no Towline tables: check that on= points to the "
+                "database of the app, and call app.migrate()"
+            ) from error
+        self._shielded = (name, at) != (plain_name, plain_at)  # converters change what we read
+
+    def cursor(self) -> AbstractContextManager[Execute]:
+        return self
+
+    def __enter__(self) -> Execute:
+        """Text is read as str for the length of one operation.
+
+        A text factory cannot be set on a cursor, so it is set and put back; the connection is
+        used by this thread only, so nobody sees it in between.
+        """
+        raw = self.raw
+        self._factory = raw.text_factory
+        # Not raw.cursor: an application's subclass may have cursors of its own.
+        self._cursor = sqlite3.Connection.cursor(raw, sqlite3.Cursor)
+        self._cursor.row_factory = None
+        raw.text_factory = str
+        mark = _marks.get(id(raw))
+        if mark is None or self._path not in mark.paths:
+            try:
+                self._check_file(mark)
+            except BaseException:
+                self.__exit__()
+                raise
+        return self._execute
+
+    def __exit__(self, *_: object) -> None:
+        self.raw.text_factory = self._factory
+        self._cursor.close()
 
     def _execute(self, statement: Statement) -> list[Row]:
         if self._shielded and statement.rows is None:
@@ -148,38 +150,6 @@ class Sqlite3Connection:
         rows: list[Row] = self._cursor.execute(text, statement.params).fetchall()
         return rows
 
-    @contextmanager
-    def _plain_text(self) -> Iterator[None]:
-        factory = self._read_plain()
-        try:
-            yield
-        finally:
-            self._read_as_before(factory)
-
-    def _read_plain(self) -> Callable[[bytes], object]:
-        """Read text as str for the length of one operation.
-
-        A text factory cannot be set on a cursor, so it is set and put back; the connection is
-        used by this thread only, so nobody sees it in between.
-        """
-        factory: Callable[[bytes], object] = self.raw.text_factory
-        # Not self.raw.cursor: an application's subclass may have cursors of its own.
-        self._cursor = sqlite3.Connection.cursor(self.raw, sqlite3.Cursor)
-        self._cursor.row_factory = None
-        self.raw.text_factory = str
-        mark = _marks.get(id(self.raw))
-        if mark is None or self._path not in mark.paths:
-            try:
-                self._check_file(mark)
-            except BaseException:
-                self._read_as_before(factory)
-                raise
-        return factory
-
-    def _read_as_before(self, factory: Callable[[bytes], object]) -> None:
-        self.raw.text_factory = factory
-        self._cursor.close()
-
     def _check_file(self, mark: Mark | None) -> None:
         """Refuse a connection to another file than the app's: no worker would look there.
 
@@ -199,62 +169,6 @@ class Sqlite3Connection:
             return
         _marks[id(self.raw)] = mark
 
-    @contextmanager
-    def _atomic(self, op: Op[Any]) -> Iterator[None]:
-        run = self._cursor.execute
-        if self.raw.in_transaction:
-            if op.reads:
-                if not self._look():
-                    _no_tables()
-                yield
-                return
-            run("SAVEPOINT towline")
-            try:
-                self._take_writer()
-                if not self._look():
-                    _no_tables()
-                yield
-            except BaseException:
-                if self.raw.in_transaction:  # some errors roll everything back by themselves
-                    run("ROLLBACK TO towline")
-                    run("RELEASE towline")
-                raise
-            run("RELEASE towline")
-            return
-        run("BEGIN" if op.reads else "BEGIN IMMEDIATE")
-        try:
-            if not self._look():
-                _no_tables()
-            yield
-        except BaseException:
-            if self.raw.in_transaction:
-                run("ROLLBACK")
-            raise
-        if op.reads or self._autocommits():
-            try:
-                run("COMMIT")
-            except BaseException:
-                if self.raw.in_transaction:
-                    run("ROLLBACK")
-                raise
-
-    def _take_writer(self) -> None:
-        """Get the writer lock before the first read: SQLite then waits for it as long as the
-        caller has set, while an upgrade from reading to writing fails at once."""
-        try:
-            self._cursor.execute(self._sql.take_writer.qmark)
-        except sqlite3.OperationalError as error:
-            if "no such table" in str(error):
-                _no_tables()
-            raise
-
-    def _autocommits(self) -> bool:
-        """Whether this idle connection would have committed a plain INSERT at once."""
-        mode = getattr(self.raw, "autocommit", -1)
-        if mode == -1:
-            return self.raw.isolation_level is None
-        return bool(mode)
-
 
 def _is_same(file: str, path: str) -> bool:
     try:
@@ -263,8 +177,6 @@ def _is_same(file: str, path: str) -> bool:
         return False
 
 
-def _no_tables() -> NoReturn:
-    raise SchemaMissing(
-        "this connection's database has no Towline tables: call app.migrate() before the "
-        "transaction, and check that on= points to the database of the app"
-    )
+def wrap(raw: object, sql: Queries, path: str) -> Sqlite3Connection | None:
+    """A caller's connection, if it is one of sqlite3's."""
+    return Sqlite3Connection(raw, sql, path) if isinstance(raw, sqlite3.Connection) else None

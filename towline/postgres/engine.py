@@ -16,23 +16,25 @@ from typing import TYPE_CHECKING, TypeVar
 import psycopg
 
 from ..connections import Connection, recognise_postgres
+from ..connections.postgres import MET_ANOTHER, sqlstate
 from ..connections.psycopg import PlainCursor, execute
+from ..engine import EngineSettings, Finding, wake_channel
 from ..errors import InvalidValue, StoreUnavailable, TowlineError, WriterBusy
-from ..executor import Executor
 from ..migrate import Migrations
-from ..operation import Op, drive
+from ..operation import Loss, Op, drive
 from ..sql import Queries
-from ..store.base import as_json
+from ..store.ground import as_json
 from .address import Address
-from .fault import AGAIN, is_lost, translate
-from .hold import ended_channel
+from .checks import describe, examine
+from .errors import AGAIN, is_lost, translate
 from .pool import AllInUse, Pool
-from .store import PostgresStore
+from .store import PostgresStore, ended_channel
 from .transaction import Transaction
 from .wire import Wire, connect
 
 if TYPE_CHECKING:
     from ..wakes import Wake
+    from .listen import PostgresListen
 
 T = TypeVar("T")
 
@@ -46,9 +48,6 @@ GUARD = (
     "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL lock_timeout = {}"
 )
 BUILD = "SET statement_timeout = 0; SET lock_timeout = {}"
-# Operations whose loss in a crash of the server is harmless. A claim is not one: its number would
-# be given out again, and the fence would not hold.
-LOSABLE = frozenset({"renew", "progress"})
 # Seconds without a sign of life, on top of what a statement may wait for locks: then the server is
 # frozen, or the network is, and the connection is given up. A worker's must not wait as long.
 SILENCE = 10.0
@@ -63,37 +62,30 @@ class PostgresEngine:
 
     name = "postgres"
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        prefix: str,
-        schema: str,
-        lock_timeout: float,
-        durable: bool,
-        notify: bool,
-        connections: int,
-        pooler: bool,
-        listen: str | None = None,
-        clock: Callable[[], int] | None = None,
-    ) -> None:
-        self.address = Address(url)
+    def __init__(self, settings: EngineSettings) -> None:
+        server, prefix, schema = settings.server, settings.prefix, settings.server.schema
+        self.address = Address(settings.url)
         self.place = self.address.place
         self.prefix = prefix
         self.schema = schema
-        self.lock_timeout = lock_timeout
+        self.lock_timeout = settings.lock_timeout
         self.channel = _channel(f"{schema}.{prefix}wake")
+        self.wake_channel = wake_channel(settings.url, f"{schema}.{prefix}")
         self.sql = Queries(PACKAGE, prefix, schema)
-        self.store = PostgresStore(self.sql, self.channel if notify else None, clock)
+        self.store = PostgresStore(
+            self.sql, self.channel if server.notify else None, settings.clock
+        )
         self.migrations = Migrations(PACKAGE, prefix, schema)
-        self._losable = LOSABLE if durable else LOSABLE | {"enqueue"}
-        self._connections = connections
-        self._hears = notify and (listen is not None or not pooler)  # a pooler lets nothing through
-        self._notifies = notify
-        self._listen = listen
-        self._pooler = pooler
-        self._bound = max(lock_timeout, 5.0) + SILENCE
-        self._executor = Executor("postgres")
+        # With synchronous_commit off. Workers outlive a crash of the server, so never a claim.
+        self._losable = (Loss.ANY_TIME,) if settings.durable else (Loss.ANY_TIME, Loss.IF_ALLOWED)
+        self._connections = server.connections
+        # A pooler lets nothing through.
+        self._hears = server.notify and (server.listen is not None or not server.pooler)
+        self._notifies = server.notify
+        self._listen = server.listen
+        self._pooler = server.pooler
+        self._bound = max(settings.lock_timeout, 5.0) + SILENCE
+        self.listeners: set[PostgresListen] = set()  # started in this process
         self._unsent: deque[str] = deque()
         self._sending_until = 0.0
         self._begin_life()
@@ -107,15 +99,10 @@ class PostgresEngine:
         its commit was sent, as long as lock_timeout. Who has little patience, a worker's pump, has
         a connection of its own, so that it waits for nobody who holds others.
         """
-        op.accept()
         if patience is None:
             return self._run(op, self._pool_here(), self.lock_timeout, self._bound)
         patience = min(self.lock_timeout, patience)
         return self._run(op, self._own_pool(patience), patience, SILENCE)
-
-    async def arun(self, op: Op[T]) -> T:
-        """The same without blocking the event loop: one hop to a thread for the whole operation."""
-        return await self._executor.run(self.run, op)
 
     @contextmanager
     def transaction(self) -> Iterator[Wire]:
@@ -168,10 +155,21 @@ class PostgresEngine:
         except psycopg.OperationalError as error:  # not what a constraint of theirs says
             raise translate(error, "the transaction", self.place) from error
 
+    def met_another(self, error: BaseException) -> bool:
+        """By the error's code, whichever driver raised it; SQLAlchemy keeps that in `orig`."""
+        orig = getattr(error, "orig", None)
+        return sqlstate(error) in MET_ANOTHER or (
+            isinstance(orig, BaseException) and self.met_another(orig)
+        )
+
     def tell_ended(self) -> None:
-        """Say it on the channel of those who wait, after the commit."""
+        """Say it on the channel of those who wait, after the commit: on the connection of a worker
+        that listens here, if there is one."""
         if not self._notifies:
             return
+        for listener in list(self.listeners):
+            if listener.tell_ended():
+                return
         statement = self.sql.notify_alone(channel=ended_channel(self.channel), queues=as_json([""]))
         pool = self._pool_here()
         held: list[Wire] = []
@@ -188,7 +186,7 @@ class PostgresEngine:
         finally:
             pool.take_back(held, sound=True)
 
-    def ends(self) -> Wake | None:
+    def end_wake(self) -> Wake | None:
         if not self._hears:
             return None
         from .listen import PostgresListen
@@ -240,7 +238,7 @@ class PostgresEngine:
                 ) from None
 
     def _attempt(self, op: Op[T], pool: Pool, lock_timeout: str, bound: float | None) -> T:
-        losable = op.name in self._losable
+        losable = op.loss in self._losable
         held: list[Wire] = []
         sound = False
         try:
@@ -336,6 +334,10 @@ class PostgresEngine:
             self.address.conninfo, self.place, settings, bound=SILENCE, pooler=self._pooler
         )
 
+    def exists(self) -> bool:
+        """Always: a server answers for what it does not have."""
+        return True
+
     def prepare(self) -> None:
         """See that the server answers, and that it can hold what we store."""
         pool = self._pool_here()
@@ -358,7 +360,6 @@ class PostgresEngine:
         self._begin_life()
         for pool in pools:
             pool.close()
-        self._executor.close()
 
     # ---- schema
 
@@ -410,6 +411,9 @@ class PostgresEngine:
     def check_schema(self) -> None:
         self.run(self.migrations.check(self.sql))
 
+    def checks(self) -> Iterator[Finding]:
+        return examine(*self.run(describe(self.store)))
+
     def vacuum(self, pages: int) -> int:
         """Vacuum our tables; how many pages that freed is not known here, so 0."""
         try:
@@ -421,7 +425,7 @@ class PostgresEngine:
             raise translate(error, "vacuum", self.place) from error
         return 0
 
-    def shrink(self) -> None:
+    def after_prune(self) -> None:
         """Close what has been idle for long. Autovacuum does the rest, by the settings of our
         tables."""
         self._pool_here().trim()

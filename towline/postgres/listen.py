@@ -20,10 +20,10 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 from ..connections.psycopg import PlainCursor, execute
-from ..store.base import as_json
+from ..store.ground import as_json
 from ..wakes.thread import BackOff, WakeThread
 from .address import Address
-from .hold import ended_channel
+from .store import ended_channel
 from .wire import Wire
 
 if TYPE_CHECKING:
@@ -65,20 +65,25 @@ class PostgresListen:
         """Begin to listen; rings once connected, for what was committed before."""
         self._owed = False
         self._thread.start(lambda: self._run(ring))
+        self._engine.listeners.add(self)
 
     def stop(self) -> None:
         """End the thread and its connection; a second call does nothing."""
+        self._engine.listeners.discard(self)
         self._thread.stop()
 
     def tell(self, queues: Collection[str]) -> None:
         """Do nothing: the engine has sent it."""
 
-    def tell_ended(self) -> None:
+    def tell_ended(self) -> bool:
         """Say that chains ended. Returns at once: it is said from our thread, at most every 20 ms,
-        and not at all while there is no connection."""
-        if self._thread.running and not self._owed:
+        and not at all while there is no connection; False when there is no thread."""
+        if not self._thread.running:
+            return False
+        if not self._owed:
             self._owed = True
             self._thread.poke()
+        return True
 
     # ---- in the thread
 

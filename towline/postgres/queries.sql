@@ -20,6 +20,26 @@
 --     OFFSET 0, where a join would do: then each is found by its index, and nothing the planner believes
 --     about the tables (100 rows in any JSON, the fill when the statement was prepared) makes it walk one.
 
+-- Columns that go together are named once, here: {stored} is the list, {j.stored} the same of table j,
+-- {stored typed} the same with their types, as records have them.
+--
+-- columns: stored = id bigint, chain_id bigint, position integer, task text, label text, queue text,
+--     priority integer, max_attempts integer, timeout bigint, key text, blockers integer, policy smallint,
+--     arguments text, trace text, created_at bigint
+-- columns: said = task text, label text, queue text, priority integer, max_attempts integer, timeout bigint
+-- columns: claimed = max_attempts, timeout, key, label, blockers, trace, created_at
+-- columns: opened = state smallint, queue text, priority integer, job_id bigint, attempt integer,
+--     open_blockers integer, run_at bigint
+-- columns: standing = state, attempt, used, lost, open_blockers, run_at, started_at, progress,
+--     progress_text
+-- columns: tried = job_id, number, outcome, final, worker, started_at, ended_at, output, error, error_type,
+--     progress, progress_text
+-- columns: registered = id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at,
+--     lease_until
+-- columns: counted = minute bigint, queue text, task text, outcome smallint, slot bigint, ended bigint,
+--     removed bigint, duration bigint, h0 bigint, h1 bigint, h2 bigint, h3 bigint, h4 bigint, h5 bigint,
+--     h6 bigint, h7 bigint
+
 -- ---------------------------------------------------------------- write
 
 -- name: next_job_id
@@ -71,21 +91,14 @@ SELECT id, task, created_at, trace
   FROM json_to_recordset(:rows::text::json) AS r(id bigint, task text, created_at bigint, trace text);
 
 -- name: insert_jobs
-INSERT INTO {job} (id, chain_id, position, task, label, queue, priority, max_attempts, timeout, key,
-                   blockers, policy, arguments, trace, created_at)
-SELECT id, chain_id, position, task, label, queue, priority, max_attempts, timeout, key,
-       blockers, policy, arguments, trace, created_at
-  FROM json_to_recordset(:rows::text::json)
-    AS r(id bigint, chain_id bigint, position integer, task text, label text, queue text, priority integer,
-         max_attempts integer, timeout bigint, key text, blockers integer, policy smallint, arguments text,
-         trace text, created_at bigint);
+INSERT INTO {job} ({stored})
+SELECT {stored}
+  FROM json_to_recordset(:rows::text::json) AS r({stored typed});
 
 -- name: insert_live
-INSERT INTO {live} (state, queue, priority, job_id, attempt, open_blockers, run_at)
-SELECT state, queue, priority, job_id, attempt, open_blockers, run_at
-  FROM json_to_recordset(:rows::text::json)
-    AS r(state smallint, queue text, priority integer, job_id bigint, attempt integer,
-         open_blockers integer, run_at bigint);
+INSERT INTO {live} ({opened})
+SELECT {opened}
+  FROM json_to_recordset(:rows::text::json) AS r({opened typed});
 
 -- name: insert_blockers
 INSERT INTO {blocker} (chain_id, job_id, position, name, trace)
@@ -121,7 +134,7 @@ UPDATE {job} SET arguments = :arguments WHERE id = :job_id;
 
 -- name: move_waiting
 -- A job that is not running changes its state or its time.
-UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blockers, parked_task = NULL
+UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blockers, parked_for = NULL
  WHERE job_id = :job_id AND state = :was AND queue = :queue AND priority = :priority;
 
 -- ---------------------------------------------------------------- worker
@@ -134,8 +147,8 @@ WITH r AS MATERIALIZED (
     SELECT DISTINCT ON (job_id, attempt, held_by) *
       FROM json_to_recordset(:rows::text::json)
         AS r(n integer, outcome smallint, final smallint, worker text, started_at bigint, now bigint,
-             output text, error text, continued_by bigint, ended_by text, job_id bigint, attempt integer,
-             held_by bigint)
+             output text, error text, error_type text, continued_by bigint, ended_by text, job_id bigint,
+             attempt integer, held_by bigint)
      ORDER BY job_id, attempt, held_by, n
 ), held AS MATERIALIZED (
     SELECT r.*, coalesce(r.started_at, l.started_at, l.claimed_at) AS began, l.progress, l.progress_text
@@ -147,10 +160,9 @@ WITH r AS MATERIALIZED (
               AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)
               FOR UPDATE SKIP LOCKED) AS l
 ), done AS (
-    INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
-                           progress, progress_text, continued_by, ended_by)
+    INSERT INTO {attempt} ({tried}, continued_by, ended_by)
     SELECT h.job_id, h.attempt, h.outcome, h.final, h.worker, h.began, h.now,
-           h.output, h.error, h.progress, h.progress_text, h.continued_by, h.ended_by
+           h.output, h.error, h.error_type, h.progress, h.progress_text, h.continued_by, h.ended_by
       FROM held AS h
     ON CONFLICT (job_id, number) DO NOTHING
     RETURNING job_id
@@ -214,12 +226,12 @@ UPDATE {live} AS l
 RETURNING h.n;
 
 -- name: park_jobs
--- running → parked: this worker does not know the task. Fenced.
+-- running → parked, for a reason such as task:NAME, which the worker does not know. Fenced.
 WITH held AS MATERIALIZED (
     SELECT r.*
       FROM (SELECT *
               FROM json_to_recordset(:rows::text::json)
-                AS r(n integer, task text, job_id bigint, attempt integer, held_by bigint)
+                AS r(n integer, parked_for text, job_id bigint, attempt integer, held_by bigint)
              ORDER BY job_id) AS r
      CROSS JOIN LATERAL (
            SELECT 1
@@ -229,26 +241,26 @@ WITH held AS MATERIALIZED (
               FOR UPDATE SKIP LOCKED) AS l
 )
 UPDATE {live} AS l
-   SET state = 4, parked_task = h.task, claimed_at = NULL, started_at = NULL, worker = NULL
+   SET state = 4, parked_for = h.parked_for, claimed_at = NULL, started_at = NULL, worker = NULL
   FROM held AS h
  WHERE l.job_id = ANY (ARRAY(SELECT h.job_id FROM held AS h)) AND l.job_id = h.job_id
 RETURNING h.n;
 
 -- name: find_parked
--- Parked jobs of tasks a worker knows, in queues it serves. Rides live_parked.
+-- Parked jobs whose reason is gone, in queues a worker serves. Rides live_parked.
 SELECT x.queue, x.priority, x.job_id
-  FROM json_array_elements_text(:tasks::text::json) AS t
+  FROM json_array_elements_text(:reasons::text::json) AS t
  CROSS JOIN json_array_elements_text(:queues::text::json) AS q
  CROSS JOIN LATERAL (
        SELECT l.queue, l.priority, l.job_id
          FROM {live} AS l
-        WHERE l.state = 4 AND l.parked_task = t.value AND l.queue = q.value
+        WHERE l.state = 4 AND l.parked_for = t.value AND l.queue = q.value
         LIMIT :limit::integer
           FOR UPDATE SKIP LOCKED) AS x
  LIMIT :limit::integer;
 
 -- name: unpark_jobs
-UPDATE {live} SET state = 0, parked_task = NULL
+UPDATE {live} SET state = 0, parked_for = NULL
  WHERE job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::text::json) AS r(job_id bigint)))
    AND state::integer = 4;
 
@@ -272,14 +284,14 @@ SELECT min(run_at) FROM {live} WHERE state = 1;
 
 -- name: peek_pending
 -- How many pending jobs the queues have that are not paused, no more than :most of each are counted; and
--- whether a job of these tasks is parked, which is one probe where none is.
+-- whether a job is parked for one of these reasons, which is one probe where none is.
 SELECT count(*),
        (EXISTS (SELECT 1 FROM {live} AS p WHERE p.state = 4 OFFSET 0)
         AND EXISTS (SELECT 1
-                      FROM json_array_elements_text(:tasks::text::json) AS t
+                      FROM json_array_elements_text(:reasons::text::json) AS t
                      CROSS JOIN json_array_elements_text(:queues::text::json) AS r
                      CROSS JOIN LATERAL (SELECT 1 FROM {live} AS p
-                                          WHERE p.state = 4 AND p.parked_task = t.value
+                                          WHERE p.state = 4 AND p.parked_for = t.value
                                             AND p.queue = r.value LIMIT 1) AS p))::integer
   FROM json_array_elements_text(:queues::text::json) AS q
  CROSS JOIN LATERAL (
@@ -411,14 +423,11 @@ UPDATE {live} AS l
 -- name: add_rollups
 -- Ended jobs of this minute; one row per writer (slot), so that writers do not meet. Who is no worker
 -- has the number of its connection for a slot.
-INSERT INTO {rollup} AS t (minute, queue, task, outcome, slot, ended, removed, duration,
-                           h0, h1, h2, h3, h4, h5, h6, h7)
+INSERT INTO {rollup} AS t ({counted})
 SELECT minute, queue, task, outcome, CASE slot WHEN 0 THEN -1 - pg_backend_pid() ELSE slot END, ended,
        removed, duration, h0, h1, h2, h3, h4, h5, h6, h7
   FROM json_to_recordset(:rows::text::json)
-    AS r(minute bigint, queue text, task text, outcome smallint, slot bigint, ended bigint, removed bigint,
-         duration bigint, h0 bigint, h1 bigint, h2 bigint, h3 bigint, h4 bigint, h5 bigint, h6 bigint,
-         h7 bigint)
+    AS r({counted typed})
  ORDER BY queue, task, outcome
 ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
    SET ended = t.ended + excluded.ended, removed = t.removed + excluded.removed,
@@ -427,8 +436,7 @@ ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
        h4 = t.h4 + excluded.h4, h5 = t.h5 + excluded.h5, h6 = t.h6 + excluded.h6, h7 = t.h7 + excluded.h7;
 
 -- name: insert_worker
-INSERT INTO {worker} (id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at,
-                      lease_until)
+INSERT INTO {worker} ({registered})
 VALUES (:id, :name, :host, :pid, :birth, :version, :queues, :concurrency, :now, :now, :lease_until);
 
 -- name: renew_worker
@@ -454,7 +462,7 @@ SELECT l.job_id, l.attempt, l.queue, l.priority, l.used, l.lost
 -- ---------------------------------------------------------------- upkeep
 
 -- name: find_expired_workers
-SELECT id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at, lease_until
+SELECT {registered}
   FROM {worker}
  WHERE lease_until <= :now;
 
@@ -462,8 +470,7 @@ SELECT id, name, host, pid, birth, version, queues, concurrency, started_at, see
 -- Running jobs of workers that are dead (:dead) or no longer registered. Walks the running rows only.
 -- Last, whether the job itself is gone: somebody deleted it by hand.
 SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, '', l.used, l.lost,
-       j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at, l.claimed_at,
-       l.worker, w.name, j.chain_id IS NULL
+       {j.claimed}, l.claimed_at, l.worker, w.name, j.chain_id IS NULL
   FROM (SELECT job_id, attempt, queue, priority, used, lost, claimed_at, worker
           FROM {live}
          WHERE state = 3
@@ -471,8 +478,7 @@ SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task,
                    SELECT id FROM {worker}
                     WHERE id <> ALL (ARRAY(SELECT value::bigint FROM json_array_elements_text(:dead::text::json))))
          LIMIT :limit) AS l
-  LEFT JOIN LATERAL (SELECT j.chain_id, j.position, j.task, j.max_attempts, j.timeout, j.key, j.label,
-                            j.blockers, j.trace, j.created_at
+  LEFT JOIN LATERAL (SELECT j.chain_id, j.position, j.task, {j.claimed}
                        FROM {job} AS j WHERE j.id = l.job_id OFFSET 0) AS j ON true
   LEFT JOIN {worker} AS w ON w.id = l.worker;
 
@@ -572,8 +578,7 @@ DELETE FROM {chain}
 
 -- name: fold_rollups
 -- Rows older than :before, made coarser: one per :unit minutes, without slots.
-INSERT INTO {rollup} AS t (minute, queue, task, outcome, slot, ended, removed, duration,
-                           h0, h1, h2, h3, h4, h5, h6, h7)
+INSERT INTO {rollup} AS t ({counted})
 SELECT minute / :unit::bigint * :unit::bigint, queue, task, outcome, -1, sum(ended), sum(removed),
        sum(duration), sum(h0), sum(h1), sum(h2), sum(h3), sum(h4), sum(h5), sum(h6), sum(h7)
   FROM {rollup}
@@ -592,15 +597,12 @@ DELETE FROM {rollup} WHERE minute < :before AND NOT (slot = -1 AND minute % :uni
 
 -- name: job_records
 -- Jobs as they stand: primary keys only, one probe for the live row, one for the last attempt.
-SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.max_attempts, j.timeout,
-       j.key, j.blockers, j.policy, j.arguments, j.trace, j.created_at,
-       l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.started_at, l.progress,
-       l.progress_text, w.name, l.worker,
-       a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_at, a.output, a.error,
+SELECT {j.stored},
+       {l.standing}, w.name, l.worker, l.parked_for,
+       a.number, a.outcome, a.worker, a.started_at, a.ended_at, a.output, a.error,
        a.progress, a.progress_text, a.blocker, a.continued_by, a.ended_by, a.run_at
   FROM {job} AS j
-  LEFT JOIN LATERAL (SELECT l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.started_at,
-                            l.progress, l.progress_text, l.worker
+  LEFT JOIN LATERAL (SELECT {l.standing}, l.worker, l.parked_for
                        FROM {live} AS l WHERE l.job_id = j.id OFFSET 0) AS l ON true
   LEFT JOIN LATERAL (SELECT * FROM {attempt} AS m WHERE m.job_id = j.id
                       ORDER BY m.number DESC LIMIT 1) AS a ON true
@@ -632,11 +634,10 @@ SELECT j.id, j.chain_id, j.task, j.key
 
 -- name: list_attempts
 -- Ended attempts of a job and the one that runs, oldest first.
-SELECT a.job_id, a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_at, a.output, a.error,
-       a.progress, a.progress_text, a.ended_by
+SELECT {a.tried}, a.ended_by
   FROM {attempt} AS a WHERE a.job_id = :job_id
 UNION ALL
-SELECT l.job_id, l.attempt, 0, NULL, w.name, l.started_at, NULL, NULL, NULL, l.progress,
+SELECT l.job_id, l.attempt, 0, NULL, w.name, l.started_at, NULL, NULL, NULL, NULL, l.progress,
        l.progress_text, NULL
   FROM {live} AS l
   LEFT JOIN {worker} AS w ON w.id = l.worker
@@ -658,7 +659,7 @@ SELECT b.job_id, b.position, b.name, b.chain_id, c.state, t.task, a.output, a.er
  ORDER BY b.job_id, b.position;
 
 -- name: list_workers
-SELECT id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at, lease_until
+SELECT {registered}
   FROM {worker} ORDER BY id;
 
 -- name: list_paused
@@ -796,6 +797,19 @@ SELECT count(*)
 -- name: sum_rollups
 SELECT queue, outcome, sum(ended - removed)::bigint FROM {rollup} GROUP BY queue, outcome;
 
+-- name: read_rollups
+-- Jobs that ended in a range of minutes, by bucket of :unit minutes. A range of the primary key.
+SELECT minute / :unit::bigint * :unit::bigint, queue, task, outcome, sum(ended)::bigint, sum(duration)::bigint,
+       sum(h0)::bigint, sum(h1)::bigint, sum(h2)::bigint, sum(h3)::bigint, sum(h4)::bigint, sum(h5)::bigint,
+       sum(h6)::bigint, sum(h7)::bigint
+  FROM {rollup}
+ WHERE minute >= :since::bigint AND minute < :until::bigint AND ended > 0
+   AND (:queue::text IS NULL OR queue = :queue::text)
+   AND (:task::text IS NULL OR task = :task::text)
+   AND (:outcome::smallint IS NULL OR outcome = :outcome::smallint)
+ GROUP BY 1, 2, 3, 4
+ ORDER BY 1, 2, 3, 4;
+
 -- ---------------------------------------------------------------- control
 
 -- name: clear_final
@@ -833,7 +847,7 @@ SELECT b.job_id, b.chain_id, c.state
 WITH r AS MATERIALIZED (
     SELECT * FROM json_to_recordset(:rows::text::json) AS r(open_blockers integer, state smallint, job_id bigint)
 )
-UPDATE {live} AS l SET state = 2, open_blockers = r.open_blockers, parked_task = NULL
+UPDATE {live} AS l SET state = 2, open_blockers = r.open_blockers, parked_for = NULL
   FROM r
  WHERE l.job_id = ANY (ARRAY(SELECT r.job_id FROM r)) AND l.job_id = r.job_id AND l.state = r.state;
 
@@ -950,8 +964,7 @@ UPDATE {live} AS l
  WHERE l.job_id = ANY (ARRAY(SELECT r.job_id FROM r)) AND l.state::integer = 0
    AND j.id = ANY (ARRAY(SELECT r.job_id FROM r)) AND j.id = l.job_id
 RETURNING l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, j.arguments,
-          l.used, l.lost, j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at,
-          l.claimed_at, l.worker;
+          l.used, l.lost, {j.claimed}, l.claimed_at, l.worker;
 
 -- name: settle_jobs
 -- The whole end of jobs that ran, are over, and end a chain that is held and that nobody waits for:
@@ -962,7 +975,7 @@ WITH held AS MATERIALIZED (
               FROM json_to_recordset(:rows::text::json)
                 AS r(job_id bigint, attempt integer, held_by bigint, chain_id bigint,
                      chain_state smallint, outcome smallint, worker text, slot bigint, queue text, task text,
-                     started_at bigint, now bigint, output text, error text)
+                     started_at bigint, now bigint, output text, error text, error_type text)
              ORDER BY job_id) AS r
      CROSS JOIN LATERAL (
            SELECT l.started_at, l.claimed_at, l.progress, l.progress_text
@@ -975,9 +988,9 @@ WITH held AS MATERIALIZED (
      WHERE l.job_id = ANY (ARRAY(SELECT h.job_id FROM held AS h)) AND l.job_id = h.job_id
     RETURNING h.*
 ), recorded AS (
-    INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
-                           progress, progress_text)
-    SELECT job_id, attempt, outcome, 1, worker, began, now, output, error, progress, progress_text
+    INSERT INTO {attempt} ({tried})
+    SELECT job_id, attempt, outcome, 1, worker, began, now, output, error, error_type, progress,
+           progress_text
       FROM gone
 ), completed AS (
     UPDATE {chain} SET state = 1, ended_at = (SELECT max(g.now) FROM gone AS g)
@@ -989,8 +1002,7 @@ WITH held AS MATERIALIZED (
     UPDATE {chain} SET state = 3, bad = true, ended_at = (SELECT max(g.now) FROM gone AS g)
      WHERE id = ANY (ARRAY(SELECT g.chain_id FROM gone AS g WHERE g.chain_state = 3)) AND state = 0
 ), counted AS (
-    INSERT INTO {rollup} AS t (minute, queue, task, outcome, slot, ended, removed, duration,
-                               h0, h1, h2, h3, h4, h5, h6, h7)
+    INSERT INTO {rollup} AS t ({counted})
     SELECT now / 60000000, queue, task, outcome,
            CASE slot WHEN 0 THEN -1 - pg_backend_pid() ELSE slot END, count(*), 0, sum(took),
            count(*) FILTER (WHERE took < 1000),
@@ -1018,21 +1030,17 @@ SELECT job_id FROM gone;
 WITH c AS MATERIALIZED (
     SELECT coalesce(:now::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), r AS MATERIALIZED (
-    SELECT nextval('{job_ids}') AS id, c.now, r.task, r.label, r.queue, r.priority, r.max_attempts, r.timeout,
-           r.policy, a.arguments, r.trace, greatest(c.now, coalesce(r.at, c.now + coalesce(r.delay, 0))) AS run_at
+    SELECT nextval('{job_ids}') AS id, c.now, {r.said}, r.policy, a.arguments, r.trace,
+           greatest(c.now, coalesce(r.at, c.now + coalesce(r.delay, 0))) AS run_at
       FROM c
      CROSS JOIN json_to_recordset(:runs::text::json)
-        AS r(task text, label text, queue text, priority integer, max_attempts integer, timeout bigint,
-             policy smallint, trace text, at bigint, delay bigint, arguments json)
+        AS r({said typed}, policy smallint, trace text, at bigint, delay bigint, arguments json)
      CROSS JOIN LATERAL json_array_elements_text(r.arguments) AS a(arguments)
 ), chains AS (
     INSERT INTO {chain} (id, task, created_at, trace) SELECT id, task, now, trace FROM r
 ), jobs AS (
-    INSERT INTO {job} (id, chain_id, position, task, label, queue, priority, max_attempts, timeout, key,
-                       blockers, policy, arguments, trace, created_at)
-    SELECT id, id, 0, task, label, queue, priority, max_attempts, timeout, NULL, 0, policy, arguments,
-           trace, now
-      FROM r
+    INSERT INTO {job} ({stored})
+    SELECT id, id, 0, {said}, NULL, 0, policy, arguments, trace, now FROM r
 ), lives AS (
     INSERT INTO {live} (state, queue, priority, job_id, run_at)
     SELECT CASE WHEN run_at > now THEN 1 ELSE 0 END, queue, priority, id, run_at FROM r

@@ -32,7 +32,8 @@ CREATE INDEX {prefix}job_key ON {job} (key, id) WHERE key IS NOT NULL;
 
 -- One narrow row per open job; every transition is one UPDATE. A state is part of the indexes below,
 -- so in a query it is a literal: a parameter under a generic plan could use none of them.
--- state: 0 pending, 1 scheduled, 2 blocked, 3 running, 4 parked (waits for a worker that knows it)
+-- state: 0 pending, 1 scheduled, 2 blocked, 3 running, 4 parked (set aside)
+-- parked_for: why it is set aside, which brings it back: task:NAME waits for a worker that knows the task.
 -- worker: who has claimed it. started_at: NULL while a job that was claimed ahead has not begun.
 -- Rows live for seconds, so vacuum comes by a fixed number of dead ones and does not rest.
 CREATE TABLE {live} (
@@ -50,17 +51,19 @@ CREATE TABLE {live} (
     worker bigint,
     progress double precision,
     progress_text text,
-    parked_task text COLLATE "C"
+    parked_for text COLLATE "C"
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05);
 CREATE INDEX {prefix}live_pending ON {live} (queue, priority DESC, job_id) WHERE state = 0;
 CREATE INDEX {prefix}live_due ON {live} (run_at) WHERE state = 1;
 CREATE INDEX {prefix}live_waiting ON {live} (state, queue, priority DESC, job_id) WHERE state IN (1, 2, 4);
 CREATE INDEX {prefix}live_running ON {live} (worker, job_id) WHERE state = 3;
-CREATE INDEX {prefix}live_parked ON {live} (parked_task, queue, job_id) WHERE state = 4;
+-- What one reason has set aside in one queue, in the order of claiming.
+CREATE INDEX {prefix}live_parked ON {live} (parked_for, queue, priority DESC, job_id) WHERE state = 4;
 
 -- One row per ended attempt, inserted once. The one that ended the job is final; retry clears that.
 -- run_at: the time a job was meant for that ended while it waited, should it be revived.
+-- error_type: the class of the error with its module, where the attempt raised one.
 -- outcome: 1 completed, 2 continued, 3 failed, 4 timeout, 5 snoozed, 6 cancelled, 7 lost, 8 released
 CREATE TABLE {attempt} (
     job_id bigint NOT NULL,
@@ -72,6 +75,7 @@ CREATE TABLE {attempt} (
     ended_at bigint NOT NULL,
     output text,
     error text,
+    error_type text,
     progress double precision,
     progress_text text,
     blocker bigint,
@@ -180,7 +184,7 @@ SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.key
             WHEN a.outcome IN (1, 2) THEN 'completed'
             WHEN a.outcome = 6 THEN 'cancelled'
             ELSE 'failed' END AS state,
-       CASE WHEN l.state = 4 THEN 'no running worker knows task ' || j.task END AS reason,
+       CASE WHEN l.parked_for = 'task:' || j.task THEN 'no running worker knows task ' || j.task END AS reason,
        coalesce(l.attempt, a.number) AS attempt,
        j.max_attempts,
        l.open_blockers,
@@ -207,12 +211,12 @@ SELECT a.job_id, a.number,
        a.final, a.worker, a.ended_by,
        to_timestamp(a.started_at / 1000000.0) AS started_at,
        to_timestamp(a.ended_at / 1000000.0) AS ended_at,
-       a.output, a.error, a.progress, a.progress_text
+       a.output, a.error, a.error_type, a.progress, a.progress_text
   FROM {attempt} AS a
 UNION ALL
 SELECT l.job_id, l.attempt, 'running', NULL, w.name, NULL,
        to_timestamp(l.started_at / 1000000.0), NULL,
-       NULL, NULL, l.progress, l.progress_text
+       NULL, NULL, NULL, l.progress, l.progress_text
   FROM {live} AS l LEFT JOIN {worker} AS w ON w.id = l.worker
  WHERE l.state = 3 AND l.started_at IS NOT NULL;
 

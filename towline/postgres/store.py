@@ -1,4 +1,9 @@
-"""The operations as PostgreSQL needs them; what is common to nearly all jobs is one statement.
+"""The store as PostgreSQL needs it: rows are locked, and what is common to nearly all jobs is one
+statement.
+
+There are many writers at a time. Whoever waits takes rows in the order of their ids, a chain before
+its jobs. A statement sees the database as it was when it began, so what is decided by a lock is
+read by a later statement.
 
 A round trip costs as much as the work of several jobs. So a plain job is stored by one statement,
 claimed by one, and ended by three: hold its chain, see that nobody waits for it, write the end.
@@ -9,9 +14,8 @@ that was committed while it took the chain's lock.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter
 from typing import Any
 
 from ..model import (
@@ -25,23 +29,32 @@ from ..model import (
     NewJob,
     Outcome,
 )
-from ..operation import Op, Steps, compose
-from ..sql import Row
-from ..store.base import as_json, int_of, portions
+from ..operation import Loss, Op, Steps
+from ..sql import Queries, Row
+from ..store import Store
+from ..store.columns import SHAPE, row_of, shape_of
 from ..store.enqueue import PENDING, SCHEDULED, due_at
-from ..store.finish import Verdict
-from .reserve import Reserve
+from ..store.ground import (
+    Clock,
+    Reserved,
+    Verdict,
+    as_json,
+    find_upstream,
+    host_clock,
+    int_of,
+    portions,
+)
+from . import finish_locks, isolation
 
 SETTLE = (
     "job_id", "attempt", "held_by", "chain_id", "chain_state", "outcome", "worker", "slot", "queue",
-    "task", "started_at", "now", "output", "error",
-)  # fmt: skip
-SHAPE = (
-    "task", "label", "queue", "priority", "max_attempts", "timeout", "policy", "trace", "at",
-    "delay",
+    "task", "started_at", "now", "output", "error", "error_type",
 )  # fmt: skip
 
-shape_of = attrgetter(*SHAPE)
+
+def ended_channel(channel: str) -> str:
+    """The channel that says that chains ended, beside the channel of new work."""
+    return f"{channel}_ended"
 
 
 class _Answers(Sequence[Enqueued]):
@@ -60,14 +73,114 @@ class _Answers(Sequence[Enqueued]):
         return _stored(self._records[index])
 
 
-class PostgresStore(Reserve):
-    """All operations, for many writers at a time."""
+class PostgresStore(Store):
+    """All operations, for many writers at a time: the database's clock and ids, the rows that are
+    locked, and what is one statement here."""
+
+    def __init__(self, sql: Queries, channel: str | None, clock: Clock | None = None) -> None:
+        super().__init__(sql, clock or host_clock)
+        self._own_clock = clock is None
+        self._channel = channel
+
+    def now(self) -> Steps[int]:
+        """The database's clock decides; a test may bring its own."""
+        if not self._own_clock:
+            return self.clock()
+        ((now,),) = yield self.sql.clock()
+        return int_of(now)
+
+    def new_ids(self, number: int) -> Steps[Sequence[int]]:
+        return [int_of(id) for (id,) in (yield self.sql.next_job_id(number=number))]
+
+    # ---- locks
+
+    def hold_chains(self, chains: Iterable[int]) -> Steps[None]:
+        yield self.sql.hold_chains(chains=as_json(set(chains)))
+
+    def hold_jobs(self, jobs: Iterable[int], *, behind: bool = False) -> Steps[bool]:
+        listed = as_json(jobs)
+        rows = yield self.sql.chains_of_jobs(jobs=listed)
+        if behind:
+            isolation.refuse_old_snapshot(rows)
+        yield from self.hold_chains(int_of(id) for id, _ in rows)
+        yield self.sql.hold_jobs(jobs=listed)
+        return True
+
+    def share_blockers(self, jobs: Iterable[int]) -> Steps[None]:
+        rows = yield self.sql.blockers_of_jobs(jobs=as_json(jobs))
+        if rows:
+            yield self.sql.share_chains(chains=as_json(id for (id,) in rows))
+
+    def upstream(self, chains: Iterable[int], reopened: bool) -> Steps[set[int]]:
+        """Look, share what was found, and look again, until there is nothing new: of several
+        that would close a circle together the last one sees the others. Who asks shares the
+        chains he begins with."""
+        chains = list(chains)
+        shared = set(chains)
+        while True:
+            found = yield from find_upstream(self, chains, reopened)
+            if found <= shared:
+                return found
+            yield self.sql.share_chains(chains=as_json(found - shared))
+            shared |= found
+
+    def hold_workers(self, dead: set[int], gone: Collection[int], now: int) -> Steps[set[int]]:
+        if not dead:
+            return dead
+        rows = yield self.sql.hold_workers(
+            workers=as_json(sorted(dead)), gone=as_json(sorted(gone)), now=now
+        )
+        return {int_of(id) for (id,) in rows}
+
+    def is_registered(self, worker: int, name: str) -> Steps[bool]:
+        ((found,),) = yield self.sql.is_registered(id=worker, name=name)
+        return bool(found)
+
+    def hold_to_delete(self, chains: Sequence[int], jobs: Collection[int]) -> Steps[bool]:
+        listed = as_json(chains)
+        isolation.refuse_old_snapshot((yield self.sql.hold_doomed(chains=listed)))
+        yield self.sql.hold_jobs(jobs=as_json(jobs))
+        yield self.sql.hold_keys(chains=listed)
+        rows = yield self.sql.chain_job_ids(chains=listed)
+        return {int_of(id) for id, *_ in rows} <= set(jobs)
+
+    def hold_old(self, rows: Sequence[Row]) -> Steps[Sequence[Row]]:
+        """A chain that somebody looks at, or whose key somebody takes, is pruned another time."""
+        held = yield self.sql.hold_doomed_now(chains=as_json(id for id, *_ in rows))
+        isolation.refuse_old_snapshot(held)
+        keys = yield self.sql.hold_keys_now(chains=as_json(id for id, *_ in held))
+        busy = {chain for chain, ours in keys if not ours}
+        return [row[:-1] for row in held if row[0] not in busy]
+
+    def prune_position(self) -> Steps[int | None]:
+        marks = yield self.sql.read_mark(name="prune")
+        return int_of(marks[0][0]) if marks else None
+
+    # ---- what follows the commit
+
+    def wake(self, queues: Iterable[str]) -> Steps[None]:
+        named = sorted(set(queues))
+        yield from super().wake(named)
+        if named and self._channel:
+            yield self.sql.notify(channel=self._channel, queues=as_json(named))
+
+    def tell_ended(self) -> Steps[None]:
+        yield from super().tell_ended()
+        if self._channel:
+            yield self.sql.notify_ended(channel=ended_channel(self._channel))
+
+    # ---- what is one statement
 
     def enqueue(self, jobs: Sequence[NewJob]) -> Op[Sequence[Enqueued]]:
         if not jobs or any(j.key is not None or j.blockers for j in jobs):
             return super().enqueue(jobs)
         parts = list(portions(jobs, _size))
-        return compose("enqueue", lambda: self._enqueue_plain(parts), single=len(parts) == 1)
+        return Op(
+            "enqueue",
+            lambda: self._enqueue_plain(parts),
+            loss=Loss.IF_ALLOWED,
+            single=len(parts) == 1,
+        )
 
     def _enqueue_plain(self, parts: Sequence[Sequence[NewJob]]) -> Steps[Sequence[Enqueued]]:
         now = None if self._own_clock else self.clock()
@@ -96,6 +209,9 @@ class PostgresStore(Reserve):
         )  # fmt: skip
         return [Claimed._make(row) for row in rows]
 
+    def reserve(self, verdicts: Sequence[Verdict]) -> Steps[Reserved]:
+        return (yield from finish_locks.reserve(self, verdicts))
+
     def settle(
         self, verdicts: Sequence[Verdict], worker: str | None, slot: int, now: int
     ) -> Steps[list[Verdict]]:
@@ -112,7 +228,7 @@ class PostgresStore(Reserve):
         if not plain:
             return []
         rows = yield self.sql.hold_chains_now(chains=as_json(plain))
-        self.refuse_old_snapshot(rows)
+        isolation.refuse_old_snapshot(rows)
         held = {int_of(id) for id, _ in rows}
         if held:
             rows = yield self.sql.find_awaited(chains=as_json(held))
@@ -138,10 +254,7 @@ def _stored(record: JobRecord) -> Enqueued:
 
 def _new_record(id: int, job: NewJob, now: int, run_at: int) -> JobRecord:
     state = SCHEDULED if run_at > now else PENDING
-    return JobRecord(
-        id, id, 0, job.task, job.label, job.queue, job.priority, job.max_attempts, job.timeout,
-        None, 0, int(job.policy), job.arguments, job.trace, now, state, 0, 0, 0, 0, run_at,
-    )  # fmt: skip
+    return JobRecord.of((*row_of(job, id, id, 0, 0, now), state, 0, 0, 0, 0, run_at))
 
 
 def _settled(verdict: Verdict, worker: str | None, slot: int, now: int) -> Row:
@@ -151,4 +264,5 @@ def _settled(verdict: Verdict, worker: str | None, slot: int, now: int) -> Row:
     return (
         held.job_id, held.attempt, held.worker, held.chain_id, state, OUTCOME_CODE[ending.outcome],
         worker, slot, held.queue, held.task, ending.started_at, now, ending.output, ending.error,
+        ending.error_type,
     )  # fmt: skip

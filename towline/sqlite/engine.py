@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from ..connections import Connection, recognise_sqlite
+from ..engine import EngineSettings, Finding, wake_channel
 from ..errors import SchemaMissing, StoreUnavailable, WriterBusy
-from ..executor import Executor
 from ..migrate import COMMAND, Migrations
 from ..operation import Op
 from ..sql import Queries
 from ..store import Store
 from . import fork
 from .checkpoint import KEPT
-from .fault import translate
+from .checks import examine
+from .errors import translate
 from .file import File, path_of
 from .holder import WriterBusy as Waited
 from .lock import WriterLock
@@ -42,19 +43,14 @@ class SqliteEngine:
 
     name = "sqlite"
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        prefix: str,
-        lock_timeout: float,
-        durable: bool,
-        clock: Callable[[], int] | None = None,
-    ) -> None:
-        self.file = File(path_of(url))
+    def __init__(self, settings: EngineSettings) -> None:
+        prefix, durable, clock = settings.prefix, settings.durable, settings.clock
+        self.file = File(path_of(settings.url))
         self.path = os.path.realpath(self.file.path)
+        self.place = str(self.file.path)
         self.prefix = prefix
-        self.lock_timeout = lock_timeout
+        self.lock_timeout = settings.lock_timeout
+        self.wake_channel = wake_channel(settings.url, f"public.{prefix}")
         self.sql = Queries(PACKAGE, prefix)
         self.store = Store(self.sql, *([clock] if clock else []))
         self.migrations = Migrations(PACKAGE, prefix)
@@ -63,23 +59,17 @@ class SqliteEngine:
         self._readers = Readers(self.path, self.file.path, self._connect_reader)
         self._writer = Writer(
             self.file, self.lock, self._connect_writer, self.connect,
-            durable=durable, lock_timeout=lock_timeout,
+            durable=durable, lock_timeout=settings.lock_timeout,
         )  # fmt: skip
-        self._executor = Executor("call")
 
     # ---- running operations
 
     def run(self, op: Op[T], patience: float | None = None) -> T:
         """Run an operation on a connection of ours, in a transaction of its own."""
-        op.accept()
         if not op.reads:
             return self._writer.run(op, patience)
         self.file.check_same()  # before opening, which would make a new file of a deleted one
         return self._readers.run(op)
-
-    async def arun(self, op: Op[T]) -> T:
-        """The same without blocking the event loop: one hop to a thread for the whole operation."""
-        return await self._executor.run(self.run, op)
 
     def recognise(self, raw: object) -> Connection:
         """Wrap a caller's connection."""
@@ -146,6 +136,10 @@ class SqliteEngine:
             raise
         return connection
 
+    def exists(self) -> bool:
+        """Whether there is a file, and something in it."""
+        return not self.file.is_new
+
     def prepare(self) -> None:
         """See that the file can be worked with. Neither makes nor changes it: that is for the first
         write."""
@@ -166,7 +160,6 @@ class SqliteEngine:
         """Close every connection of this process, once idle. The engine opens them again when
         used."""
         deadline = time.monotonic() + CLOSING
-        self._executor.close()
         self._writer.close(deadline)
         self._readers.close(deadline)
         self.lock.close()
@@ -221,16 +214,23 @@ class SqliteEngine:
             settle()
             raise
 
+    def met_another(self, error: BaseException) -> bool:
+        """Never: writers wait for each other here."""
+        return False
+
     def tell_ended(self) -> None:
         """Nothing: whoever waits watches the file."""
 
-    def ends(self) -> Wake:
+    def end_wake(self) -> Wake:
         return self.wakes()[0]
 
     def wakes(self) -> list[Wake]:
         from .watch import SqliteWatch
 
         return [SqliteWatch(self)]
+
+    def checks(self) -> Iterator[Finding]:
+        return examine(self.run(self.store.describe()))
 
     def vacuum(self, pages: int) -> int:
         """Give free pages back to the file system, where the file allows it; return how many."""
@@ -253,7 +253,7 @@ class SqliteEngine:
             raise translate(error, self.file.path) from error
         return max(int(before) - int(after), 0)
 
-    def shrink(self) -> None:
+    def after_prune(self) -> None:
         self.vacuum(SHRINK_PAGES)
 
     def _patiently(self, connection: sqlite3.Connection, text: str) -> object:

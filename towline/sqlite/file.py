@@ -51,7 +51,7 @@ class File:
         self.path = path.absolute()
         self.log = Path(f"{os.path.realpath(self.path)}-wal")
         self._text = os.fspath(self.path)
-        self._identity: tuple[int, int] | None = None
+        self.identity: tuple[int, int] | None = None  # device and inode, once it was opened
 
     @property
     def is_new(self) -> bool:
@@ -75,28 +75,28 @@ class File:
     @property
     def is_known(self) -> bool:
         """Whether it was opened, and since then not forgotten."""
-        return self._identity is not None
+        return self.identity is not None
 
     def remember(self) -> None:
-        if self._identity is None:
+        if self.identity is None:
             status = os.stat(self._text)
-            self._identity = status.st_dev, status.st_ino
+            self.identity = status.st_dev, status.st_ino
 
     def forget(self) -> None:
-        self._identity = None
+        self.identity = None
 
     def check_same(self) -> None:
         """Raise when the file at the path is no longer the one that was opened."""
         try:
             status = os.stat(self._text)
         except FileNotFoundError:
-            if self._identity is None:
+            if self.identity is None:
                 return
             raise DatabaseReplaced(
                 f"{self.path} was deleted while it was open; what is written now would be lost. "
                 "Stop all processes, put the file back, start again"
             ) from None
-        if self._identity not in (None, (status.st_dev, status.st_ino)):
+        if self.identity not in (None, (status.st_dev, status.st_ino)):
             raise DatabaseReplaced(
                 f"{self.path} was replaced by another file while it was open. Stop all processes, "
                 "remove the -wal and -shm of the old file, start again"

@@ -8,9 +8,36 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from .. import errors
+from .line import EXPRESS, HOLD
+
+if TYPE_CHECKING:
+    from .lock import Baton
+
+FREE, WAITING, WRITING = 0, 1, 2  # phases of a turn, as the lock file says them
+MAGIC: Final = b"towline\n"
+
+
+class Record(NamedTuple):
+    """What the lock file says about the present or last turn; as it is packed there.
+
+    After a turn that left nothing to note, or whose process was killed, it still says "writing":
+    whether somebody holds the lock, only the lock tells.
+    """
+
+    magic: bytes = MAGIC
+    phase: int = FREE
+    pid: int = 0
+    since: float = 0.0
+    released: float = 0.0
+    owed: float = 0.0
+    foreign_at: float = 0.0
+    log_modified: int = 0
+    log_size: int = 0
+    operation: bytes = b""
+
 
 Kind = Literal["towline", "foreign", "self", "unknown"]
 Phase = Literal["waiting for its turn", "waiting for the database", "writing"]
@@ -156,3 +183,35 @@ def describe(holder: Holder) -> str:
         " Towline, perhaps in this very process (if you have an open transaction, pass"
         " on=connection) or in another container."
     )
+
+
+def find_holder(database: str, baton: Baton | None) -> Holder:
+    """Who holds the writer of a database now, with the lock file if there is one."""
+    me = os.getpid()
+    writer = database_writer(database)
+    if baton is None:
+        return outsider(writer) if writer else Holder("unknown")
+    for byte in (HOLD, EXPRESS):
+        pid = baton.owner(byte)
+        if pid is None or (writer and writer != pid):
+            continue
+        record = baton.read(byte)
+        if pid == me and record.phase != WRITING:
+            continue  # another thread of ours, waiting like the one that asks
+        kind: Kind = "self" if pid == me else "towline"
+        if record.phase == WAITING and writer == record.pid:
+            continue  # its baton waits for another connection of the same process
+        phase: Phase = "writing" if writer else "waiting for the database"
+        if record.pid != pid or record.phase == FREE:
+            # It has just taken the lock, or a killed process left the record: not its words.
+            return look_at(Holder(kind, pid, phase=phase))
+        if record.phase == WRITING:
+            phase = "writing"
+        operation = record.operation.rstrip(b"\0").decode(errors="replace")
+        return look_at(Holder(kind, pid, record.since, phase, operation))
+    if writer:
+        return outsider(writer)
+    pid = baton.first_in_line()
+    if pid is not None:
+        return look_at(Holder("towline", pid, phase="waiting for its turn"))
+    return Holder("unknown")

@@ -1,45 +1,21 @@
 """What is known at every instant, though an exception may arrive between any two bytecodes.
 
 Ctrl-C and the handlers of signals raise wherever the main thread happens to be: also between the
-call that took a lock and the line that notes it. Here taking and noting are one call into C, during
-which nothing arrives; so are giving back and forgetting. Whoever cleans up looks at what these say,
-never at a flag that was to be set one line later.
+call that took a lock and the line that notes it. So taking and noting are one call into C, during
+which nothing arrives, such as `taken.extend(map(take, …))`; so are giving back and forgetting.
+Whoever cleans up looks at what these say, never at a flag that was to be set one line later.
 """
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import compress, islice
-from threading import Lock
+from itertools import islice
 from types import CodeType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-Held = list[Callable[[], None]]
-"""How to release what was taken: the lock is taken exactly when it is not empty."""
-
-
-def take(held: Held, lock: Lock, seconds: float) -> bool:
-    """Take a lock, waiting so long; say whether it is taken."""
-    held.extend(compress((lock.release,), map(lock.acquire, (True,), (seconds,))))
-    return bool(held)
-
-
-def give_back(held: Held) -> None:
-    """Release what was taken; a second call does nothing."""
-    try:
-        deque(map(operator.call, islice(_until_empty(held.pop), len(held))), 0)
-    except IndexError:  # somebody else has done it
-        pass
-
-
-def perform(done: list[Any], call: Callable[[T], object], argument: T) -> None:
-    """Call it; `done` is not empty exactly when it has returned."""
-    done.extend(map(call, (argument,)))
 
 
 def move(source: deque[T], target: list[T], most: int) -> None:

@@ -1,61 +1,147 @@
-"""The baton that all of Towline's writers of one SQLite file pass to each other.
+"""The lock of one SQLite file: its writers in all processes of Towline take turns.
 
 It makes waiting fair, leaves room for the application's own writers, and knows who holds the
-database. It never protects data: `BEGIN IMMEDIATE` does that, with or without the baton.
+database. It never protects data: `BEGIN IMMEDIATE` does that, with or without the lock. A turn is
+passed on like a *baton*: bytes of `<database>.lock` are locked, and a record in it says who has it
+and what the next one owes. Who finds it taken waits in the `line`.
 
-The protocol. Bytes of `<database>.lock` are locked, two records in it are written::
-
-    HOLD          held by the process whose turn it is
-    a ticket      held by a process that waits; its number is the time of its arrival
-    EXPRESS       held by a process that goes past a turn that has come to a standstill
-
-    arrive ── nobody waits, HOLD is free ─────────────▶ rest what is owed ──▶ BEGIN IMMEDIATE
-       │                                                       ▲                     │
-       └──▶ take a ticket ──▶ no lower ticket ──▶ HOLD is free ┘                the caller's turn
-                                                                                     │
-                           let go of HOLD ◀── note what the next one owes ◀── COMMIT or ROLLBACK
-
-Whoever lets go and comes back finds tickets and queues behind them, so nobody overtakes. Two that
-arrive at once may both think they are first; HOLD decides. The locks are POSIX record locks: the
-kernel drops them when the process dies, a forked child does not inherit them, and anyone can ask
-who holds one without taking it. Every wait is a poll with a deadline, so no thread is ever stuck
-in the kernel; the first in line polls quickly, the others seldom.
-
-Room for others. An application connection that finds the database taken looks again after 1, 2, 5,
-10 … 100 ms; it gets in if the database is free for a good part of the time, not if it is free for
-20 µs after each turn. So while writers outside Towline have been seen lately, every turn leaves a
-debt of rest, 3/4 of its own length. Time that passes before the next turn pays it off; only what is
-left when the next one comes at once is waited for. Without such writers nothing is owed; the first
-one after a quiet minute has to get in by luck.
-
-Standstill. A process that was stopped (Ctrl-Z, a debugger) keeps its byte locks. If the record does
-not change for a while, the others go past it by EXPRESS, where SQLite's own lock allows it.
+The locks are POSIX record locks: they belong to the process, so there is one descriptor per file
+and process, however many apps use it.
 """
 
 from __future__ import annotations
 
+import operator
 import os
-import random
 import sqlite3
+import stat
+import struct
 import sys
 import threading
 import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from itertools import compress, islice
 from typing import Final
 
-from .baton import EXPRESS, FREE, HOLD, MAGIC, WAITING, WRITING, Baton, Record, open_baton
-from .holder import Holder, Kind, Phase, WriterBusy, database_writer, look_at, outsider
-from .instant import Held, give_back, take
+from .holder import FREE, MAGIC, WAITING, WRITING, Holder, Record, WriterBusy, find_holder
+from .line import EXPRESS, HOLD, TICKETS, begin_patiently, wait_in_line
+
+if sys.platform != "win32":
+    import fcntl
 
 # Tuning; the figures are in design/005-writer-lock.md.
-RETRY: Final = 0.0005  # between two looks at the database, ± half of it
-HEAD_RETRY: Final = 0.00005  # between the first looks of the first in line; then ever longer
 SHARE: Final = 0.75  # rest owed after a turn, as a part of the turn
 LEAST_REST: Final = 0.0002  # shorter debts are carried on: a sleep costs 0.1 ms more than asked
 MOST_REST: Final = 0.025
 SAMPLE: Final = 0.005  # how often a turn notes the state of the log: two stats, 4 µs
 MEMORY: Final = 60.0  # so long after a writer outside Towline was seen, rests are kept
-PATIENCE: Final = 0.25  # so long without a sign of life is a standstill
 RECHECK: Final = 1.0  # how often we look whether the lock file is still the one at its path
+
+_RECORD: Final = struct.Struct("<8siiddddqq48s")
+_PLACES: Final = {HOLD: 0, EXPRESS: 256}
+# `struct flock`, which the fcntl module leaves to its callers.
+_FLOCK: Final = struct.Struct("@hhqqi4x" if sys.platform == "linux" else "@qqihh4x")
+
+
+class Baton:
+    """The open lock file of this process. One per file, however many WriterLocks there are:
+    record locks belong to the process, and closing any descriptor of the file drops them all."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.pid: Final = os.getpid()
+        self.gate: Final = threading.Lock()
+        self._held: set[int] = set()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def is_at(self, path: str) -> bool:
+        try:
+            return os.path.samestat(os.stat(path), os.fstat(self.descriptor))
+        except OSError:
+            return False
+
+    def take(self, byte: int) -> bool:
+        try:
+            fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+        except (BlockingIOError, PermissionError):
+            return False
+        self._held.add(byte)
+        return True
+
+    def let_go(self, byte: int) -> None:
+        self._held.discard(byte)
+        fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, byte)
+
+    def let_go_all(self) -> None:
+        self._held.clear()
+        fcntl.lockf(self.descriptor, fcntl.LOCK_UN)
+
+    def owner(self, byte: int) -> int | None:
+        """The process that holds a byte (-1: one we cannot see from here); None: nobody."""
+        if byte in self._held:
+            return self.pid
+        found = self._find(byte, 1)
+        return found[1] if found else None
+
+    def queue_before(self, ticket: int | None) -> int:
+        """How many other processes wait before a ticket, or at all; counted up to 3."""
+        found = self._find(TICKETS, ticket - TICKETS if ticket else 0)
+        if not found:
+            return 0
+        # The kernel names any one of them: look on both sides of it.
+        place = found[0]
+        before = place > TICKETS and self._find(TICKETS, place - TICKETS)
+        after = self._find(place + 1, ticket - place - 1 if ticket else 0)
+        return 1 + bool(before) + bool(after)
+
+    def first_in_line(self) -> int | None:
+        """The process that has waited longest; None: nobody waits."""
+        first, length = None, 0
+        while found := self._find(TICKETS, length):
+            length, first = found[0] - TICKETS, found[1]
+        return first
+
+    def _find(self, start: int, length: int) -> tuple[int, int] | None:
+        """A byte in a range that another process has locked, and the process; 0: to the end."""
+        fields = (fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
+        if sys.platform != "linux":
+            fields = (start, length, 0, fcntl.F_WRLCK, os.SEEK_SET)
+        try:
+            answer = _FLOCK.unpack(
+                fcntl.fcntl(self.descriptor, fcntl.F_GETLK, _FLOCK.pack(*fields))
+            )
+        except OSError:
+            return None
+        if sys.platform == "linux":
+            kind, _, place, _, pid = answer
+        else:
+            place, _, pid, kind, _ = answer
+        return None if kind == fcntl.F_UNLCK else (place, pid or -1)
+
+    def read_bytes(self, byte: int) -> bytes:
+        return os.pread(self.descriptor, _RECORD.size, _PLACES[byte])
+
+    def read(self, byte: int) -> Record:
+        """Read a record; an empty, foreign or damaged one reads as free."""
+        data = os.pread(self.descriptor, _RECORD.size, _PLACES[byte])
+        if len(data) != _RECORD.size or not data.startswith(MAGIC):
+            return Record()
+        return Record._make(_RECORD.unpack(data))
+
+    def write(self, byte: int, record: Record) -> None:
+        try:
+            os.pwrite(self.descriptor, _RECORD.pack(*record), _PLACES[byte])
+        except OSError:
+            pass  # a full disk must not stop the turn that may free space on it
 
 
 class WriterLock:
@@ -78,38 +164,6 @@ class WriterLock:
 
     def turn(self) -> Turn:
         return Turn(self)
-
-    def holder(self) -> Holder:
-        """Say who holds the database's writer now; opens neither the database nor its -shm."""
-        me = os.getpid()
-        writer = database_writer(self.database)
-        baton = self.open()
-        if baton is None:
-            return outsider(writer) if writer else Holder("unknown")
-        for byte in (HOLD, EXPRESS):
-            pid = baton.owner(byte)
-            if pid is None or (writer and writer != pid):
-                continue
-            record = baton.read(byte)
-            if pid == me and record.phase != WRITING:
-                continue  # another thread of ours, waiting like the one that asks
-            kind: Kind = "self" if pid == me else "towline"
-            if record.phase == WAITING and writer == record.pid:
-                continue  # its baton waits for another connection of the same process
-            phase: Phase = "writing" if writer else "waiting for the database"
-            if record.pid != pid or record.phase == FREE:
-                # It has just taken the lock, or a killed process left the record: not its words.
-                return look_at(Holder(kind, pid, phase=phase))
-            if record.phase == WRITING:
-                phase = "writing"
-            operation = record.operation.rstrip(b"\0").decode(errors="replace")
-            return look_at(Holder(kind, pid, record.since, phase, operation))
-        if writer:
-            return outsider(writer)
-        pid = baton.first_in_line()
-        if pid is not None:
-            return look_at(Holder("towline", pid, phase="waiting for its turn"))
-        return Holder("unknown")
 
     def close(self) -> None:
         """Close the lock file, once nobody has a turn. The lock may be used again; it then opens it
@@ -140,6 +194,10 @@ class WriterLock:
             self.degraded = f"cannot open {self.path}: {error.strerror}"
         return self._baton
 
+    def holder(self) -> Holder:
+        """Say who holds the database's writer now; opens neither the database nor its -shm."""
+        return find_holder(self.database, self.open())
+
 
 class Turn:
     """The turns of one user, such as the writer of a process: one after another.
@@ -149,9 +207,10 @@ class Turn:
     """
 
     def __init__(self, lock: WriterLock) -> None:
-        self._lock = lock
+        self.lock = lock
         self._baton: Baton | None = None
-        self._held: Held = []  # the baton's gate
+        # How to release the baton's gate: it is taken exactly when this is not empty.
+        self._held: list[Callable[[], None]] = []
         self._record: Record | None = None  # what we have written of the present turn
         self._byte = HOLD
 
@@ -177,17 +236,18 @@ class Turn:
             self.release()
             raise
         self.release()
-        raise WriterBusy(self._lock.holder())
+        raise WriterBusy(self.lock.holder())
 
     def _acquire(self, connection: sqlite3.Connection, deadline: float, operation: str) -> bool:
         self._record = None
-        baton = self._baton = self._lock.open()
+        baton = self._baton = self.lock.open()
         if baton is None:
-            return self._begin_patiently(connection, deadline)
+            return begin_patiently(self, connection, deadline)
         patience = min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
-        return take(self._held, baton.gate, patience) and self._wait(
-            baton, connection, deadline, operation
-        )
+        gate = baton.gate
+        # Taken and noted in one call into C, during which no exception arrives: see `instant`.
+        self._held.extend(compress((gate.release,), map(gate.acquire, (True,), (patience,))))
+        return bool(self._held) and self._wait(baton, connection, deadline, operation)
 
     def release(self) -> None:
         """Pass the baton on, after COMMIT or ROLLBACK. Does nothing if it is not held."""
@@ -203,7 +263,7 @@ class Turn:
             crowded = abs(now - record.foreign_at) < MEMORY
             if crowded or abs(now - record.released) > SAMPLE:
                 owed = record.owed + SHARE * (now - record.since) if crowded else 0.0
-                modified, size = _log_state(self._lock.database)
+                modified, size = _log_state(self.lock.database)
                 note = record._replace(
                     phase=FREE,
                     released=now,
@@ -213,14 +273,17 @@ class Turn:
                 )
                 baton.write(self._byte, note)
         baton.let_go_all()
-        give_back(self._held)
+        held = self._held
+        deque(map(operator.call, islice(iter(held.pop, None), len(held))), 0)  # as it was taken
         self._baton = None
 
     def _wait(
         self, baton: Baton, connection: sqlite3.Connection, deadline: float, operation: str
     ) -> bool:
         """Queue, rest, begin. False at the deadline."""
-        byte = self._queue(baton, connection, deadline)
+        byte: int | None = HOLD
+        if baton.queue_before(None) or not baton.take(HOLD):
+            byte = wait_in_line(self, baton, connection, deadline)
         if byte is None:
             return False
         last = baton.read(HOLD)
@@ -237,17 +300,17 @@ class Turn:
                 owed = max(0.0, last.owed - max(0.0, now - last.released))
             # Nobody of ours writes while we hold the baton: if the log moved since the last turn
             # or the database is taken, there is a writer outside Towline.
-            if last.log_modified and _log_state(self._lock.database) != (
+            if last.log_modified and _log_state(self.lock.database) != (
                 last.log_modified,
                 last.log_size,
             ):
                 foreign_at = now
-            if not _begin(connection):
+            if not self.begin(connection):
                 if baton.owner(EXPRESS) is None:
                     foreign_at = now
                 mine = (WAITING, baton.pid, now, last.released, 0.0, foreign_at)
                 baton.write(HOLD, Record(MAGIC, *mine, operation=text))
-                if not self._begin_patiently(connection, deadline):
+                if not begin_patiently(self, connection, deadline):
                     baton.write(HOLD, last._replace(phase=FREE, foreign_at=foreign_at))
                     return False
                 now = time.time()
@@ -257,61 +320,16 @@ class Turn:
         baton.write(byte, self._record)
         return True
 
-    def _queue(self, baton: Baton, connection: sqlite3.Connection, deadline: float) -> int | None:
-        """Wait for HOLD; or, at a standstill, for EXPRESS and the database. None: too late."""
-        if not baton.queue_before(None) and baton.take(HOLD):
-            return HOLD
-        ticket = time.monotonic_ns()
-        while not baton.take(ticket):
-            ticket += 1
-        looked = changed = moved = time.monotonic()
-        seen = baton.read_bytes(HOLD)
-        line = -1
-        while True:
-            now = time.monotonic()
-            if line != (ahead := baton.queue_before(ticket)):
-                line, moved = ahead, now
-            if not ahead and baton.take(HOLD):
-                baton.let_go(ticket)
-                return HOLD
-            stuck = seen == self._lock.standstill
-            if stuck or now - looked > PATIENCE / 10:
-                looked = now
-                record = baton.read_bytes(HOLD)
-                if record != seen:
-                    seen, changed = record, now
-                elif (stuck or now - changed > PATIENCE) and baton.take(EXPRESS):
-                    if _begin(connection):
-                        self._lock.standstill = seen
-                        baton.let_go(ticket)
-                        return EXPRESS
-                    baton.let_go(EXPRESS)
-            if now >= deadline:
-                return None
-            # The first in line looks often, the others less so the further back they are; all of
-            # them less often while nothing moves.
-            pause = min(HEAD_RETRY + ahead * RETRY / 2 + (now - moved) / 8, RETRY * (ahead + 1))
-            time.sleep(min(pause, deadline - now))
-
-    def _begin_patiently(self, connection: sqlite3.Connection, deadline: float) -> bool:
-        """Retry BEGIN IMMEDIATE until it succeeds or the deadline has passed."""
-        while not _begin(connection):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(left, RETRY * (0.5 + random.random())))
+    @staticmethod
+    def begin(connection: sqlite3.Connection) -> bool:
+        """Send BEGIN IMMEDIATE; False if somebody else is writing."""
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            return False
         return True
-
-
-def _begin(connection: sqlite3.Connection) -> bool:
-    """Send BEGIN IMMEDIATE; False if somebody else is writing."""
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-            raise
-        return False
-    return True
 
 
 def _log_state(database: str) -> tuple[int, int]:
@@ -321,3 +339,48 @@ def _log_state(database: str) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return (log.st_mtime_ns, log.st_size)
+
+
+_batons: weakref.WeakValueDictionary[str, Baton] = weakref.WeakValueDictionary()
+_batons_guard = threading.Lock()
+
+
+def open_baton(path: str, database: str) -> Baton:
+    with _batons_guard:
+        baton = _batons.get(path)
+        if baton is None or not baton.is_at(path):
+            baton = _batons[path] = Baton(_open_file(path, database))
+        return baton
+
+
+def _open_file(path: str, database: str) -> int:
+    """Open the lock file, creating it with the owner and permissions of the database."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        like = os.stat(database)
+        try:
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return _open_file(path, database)
+        os.fchmod(descriptor, stat.S_IMODE(like.st_mode) & 0o666)
+        if os.geteuid() == 0:
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "not a regular file")
+    return descriptor
+
+
+def _forget_after_fork() -> None:
+    """The child drops the parent's descriptors before it has locks that closing could drop."""
+    global _batons_guard
+    _batons_guard = threading.Lock()
+    for baton in list(_batons.values()):
+        baton.close()
+    _batons.clear()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forget_after_fork)

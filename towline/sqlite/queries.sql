@@ -11,6 +11,22 @@
 -- no partial index. `4 + 0 * j.id`: a state that seems to depend on the job; by literals alone SQLite reads
 -- all of {live} into a Bloom filter before it looks up the first row.
 
+-- Columns that go together are named once, here: {stored} is the list, {j.stored} the same of table j,
+-- {:stored} the parameters of these names.
+--
+-- columns: stored = id, chain_id, position, task, label, queue, priority, max_attempts, timeout, key,
+--     blockers, policy, arguments, trace, created_at
+-- columns: claimed = max_attempts, timeout, key, label, blockers, trace, created_at
+-- columns: opened = state, queue, priority, job_id, attempt, open_blockers, run_at
+-- columns: standing = state, attempt, used, lost, open_blockers, run_at, started_at, progress,
+--     progress_text
+-- columns: tried = job_id, number, outcome, final, worker, started_at, ended_at, output, error, error_type,
+--     progress, progress_text
+-- columns: registered = id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at,
+--     lease_until
+-- columns: counted = minute, queue, task, outcome, slot, ended, removed, duration, h0, h1, h2, h3, h4, h5,
+--     h6, h7
+
 -- ---------------------------------------------------------------- write
 
 -- name: next_job_id
@@ -43,14 +59,12 @@ INSERT INTO {chain} (id, task, created_at, trace)
 VALUES (:id, :task, :created_at, :trace);
 
 -- name: insert_jobs
-INSERT INTO {job} (id, chain_id, position, task, label, queue, priority, max_attempts, timeout, key,
-                   blockers, policy, arguments, trace, created_at)
-VALUES (:id, :chain_id, :position, :task, :label, :queue, :priority, :max_attempts, :timeout, :key,
-        :blockers, :policy, :arguments, :trace, :created_at);
+INSERT INTO {job} ({stored})
+VALUES ({:stored});
 
 -- name: insert_live
-INSERT INTO {live} (state, queue, priority, job_id, attempt, open_blockers, run_at)
-VALUES (:state, :queue, :priority, :job_id, :attempt, :open_blockers, :run_at);
+INSERT INTO {live} ({opened})
+VALUES ({:opened});
 
 -- name: insert_blockers
 INSERT INTO {blocker} (chain_id, job_id, position, name, trace)
@@ -82,7 +96,7 @@ UPDATE {job} SET arguments = :arguments WHERE id = :job_id;
 
 -- name: move_waiting
 -- A job that is not running changes its state or its time.
-UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blockers, parked_task = NULL
+UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blockers, parked_for = NULL
  WHERE state = +:was AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- ---------------------------------------------------------------- worker
@@ -91,10 +105,9 @@ UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blocke
 -- The fence of every ending: no row is written unless the job still runs under this attempt number and for
 -- this worker (a database that lost its last commits gives a number out again), nor a second one for an
 -- attempt that one turn was told of twice. Who ends a job from outside holds it and names no worker.
-INSERT INTO {attempt} (job_id, number, outcome, final, worker, started_at, ended_at, output, error,
-                       progress, progress_text, continued_by, ended_by)
+INSERT INTO {attempt} ({tried}, continued_by, ended_by)
 SELECT job_id, attempt, :outcome, :final, :worker, coalesce(:started_at, started_at, claimed_at), :now, :output,
-       :error, progress, progress_text, :continued_by, :ended_by
+       :error, :error_type, progress, progress_text, :continued_by, :ended_by
   FROM {live}
  WHERE state = 3 AND queue = :queue AND priority = :priority AND job_id = :job_id
    AND attempt = :attempt AND worker IS coalesce(:held_by, worker)
@@ -123,22 +136,22 @@ UPDATE {live}
    AND attempt = :attempt AND worker IS coalesce(:held_by, worker);
 
 -- name: park_jobs
--- running → parked: this worker does not know the task. Fenced.
+-- running → parked, for a reason such as task:NAME, which the worker does not know. Fenced.
 UPDATE {live}
-   SET state = 4, parked_task = :task, claimed_at = NULL, started_at = NULL, worker = NULL
+   SET state = 4, parked_for = :parked_for, claimed_at = NULL, started_at = NULL, worker = NULL
  WHERE state = 3 AND queue = :queue AND priority = :priority AND job_id = :job_id
    AND attempt = :attempt AND worker IS coalesce(:held_by, worker);
 
 -- name: find_parked
--- Parked jobs of tasks a worker knows, in queues it serves. Rides live_parked.
+-- Parked jobs whose reason is gone, in queues a worker serves. Rides live_parked.
 SELECT queue, priority, job_id
   FROM {live} INDEXED BY {prefix}live_parked
- WHERE state = 4 AND parked_task IN (SELECT value FROM json_each(:tasks))
+ WHERE state = 4 AND parked_for IN (SELECT value FROM json_each(:reasons))
    AND queue IN (SELECT value FROM json_each(:queues))
  LIMIT :limit;
 
 -- name: unpark_jobs
-UPDATE {live} SET state = 0, parked_task = NULL
+UPDATE {live} SET state = 0, parked_for = NULL
  WHERE state = +4 AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: find_due
@@ -159,12 +172,12 @@ SELECT min(run_at) FROM {live} INDEXED BY {prefix}live_due WHERE state = 1;
 
 -- name: peek_pending
 -- How many pending jobs the queues have that are not paused, no more than :most of each are counted; and
--- whether a job of these tasks is parked, which is one probe where none is.
+-- whether a job is parked for one of these reasons, which is one probe where none is.
 SELECT coalesce(sum((SELECT count(*)
                        FROM (SELECT 1 FROM {live} AS l WHERE l.state = 0 AND l.queue = q.value LIMIT :most))), 0),
        EXISTS (SELECT 1 FROM {live} WHERE state = +4)
        AND EXISTS (SELECT 1 FROM {live} INDEXED BY {prefix}live_parked
-                    WHERE state = 4 AND parked_task IN (SELECT value FROM json_each(:tasks))
+                    WHERE state = 4 AND parked_for IN (SELECT value FROM json_each(:reasons))
                       AND queue IN (SELECT value FROM json_each(:queues)))
   FROM json_each(:queues) AS q
  WHERE q.value NOT IN (SELECT name FROM {queue});
@@ -216,10 +229,8 @@ UPDATE {live}
 
 -- name: add_rollups
 -- Ended jobs of this minute; one row per writer (slot), so that writers do not meet.
-INSERT INTO {rollup} (minute, queue, task, outcome, slot, ended, removed, duration,
-                      h0, h1, h2, h3, h4, h5, h6, h7)
-VALUES (:minute, :queue, :task, :outcome, :slot, :ended, :removed, :duration,
-        :h0, :h1, :h2, :h3, :h4, :h5, :h6, :h7)
+INSERT INTO {rollup} ({counted})
+VALUES ({:counted})
 ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
    SET ended = ended + excluded.ended, removed = removed + excluded.removed,
        duration = duration + excluded.duration,
@@ -227,8 +238,7 @@ ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
        h4 = h4 + excluded.h4, h5 = h5 + excluded.h5, h6 = h6 + excluded.h6, h7 = h7 + excluded.h7;
 
 -- name: insert_worker
-INSERT INTO {worker} (id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at,
-                      lease_until)
+INSERT INTO {worker} ({registered})
 VALUES (:id, :name, :host, :pid, :birth, :version, :queues, :concurrency, :now, :now, :lease_until);
 
 -- name: renew_worker
@@ -244,7 +254,7 @@ SELECT l.job_id, l.attempt, l.queue, l.priority, l.used, l.lost
 -- ---------------------------------------------------------------- upkeep
 
 -- name: find_expired_workers
-SELECT id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at, lease_until
+SELECT {registered}
   FROM {worker}
  WHERE lease_until <= :now;
 
@@ -252,8 +262,7 @@ SELECT id, name, host, pid, birth, version, queues, concurrency, started_at, see
 -- Running jobs of workers that are dead (:dead) or no longer registered. Walks the running rows only.
 -- Last, whether the job itself is gone: somebody deleted it by hand.
 SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, '', l.used, l.lost,
-       j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at, l.claimed_at,
-       l.worker, w.name, j.chain_id IS NULL
+       {j.claimed}, l.claimed_at, l.worker, w.name, j.chain_id IS NULL
   FROM (SELECT job_id, attempt, queue, priority, used, lost, claimed_at, worker
           FROM {live}
          WHERE state = 3
@@ -345,8 +354,7 @@ DELETE FROM {chain} WHERE id = :id;
 
 -- name: fold_rollups
 -- Rows older than :before, made coarser: one per :unit minutes, without slots.
-INSERT INTO {rollup} (minute, queue, task, outcome, slot, ended, removed, duration,
-                      h0, h1, h2, h3, h4, h5, h6, h7)
+INSERT INTO {rollup} ({counted})
 SELECT minute / :unit * :unit, queue, task, outcome, -1, sum(ended), sum(removed), sum(duration),
        sum(h0), sum(h1), sum(h2), sum(h3), sum(h4), sum(h5), sum(h6), sum(h7)
   FROM {rollup}
@@ -365,11 +373,9 @@ DELETE FROM {rollup} WHERE minute < :before AND NOT (slot = -1 AND minute % :uni
 
 -- name: job_records
 -- Jobs as they stand: primary keys only, five probes for the live row, one for the last attempt.
-SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.max_attempts, j.timeout,
-       j.key, j.blockers, j.policy, j.arguments, j.trace, j.created_at,
-       l.state, l.attempt, l.used, l.lost, l.open_blockers, l.run_at, l.started_at, l.progress,
-       l.progress_text, w.name, l.worker,
-       a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_at, a.output, a.error,
+SELECT {j.stored},
+       {l.standing}, w.name, l.worker, l.parked_for,
+       a.number, a.outcome, a.worker, a.started_at, a.ended_at, a.output, a.error,
        a.progress, a.progress_text, a.blocker, a.continued_by, a.ended_by, a.run_at
   FROM json_each(:ids) AS x
  CROSS JOIN {job} AS j NOT INDEXED ON j.id = x.value
@@ -402,11 +408,10 @@ SELECT j.id, j.chain_id, j.task, j.key
 
 -- name: list_attempts
 -- Ended attempts of a job and the one that runs, oldest first.
-SELECT a.job_id, a.number, a.outcome, a.final, a.worker, a.started_at, a.ended_at, a.output, a.error,
-       a.progress, a.progress_text, a.ended_by
+SELECT {a.tried}, a.ended_by
   FROM {attempt} AS a WHERE a.job_id = :job_id
 UNION ALL
-SELECT l.job_id, l.attempt, 0, NULL, w.name, l.started_at, NULL, NULL, NULL, l.progress,
+SELECT l.job_id, l.attempt, 0, NULL, w.name, l.started_at, NULL, NULL, NULL, NULL, l.progress,
        l.progress_text, NULL
   FROM {job} AS j
  CROSS JOIN {live} AS l ON l.state = 3 + 0 * j.id AND l.queue = j.queue AND l.priority = j.priority
@@ -429,7 +434,7 @@ SELECT b.job_id, b.position, b.name, b.chain_id, c.state, t.task, a.output, a.er
  ORDER BY b.job_id, b.position;
 
 -- name: list_workers
-SELECT id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at, lease_until
+SELECT {registered}
   FROM {worker} ORDER BY id;
 
 -- name: list_paused
@@ -553,6 +558,18 @@ SELECT count(*)
 -- name: sum_rollups
 SELECT queue, outcome, sum(ended - removed) FROM {rollup} GROUP BY queue, outcome;
 
+-- name: read_rollups
+-- Jobs that ended in a range of minutes, by bucket of :unit minutes. A range of the primary key.
+SELECT minute / :unit * :unit, queue, task, outcome, sum(ended), sum(duration),
+       sum(h0), sum(h1), sum(h2), sum(h3), sum(h4), sum(h5), sum(h6), sum(h7)
+  FROM {rollup}
+ WHERE minute >= :since AND minute < :until AND ended > 0
+   AND (:queue IS NULL OR queue = :queue)
+   AND (:task IS NULL OR task = :task)
+   AND (:outcome IS NULL OR outcome = :outcome)
+ GROUP BY 1, 2, 3, 4
+ ORDER BY 1, 2, 3, 4;
+
 -- ---------------------------------------------------------------- control
 
 -- name: clear_final
@@ -580,7 +597,7 @@ SELECT b.job_id, b.chain_id, c.state
 
 -- name: block_again
 -- A blocker that had ended is open again: whoever has not begun waits for it again.
-UPDATE {live} SET state = 2, open_blockers = :open_blockers, parked_task = NULL
+UPDATE {live} SET state = 2, open_blockers = :open_blockers, parked_for = NULL
  WHERE state = +:state AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: blockers_of_jobs
@@ -614,7 +631,8 @@ DELETE FROM {queue} WHERE name = :name;
 SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER);
 
 -- name: has_tables
-SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '{migration}';
+-- Also in a file that the caller has attached.
+SELECT count(*) > 0 FROM pragma_table_info('{migration}');
 
 -- name: find_prefixes
 -- How the names of tables like ours begin: for whoever looks with a wrong prefix.
@@ -642,8 +660,7 @@ PRAGMA freelist_count;
 -- :room rows are found; never a sort of the backlog. A paused queue is left out. A worker that gives its
 -- name must still be registered: what a swept one claims would count as lost.
 SELECT r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.task, j.arguments,
-       r.used, r.lost, j.max_attempts, j.timeout, j.key, j.label, j.blockers, j.trace, j.created_at,
-       :now, :worker
+       r.used, r.lost, {j.claimed}, :now, :worker
   FROM (SELECT job_id, attempt, queue, priority, used, lost
           FROM {live}
          WHERE state = 0

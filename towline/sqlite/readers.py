@@ -17,7 +17,7 @@ from ..errors import StoreUnavailable
 from ..operation import Op, drive
 from ..sql import Row, Statement
 from . import fork
-from .fault import translate
+from .errors import translate
 from .instant import is_running
 from .kept import Kept
 

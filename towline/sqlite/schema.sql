@@ -29,7 +29,8 @@ CREATE INDEX {prefix}job_key ON {job} (key, id) WHERE key IS NOT NULL;
 
 -- One narrow row per open job, clustered in the order of claiming: there is no other path to it,
 -- so ANALYZE has nothing to spoil. Address a row by its whole key.
--- state: 0 pending, 1 scheduled, 2 blocked, 3 running, 4 parked (waits for a worker that knows it)
+-- state: 0 pending, 1 scheduled, 2 blocked, 3 running, 4 parked (set aside)
+-- parked_for: why it is set aside, which brings it back: task:NAME waits for a worker that knows the task.
 -- worker: who has claimed it. started_at: NULL while a job that was claimed ahead has not begun.
 -- One value of another type would stop every worker that reads it, so the types are checked.
 CREATE TABLE {live} (
@@ -48,14 +49,16 @@ CREATE TABLE {live} (
     worker INTEGER CHECK (worker IS NULL OR typeof(worker) = 'integer'),
     progress REAL,
     progress_text TEXT,
-    parked_task TEXT,
+    parked_for TEXT,
     PRIMARY KEY (state, queue, priority DESC, job_id)
 ) WITHOUT ROWID;
 CREATE INDEX {prefix}live_due ON {live} (run_at) WHERE state = 1;
-CREATE INDEX {prefix}live_parked ON {live} (parked_task, queue, job_id) WHERE state = 4;
+-- What one reason has set aside in one queue, in the order of claiming.
+CREATE INDEX {prefix}live_parked ON {live} (parked_for, queue, priority DESC, job_id) WHERE state = 4;
 
 -- One row per ended attempt, inserted once. The one that ended the job is final; retry clears that.
 -- run_at: the time a job was meant for that ended while it waited, should it be revived.
+-- error_type: the class of the error with its module, where the attempt raised one.
 -- outcome: 1 completed, 2 continued, 3 failed, 4 timeout, 5 snoozed, 6 cancelled, 7 lost, 8 released
 CREATE TABLE {attempt} (
     job_id INTEGER NOT NULL,
@@ -67,6 +70,7 @@ CREATE TABLE {attempt} (
     ended_at INTEGER NOT NULL,
     output TEXT,
     error TEXT,
+    error_type TEXT,
     progress REAL,
     progress_text TEXT,
     blocker INTEGER,
@@ -170,7 +174,7 @@ SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.key
             WHEN a.outcome IN (1, 2) THEN 'completed'
             WHEN a.outcome = 6 THEN 'cancelled'
             ELSE 'failed' END AS state,
-       CASE WHEN l.state = 4 THEN 'no running worker knows task ' || j.task END AS reason,
+       CASE WHEN l.parked_for = 'task:' || j.task THEN 'no running worker knows task ' || j.task END AS reason,
        coalesce(l.attempt, a.number) AS attempt,
        j.max_attempts,
        l.open_blockers,
@@ -198,12 +202,12 @@ SELECT a.job_id, a.number,
        a.final, a.worker, a.ended_by,
        strftime('%Y-%m-%dT%H:%M:%fZ', a.started_at / 1000000.0, 'unixepoch') AS started_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', a.ended_at / 1000000.0, 'unixepoch') AS ended_at,
-       a.output, a.error, a.progress, a.progress_text
+       a.output, a.error, a.error_type, a.progress, a.progress_text
   FROM {attempt} AS a
 UNION ALL
 SELECT l.job_id, l.attempt, 'running', NULL, w.name, NULL,
        strftime('%Y-%m-%dT%H:%M:%fZ', l.started_at / 1000000.0, 'unixepoch'), NULL,
-       NULL, NULL, l.progress, l.progress_text
+       NULL, NULL, NULL, l.progress, l.progress_text
   FROM {live} AS l LEFT JOIN {worker} AS w ON w.id = l.worker
  WHERE l.state = 3 AND l.started_at IS NOT NULL;
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..wakes.thread import BackOff, WakeThread
 from . import fork
-from .fault import translate
+from .errors import translate
 from .inotify import Inotify
 from .kept import Kept
 

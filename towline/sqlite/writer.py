@@ -12,6 +12,7 @@ every end of a call settles what is really so, twice if the first time was inter
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -21,22 +22,25 @@ from typing import Any, TypeVar, cast
 
 from ..connections.sqlite3 import execute
 from ..errors import CommitUnknown, TowlineError, WriterBusy
-from ..operation import Op, drive
+from ..operation import Loss, Op, drive
 from ..sql import Row, Statement
 from . import fork
-from .checkpoint import Checkpoint
-from .fault import is_full, translate
+from .errors import is_full, translate
 from .file import File
 from .holder import WriterBusy as Waited
 from .holder import describe
-from .instant import is_running, move, move_back, perform
+from .instant import is_running, move, move_back
 from .kept import Kept
 from .lock import WriterLock
+from .log import LOOK_COMMITS, LOOK_ROWS, Log
 
 T = TypeVar("T")
 
 GROUP = 64  # operations one transaction takes along
 FULL, NORMAL = 2, 1
+# At FULL, unless the application said durable=False. A crash of the machine ends every worker of
+# its files, so what hangs on them may be lost with it.
+SYNCED = (Loss.NEVER, Loss.IF_ALLOWED)
 TRIES = 10  # of an operation that raises while others run it; then that is believed
 LOOK = 1.0  # seconds between looks of one whose operation a leader has taken
 
@@ -90,16 +94,15 @@ class Writer(Kept):
         self._lock = lock
         self._turn = lock.turn()
         self._open_first = open
-        self._connect = connect
         self._durable = durable
         self._lock_timeout = lock_timeout
-        self._checkpoint = Checkpoint(file)
+        self._log = Log(file, connect)
         self._waiting: deque[Ticket] = deque()
         self._leader: Ticket | None = None
         self._connection: sqlite3.Connection | None = None
-        self._second: sqlite3.Connection | None = None
         self._cursor: sqlite3.Cursor | None = None
         self._level = FULL
+        self._place = os.fspath(file.path)
         super().__init__(lock.database)
 
     def run(self, op: Op[T], patience: float | None = None) -> T:
@@ -143,22 +146,21 @@ class Writer(Kept):
 
     @property
     def is_open(self) -> bool:
-        return self._connection is not None or self._second is not None
+        return self._connection is not None or self._log.is_open
 
     def shut(self) -> None:
         """Close the connections. The last one of a process to go checkpoints, under the lock."""
         self._cursor = None
-        for name in ("_second", "_connection"):
-            connection: sqlite3.Connection | None = getattr(self, name)
-            if connection is not None:
-                setattr(self, name, None)
-                connection.close()
+        self._log.shut()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def abandon(self) -> None:
-        for connection in (self._second, self._connection):
-            if connection is not None:
-                fork.abandon(connection)
-        self._connection = self._second = self._cursor = None
+        self._log.abandon()
+        if self._connection is not None:
+            fork.abandon(self._connection)
+        self._connection = self._cursor = None
 
     def freed(self) -> None:
         self._wake()
@@ -234,7 +236,9 @@ class Writer(Kept):
         """End a call, wherever it was interrupted; a second time does nothing."""
         if self.is_owned():
             self._settle(ticket)
-            self.let_go()
+            self.lock.release()
+            if self._closing:
+                self._shut_within(0.0)
         elif ticket.signal is not None:
             ticket.left = True
             self._drop(ticket)
@@ -279,9 +283,10 @@ class Writer(Kept):
         """Take the turn between processes and run our operation with those that wait."""
         self._leader = own
         try:
-            self._file.check_same()  # before opening, which would make a new file of a deleted one
-            connection = self._open()
-            full = self._durable and own.op.durable
+            if not self._is_same_file():  # before opening, which would make a new one of a deleted
+                self._file.check_same()
+            connection = self._connection or self._open()
+            full = self._durable and own.op.loss in SYNCED
             self._set_level(connection, FULL if full else NORMAL)
             self._turn.acquire(connection, deadline, own.op.name)
         except Waited as busy:
@@ -296,14 +301,17 @@ class Writer(Kept):
             # operation that must be durable.
             move(self._waiting, own.others, GROUP - 1)
         problem = self._transact(connection, own)
-        if problem is not None and is_full(problem) and self._make_room(connection):
+        if problem is not None and is_full(problem) and self._log.make_room(connection):
             problem = self._transact(connection, own)
         if problem is not None:
             self._fail(own, problem)
             return
         if own.others:
             self._answer(own)
-        self._shorten_log(connection)
+        log = self._log
+        log.commits += 1
+        if log.commits >= LOOK_COMMITS or connection.total_changes - log.rows >= LOOK_ROWS:
+            log.shorten(connection)
 
     def _transact(self, connection: sqlite3.Connection, own: Ticket) -> sqlite3.Error | None:
         """Run a group in the open transaction and commit; what the database refused, if it did."""
@@ -319,7 +327,9 @@ class Writer(Kept):
             else:
                 for ticket in (own, *own.others):
                     self._run_saved(cursor, own, ticket, run)
-            perform(own.stored, cursor.execute, "COMMIT")
+            own.stored.extend(
+                map(cursor.execute, ("COMMIT",))
+            )  # done and noted in one call: `instant`
         except sqlite3.Error as error:
             if connection.in_transaction:
                 cursor.execute("ROLLBACK")
@@ -365,6 +375,13 @@ class Writer(Kept):
         cause.__cause__ = error
         return cause
 
+    def _is_same_file(self) -> bool:
+        try:
+            status = os.stat(self._place)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._file.identity
+
     def _open(self) -> sqlite3.Connection:
         if self._connection is None or self._cursor is None:
             self._level = -1
@@ -378,31 +395,3 @@ class Writer(Kept):
         if level != self._level:
             connection.execute(f"PRAGMA synchronous = {level}")
             self._level = level
-
-    # ---- the log
-
-    def _shorten_log(self, connection: sqlite3.Connection) -> None:
-        """After a commit: nothing that goes wrong here is an error of the operation."""
-        try:
-            if self._checkpoint.due():
-                self._copy_log(connection)
-        except (sqlite3.Error, TowlineError, OSError):
-            pass  # a foreign writer came first, or the disk is full: a later commit tries again
-
-    def _make_room(self, connection: sqlite3.Connection) -> bool:
-        """The disk is full, perhaps of the log: copy it, so that the next commit begins it anew.
-
-        True when there may be room now and a transaction is open again.
-        """
-        try:
-            if not self._copy_log(connection):
-                return False
-            connection.execute("BEGIN IMMEDIATE")
-        except (sqlite3.Error, TowlineError, OSError):
-            return False
-        return True
-
-    def _copy_log(self, connection: sqlite3.Connection) -> bool:
-        if self._second is None:
-            self._second = self._connect()
-        return self._checkpoint.run(connection, self._second)

@@ -1,13 +1,351 @@
-"""The contract: every operation on the store, stated once with its promise.
+"""The contract: every operation of the store with its promise. Read this page first.
 
 An operation yields named statements of the engine and never touches a connection, so it runs
-blocking or awaiting, on our connection or the caller's, and composes with `yield from`.
+blocking or awaiting, on our connection or the caller's. How it is done stands in the subjects
+beside this page, as functions that call one another with `yield from`; what engines do in their
+own way is in `ground`. No operation runs inside another.
+
+`Loss` says when a crash of the machine may take an acknowledged commit: never, unless it is named.
+
+A subject needs those to its left, no other:
+
+    ground · read, cascade · enqueue · finish, revive · lease · turn
+                             listing · retention · control, stats
 """
 
 from __future__ import annotations
 
-from .bulk import Bulk
+from collections.abc import Collection, Mapping, Sequence
+
+from ..model import (
+    AttemptRecord,
+    Begun,
+    BlockerRecord,
+    ChainRecord,
+    Claimed,
+    DependentRecord,
+    Ending,
+    Enqueued,
+    Finished,
+    JobRecord,
+    NewJob,
+    RollupRecord,
+    State,
+    WorkerRecord,
+)
+from ..operation import Loss, Op
+from ..sql import Row
+from . import control, enqueue, finish, listing, read, retention, stats, turn
+from . import lease as leases
+from .cascade import OUTSIDE
+from .control import BulkPage
+from .ground import Ground
+from .lease import SWEEP_LIMIT, Begin, Expired, Renewed, Report
+from .listing import ChainFilter, JobFilter, RecordPage
+from .retention import PRUNE_BATCH, KeepFor, Pruned
+from .stats import StatsFilter
+from .turn import PROMOTE_LIMIT, UNPARK_LIMIT, Peeked, Turn
 
 
-class Store(Bulk):
-    """All operations. An engine overrides one only where its database needs another sequence."""
+class Store(Ground):
+    """All operations. An engine overrides steps of `Ground`, and an operation only where it is one
+    statement there."""
+
+    # ---- storing jobs
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> Op[Sequence[Enqueued]]:
+        """Store jobs, each the first of a chain; answers come in the order given.
+
+        All or nothing. A key that is taken gives the chain that has it, or does what on_conflict
+        says. Blockers may be stored chains or jobs of the same batch.
+        """
+        return Op("enqueue", lambda: enqueue.enqueue(self, jobs), loss=Loss.IF_ALLOWED)
+
+    # ---- a worker's turn
+
+    def turn(
+        self, worker: int, name: str, queues: Sequence[str], room: int,
+        endings: Sequence[Ending] = (), unpark: Sequence[str] = (), *,
+        ahead: int = 0, begins: Sequence[Begin] = (), reports: Sequence[Report] = (),
+    ) -> Op[Turn]:  # fmt: skip
+        """Promote what is due, finish what ended, claim what fits: one transaction.
+
+        `room` slots are free, and so many jobs more are claimed `ahead` of those that run. What
+        began meanwhile of those, and the last reports of what ended, are recorded on the way.
+
+        Parked jobs of the tasks to unpark come back as many as fit, in the same transaction: else
+        workers that do not know them would set them aside again before they are claimed.
+
+        A worker that was swept meanwhile finishes and claims nothing; its renewal tells it.
+
+        Only a turn that finishes something must survive a power cut.
+        """
+        return Op(
+            "turn",
+            lambda: turn.turn(
+                self, worker, name, queues, room, endings, unpark, ahead, begins, reports
+            ),
+            loss=Loss.NEVER if endings else Loss.WITH_WORKERS,
+        )
+
+    def peek(self, queues: Sequence[str], most: int = 1, tasks: Sequence[str] = ()) -> Op[Peeked]:
+        """Whether a claim would find something, without taking the writer; and what is due next.
+
+        Pending jobs are counted up to `most` of each queue. Parked ones of these tasks come back
+        by a turn that unparks them.
+        """
+        return Op("peek", lambda: turn.peek(self, queues, most, tasks), reads=True)
+
+    def promote(self, limit: int = PROMOTE_LIMIT) -> Op[int]:
+        """Make scheduled jobs pending whose time has come, oldest first, a bounded number."""
+        return Op("promote", lambda: turn.promote(self, limit), loss=Loss.WITH_WORKERS)
+
+    def claim(
+        self, worker: int, queues: Sequence[str], room: int, name: str | None = None, ahead: int = 0
+    ) -> Op[list[Claimed]]:
+        """Take up to `room` pending jobs: higher priority first, then age. Paused queues give none.
+
+        Up to `ahead` more are taken, which are not seen running before they begin.
+
+        Each claim gives out the job's next attempt number, which is never given out again. A
+        worker that gives its name and is no longer registered under it claims nothing.
+        """
+        return Op(
+            "claim",
+            lambda: turn.claim(self, worker, queues, room, name, ahead),
+            loss=Loss.WITH_WORKERS,
+        )
+
+    def finish(
+        self, endings: Sequence[Ending], worker: str | None = None, slot: int = OUTSIDE
+    ) -> Op[Finished]:
+        """Record endings; one whose attempt is no longer the running one changes nothing.
+
+        The attempt's row, the job's end, its continuation, the chain's end and every job that
+        this frees are written in the one transaction that is open. Which were accepted is said.
+        """
+        return Op("finish", lambda: finish.finish(self, endings, worker, slot))
+
+    def park(self, jobs: Sequence[Claimed]) -> Op[int]:
+        """Set claimed jobs aside whose task this worker does not know; no attempt is used."""
+        return Op("park", lambda: turn.park(self, jobs), loss=Loss.WITH_WORKERS)
+
+    def unpark(
+        self, tasks: Sequence[str], queues: Sequence[str], limit: int = UNPARK_LIMIT
+    ) -> Op[int]:
+        """Make parked jobs of these tasks pending again, a bounded number; call until it says 0."""
+        return Op("unpark", lambda: turn.unpark(self, tasks, queues, limit), loss=Loss.WITH_WORKERS)
+
+    def drop_orphans(self, queues: Sequence[str]) -> Op[int]:
+        """Remove rows at the head of these queues whose job is gone; return how many.
+
+        Nothing of ours leaves such rows, but somebody may have deleted jobs by hand: as many as
+        fit into a turn would keep all that is behind them from being claimed.
+        """
+        return Op("drop_orphans", lambda: turn.drop_orphans(self, queues), loss=Loss.WITH_WORKERS)
+
+    # ---- a worker's lease
+
+    def register(
+        self, name: str, *, host: str, pid: int, birth: str | None, version: str,
+        queues: Sequence[str], concurrency: int, lease: int, number: int | None = None,
+    ) -> Op[int]:  # fmt: skip
+        """Enter a worker and return its number. Everything it claims hangs on this one lease.
+
+        The number is drawn by lot, unless it is given: one from a counter would be given out again
+        by a database that has lost its last commits, and with it the fence of who had it before.
+        """
+        return Op(
+            "register",
+            lambda: leases.register(
+                self, name, host, pid, birth, version, queues, concurrency, lease, number
+            ),
+            loss=Loss.WITH_WORKERS,
+        )
+
+    def unregister(self, worker: int) -> Op[None]:
+        """Take a worker out; its row stays while something still runs in its name."""
+        return Op("unregister", lambda: leases.unregister(self, worker), loss=Loss.WITH_WORKERS)
+
+    def renew(
+        self, worker: int, name: str, lease: int, held: Collection[tuple[int, int]]
+    ) -> Op[Renewed]:
+        """Extend the lease of everything a worker holds, by its one row.
+
+        Says which of the held (job, attempt) are no longer the worker's, and puts back what runs
+        in its name without its knowledge: nothing is orphaned inside a living worker.
+        """
+        return Op(
+            "renew", lambda: leases.renew(self, worker, name, lease, held), loss=Loss.ANY_TIME
+        )
+
+    def running(self, worker: int) -> Op[set[tuple[int, int]]]:
+        """What runs in a worker's name, as (job, attempt)."""
+        return Op("running", lambda: leases.running(self, worker), reads=True)
+
+    def still_running(self, held: Claimed) -> Op[bool]:
+        """Whether an attempt is still the running one; it stays so until the commit."""
+        return Op("still_running", lambda: leases.still_running(self, held))
+
+    def progress(self, reports: Sequence[Report], begins: Sequence[Begin] = ()) -> Op[list[bool]]:
+        """Record how far attempts are, for others to see; say which were still the worker's.
+
+        `begins`: that attempts which were claimed ahead have begun.
+        """
+        loss = Loss.WITH_WORKERS if begins else Loss.ANY_TIME
+        return Op("progress", lambda: leases.progress(self, reports, begins), loss=loss)
+
+    def expired(self) -> Op[Expired]:
+        """Workers whose lease has run out: suspects for a sweep; and whether jobs run in the name
+        of a worker that is not registered at all. A look that does not take the writer."""
+        return Op("expired", lambda: leases.expired(self), reads=True)
+
+    def sweep(
+        self, suspects: Collection[int] | None = None, gone: Collection[int] = (),
+        limit: int = SWEEP_LIMIT, begun: Mapping[int, Begun] | None = None,
+    ) -> Op[int]:  # fmt: skip
+        """Take back the jobs of dead workers, a bounded number; return how many.
+
+        Dead is: the lease has run out *and* it was a suspect before (all are when suspects is
+        None), or the process is provably gone. A lost attempt is recorded; its job comes back after
+        a wide jitter, or fails at the crash limit.
+
+        `begun` says of workers which attempts they had begun, where that is known: what is not
+        among them goes back as if it had never been claimed.
+
+        Rows whose job was deleted by hand go, and count: else they would fill every batch.
+        """
+        return Op("sweep", lambda: leases.sweep(self, suspects, gone, limit, begun or {}))
+
+    # ---- control from outside a worker: the first job of a chain that went on stands for its last
+
+    def cancel(
+        self, job_id: int, reason: str | None = None, by: str | None = None
+    ) -> Op[JobRecord]:
+        """End an open job as cancelled, its chain with it; what its handler says is refused."""
+        return Op("cancel", lambda: control.cancel(self, job_id, reason, by))
+
+    def complete(
+        self, job_id: int, output: str | None, next: NewJob | None = None, by: str | None = None
+    ) -> Op[JobRecord]:
+        """Complete an open job from outside, with an output or with its continuation."""
+        return Op("complete", lambda: control.complete(self, job_id, output, next, by))
+
+    def fail(self, job_id: int, reason: str, by: str | None = None) -> Op[JobRecord]:
+        """Fail an open job from outside, without another try."""
+        return Op("fail", lambda: control.fail(self, job_id, reason, by))
+
+    def run_now(self, job_id: int) -> Op[JobRecord]:
+        """Make a scheduled job pending at once; one that is pending stays as it is."""
+        return Op("run_now", lambda: control.run_now(self, job_id))
+
+    def retry(self, job_id: int) -> Op[JobRecord]:
+        """Make a failed or cancelled job pending again with fresh attempts; history stays. Jobs
+        that this chain's failure had failed are revived."""
+        return Op("retry", lambda: control.retry(self, job_id))
+
+    def bulk(
+        self, action: str, filter: JobFilter, preview: bool, cursor: int | None, limit: int,
+        by: str | None = None,
+    ) -> Op[BulkPage]:  # fmt: skip
+        """Cancel or retry the jobs of one page that can be; with preview, only count them."""
+        return Op("bulk", lambda: control.bulk(self, action, filter, preview, cursor, limit, by))
+
+    def pause(self, queue: str, by: str | None = None) -> Op[None]:
+        """Stop claims from a queue, for every worker and across restarts."""
+        return Op("pause", lambda: control.pause(self, queue, by))
+
+    def resume(self, queue: str) -> Op[None]:
+        """Let workers claim from a paused queue again."""
+        return Op("resume", lambda: control.resume(self, queue))
+
+    # ---- reading
+
+    def job(self, job_id: int, created_at: int | None = None) -> Op[JobRecord]:
+        """A job as it stands. Whoever has a handle says when the job was created: after a rollback
+        its id may be another's, and then it is not found."""
+        return Op("job", lambda: read.job(self, job_id, created_at), reads=True)
+
+    def records(self, ids: Sequence[int]) -> Op[list[JobRecord]]:
+        """Jobs as they stand, in the order of the ids; unknown ones are left out."""
+        return Op("records", lambda: read.records(self, ids), reads=True)
+
+    def target(self, job_id: int) -> Op[JobRecord]:
+        """The job that control of this one acts on."""
+        return Op("target", lambda: read.target(self, job_id), reads=True)
+
+    def chain(self, chain_id: int) -> Op[tuple[ChainRecord, JobRecord]]:
+        """A chain and its last job."""
+        return Op("chain", lambda: read.chain(self, chain_id), reads=True)
+
+    def jobs(
+        self, filter: JobFilter, limit: int, cursor: int | None = None, newest: bool = True
+    ) -> Op[RecordPage[JobRecord]]:
+        """A page of jobs; it may come back short with a cursor."""
+        return Op("jobs", lambda: listing.jobs(self, filter, limit, cursor, newest), reads=True)
+
+    def chains(
+        self, filter: ChainFilter, limit: int, cursor: int | None = None, newest: bool = True
+    ) -> Op[RecordPage[ChainRecord]]:
+        """A page of chains; it may come back short with a cursor."""
+        return Op("chains", lambda: listing.chains(self, filter, limit, cursor, newest), reads=True)
+
+    def attempts(self, job_id: int) -> Op[list[AttemptRecord]]:
+        """Every attempt of a job, oldest first, the running one last."""
+        return Op("attempts", lambda: listing.attempts(self, job_id), reads=True)
+
+    def blockers(self, jobs: Sequence[int]) -> Op[dict[int, list[BlockerRecord]]]:
+        """What jobs wait or waited for, in declared order, with each chain's output or error."""
+        return Op("blockers", lambda: read.blockers(self, jobs), reads=True)
+
+    def dependents(self, chain_id: int) -> Op[list[DependentRecord]]:
+        """Jobs that wait, or waited, for a chain."""
+        return Op("dependents", lambda: listing.dependents(self, chain_id), reads=True)
+
+    def counts(self) -> Op[dict[str, dict[State, tuple[int, bool]]]]:
+        """Jobs by queue and state; True marks a number that is "at least".
+
+        Open jobs are counted from their rows up to a limit, ended ones from the roll-ups.
+        """
+        return Op("counts", lambda: listing.counts(self), reads=True)
+
+    def stats(self, filter: StatsFilter, unit: int | None = None) -> Op[list[RollupRecord]]:
+        """Jobs that ended, by bucket of `unit` minutes, queue, task and outcome, oldest first;
+        without a unit one bucket is all of the time. What was deleted since is counted too."""
+        return Op("stats", lambda: stats.stats(self, filter, unit), reads=True)
+
+    def workers(self) -> Op[list[WorkerRecord]]:
+        """Registered workers."""
+        return Op("workers", lambda: listing.workers(self), reads=True)
+
+    def paused(self) -> Op[list[str]]:
+        """Names of paused queues."""
+        return Op("paused", lambda: listing.paused(self), reads=True)
+
+    def parked(self, limit: int = 1000) -> Op[dict[str, int]]:
+        """Tasks that no worker knew, with their jobs that are set aside; counts up to `limit`."""
+        return Op("parked", lambda: listing.parked(self, limit), reads=True)
+
+    def describe(self) -> Op[Row]:
+        """What the database says about itself; each engine has columns of its own."""
+        return Op("describe", lambda: listing.describe(self), reads=True)
+
+    # ---- deleting
+
+    def delete(
+        self, chain_ids: Sequence[int], cascade: bool = False, force: bool = True
+    ) -> Op[list[int]]:
+        """Delete chains with their jobs, attempts and edges; return the chains that went.
+
+        With cascade also every chain they waited for, followed from continuations too. Refused,
+        naming the dependents, while an open job outside the set waits for one of them; and, unless
+        forced, while a job of one of them runs.
+        """
+        return Op("delete", lambda: retention.delete(self, chain_ids, cascade, force))
+
+    def prune(self, ages: KeepFor, limit: int = PRUNE_BATCH) -> Op[Pruned]:
+        """Delete ended chains older than their age, one bounded batch past a remembered position.
+
+        Never deletes what a job still waits for, or would need again when it is retried.
+        """
+        return Op("prune", lambda: retention.prune(self, ages, limit), loss=Loss.WITH_WORKERS)

@@ -25,8 +25,7 @@ from ..model import (
 )
 from ..operation import Steps
 from ..sql import Row
-from .base import as_json, chunks
-from .hold import Hold
+from .ground import Ground, as_json, chunks
 
 MINUTE = 60_000_000
 BUCKETS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
@@ -63,114 +62,117 @@ class EndedJob(NamedTuple):
     removed: int = 0
 
 
-class Cascade(Hold):
-    """The consequences of an end; used by finish, cancel and enqueue."""
+def end_chains(
+    store: Ground, ended: Sequence[EndedChain], now: int, *, held: bool = False, alone: bool = False
+) -> Steps[int]:
+    """Close chains and settle all that waited; return how many jobs wait for fewer now.
 
-    def end_chains(
-        self, ended: Sequence[EndedChain], now: int, *, held: bool = False, alone: bool = False
-    ) -> Steps[int]:
-        """Close chains and settle all that waited; return how many jobs wait for fewer now.
+    The chains are held; `held` says that all that follows from their end is, too, and `alone`
+    that nothing does.
+    """
+    freed = 0
+    if ended:
+        yield from store.tell_ended()
+    while ended:
+        over: list[Row] = [(CHAIN_CODE[c.state], now, c.id) for c in ended]
+        for chunk in chunks(over):
+            yield store.sql.end_chains.many(("state", "now", "id"), chunk)
+        keyed: list[Row] = [(now, c.id, c.key, c.id) for c in ended if c.key is not None]
+        for chunk in chunks(keyed):
+            yield store.sql.end_keys.many(("now", "chain_id", "key", "chain_id"), chunk)
+        if alone:
+            break
+        states = {chain.id: chain.state for chain in ended}
+        dependents = yield from behind(store, states)
+        if not dependents:
+            break
+        free: dict[int, DependentRecord] = {}
+        shares: dict[int, int] = {}
+        doomed: dict[int, DependentRecord] = {}
+        for dependent in dependents:
+            done = states[dependent.chain_id] is ChainState.COMPLETED
+            if done or dependent.policy == Policy.RUN:
+                free[dependent.job_id] = dependent
+                shares[dependent.job_id] = shares.get(dependent.job_id, 0) + 1
+            elif dependent.policy == Policy.FAIL:
+                doomed.setdefault(dependent.job_id, dependent)
+        unblock: list[Row] = [
+            (shares[id], shares[id], now, d.queue, d.priority, id)
+            for id, d in sorted(free.items())
+            if id not in doomed
+        ]
+        for chunk in chunks(unblock):
+            yield store.sql.unblock_jobs.many(UNBLOCK, chunk)
+        freed += len(unblock)
+        yield from store.wake(d.queue for id, d in free.items() if id not in doomed)
+        if doomed and not held:
+            yield from store.hold_jobs(doomed)
+        ended = yield from _fail_jobs(store, doomed, states, now)
+    return freed
 
-        The chains are held; `held` says that all that follows from their end is, too, and `alone`
-        that nothing does.
-        """
-        freed = 0
-        if ended:
-            yield from self.tell_ended()
-        while ended:
-            over: list[Row] = [(CHAIN_CODE[c.state], now, c.id) for c in ended]
-            for chunk in chunks(over):
-                yield self.sql.end_chains.many(("state", "now", "id"), chunk)
-            keyed: list[Row] = [(now, c.id, c.key, c.id) for c in ended if c.key is not None]
-            for chunk in chunks(keyed):
-                yield self.sql.end_keys.many(("now", "chain_id", "key", "chain_id"), chunk)
-            if alone:
-                break
-            states = {chain.id: chain.state for chain in ended}
-            dependents = yield from self._behind(states)
-            if not dependents:
-                break
-            free: dict[int, DependentRecord] = {}
-            shares: dict[int, int] = {}
-            doomed: dict[int, DependentRecord] = {}
-            for dependent in dependents:
-                done = states[dependent.chain_id] is ChainState.COMPLETED
-                if done or dependent.policy == Policy.RUN:
-                    free[dependent.job_id] = dependent
-                    shares[dependent.job_id] = shares.get(dependent.job_id, 0) + 1
-                elif dependent.policy == Policy.FAIL:
-                    doomed.setdefault(dependent.job_id, dependent)
-            unblock: list[Row] = [
-                (shares[id], shares[id], now, d.queue, d.priority, id)
-                for id, d in sorted(free.items())
-                if id not in doomed
-            ]
-            for chunk in chunks(unblock):
-                yield self.sql.unblock_jobs.many(UNBLOCK, chunk)
-            freed += len(unblock)
-            yield from self.wake(d.queue for id, d in free.items() if id not in doomed)
-            if doomed and not held:
-                yield from self.hold_jobs(doomed)
-            ended = yield from self._fail_jobs(doomed, states, now)
-        return freed
 
-    def fail_new(
-        self,
-        doomed: Mapping[int, DependentRecord],
-        failed: Mapping[int, ChainState],
-        now: int,
-        *,
-        alone: bool,
-    ) -> Steps[int]:
-        """Fail jobs just stored behind chains that had failed before, and what waits for them;
-        `alone` says that nothing does."""
-        ended = yield from self._fail_jobs(doomed, failed, now)
-        return (yield from self.end_chains(ended, now, alone=alone))
+def fail_new(
+    store: Ground,
+    doomed: Mapping[int, DependentRecord],
+    failed: Mapping[int, ChainState],
+    now: int,
+    *,
+    alone: bool,
+) -> Steps[int]:
+    """Fail jobs just stored behind chains that had failed before, and what waits for them;
+    `alone` says that nothing does."""
+    ended = yield from _fail_jobs(store, doomed, failed, now)
+    return (yield from end_chains(store, ended, now, alone=alone))
 
-    def _behind(self, chain_ids: Iterable[int]) -> Steps[list[DependentRecord]]:
-        """The jobs that wait, or waited, for these chains."""
-        found: list[DependentRecord] = []
-        for chunk in chunks(list(chain_ids)):
-            rows = yield self.sql.find_dependents(chains=as_json(chunk))
-            found += map(DependentRecord._make, rows)
-        return found
 
-    def _fail_jobs(
-        self, doomed: Mapping[int, DependentRecord], states: Mapping[int, ChainState], now: int
-    ) -> Steps[list[EndedChain]]:
-        """Fail blocked jobs whose blocker failed; return the chains that ended with them."""
-        if not doomed:
-            return []
-        code = OUTCOME_CODE[Outcome.FAILED]
-        rows: list[Row] = []
-        for id, d in sorted(doomed.items()):
-            name = f" ({d.name})" if d.name else ""
-            error = f"blocker chain {d.chain_id}{name} ended {states[d.chain_id]}"
-            rows.append((
-                code, now, None, error, d.chain_id, None, None,
-                int(Live.BLOCKED), d.queue, d.priority, id,
-            ))  # fmt: skip
-        counts: list[Row] = []
-        for chunk in chunks(rows):
-            counts += yield self.sql.record_waiting_end.counted(WAITING_END, chunk)
-        gone = [doomed[id] for id, (n,) in zip(sorted(doomed), counts, strict=True) if n]
-        keys: list[Row] = [(int(Live.BLOCKED), d.queue, d.priority, d.job_id) for d in gone]
-        for chunk in chunks(keys):
-            yield self.sql.delete_live.many(DELETE_LIVE, chunk)
-        yield from self.count_ended([EndedJob(d.queue, d.task, code, None) for d in gone], now)
-        return [EndedChain(d.own_chain_id, ChainState.FAILED, d.key) for d in gone]
+def behind(store: Ground, chain_ids: Iterable[int]) -> Steps[list[DependentRecord]]:
+    """The jobs that wait, or waited, for these chains."""
+    found: list[DependentRecord] = []
+    for chunk in chunks(list(chain_ids)):
+        rows = yield store.sql.find_dependents(chains=as_json(chunk))
+        found += map(DependentRecord._make, rows)
+    return found
 
-    def count_ended(self, jobs: Iterable[EndedJob], now: int, slot: int = OUTSIDE) -> Steps[None]:
-        """Add ended jobs to this minute's roll-up."""
-        sums: dict[tuple[str, str, int], list[int]] = {}
-        for job in jobs:
-            total = sums.setdefault((job.queue, job.task, job.outcome), [0] * 11)
-            total[0] += job.ended
-            total[1] += job.removed
-            if job.duration is not None:
-                total[2] += job.duration
-                total[3 + sum(job.duration >= bound for bound in BUCKETS)] += 1
-        if sums:
-            minute = now // MINUTE
-            rows: list[Row] = [(minute, *group, slot, *total) for group, total in sums.items()]
-            yield self.sql.add_rollups.many(ROLLUP, rows)
+
+def _fail_jobs(
+    store: Ground, doomed: Mapping[int, DependentRecord], states: Mapping[int, ChainState], now: int
+) -> Steps[list[EndedChain]]:
+    """Fail blocked jobs whose blocker failed; return the chains that ended with them."""
+    if not doomed:
+        return []
+    code = OUTCOME_CODE[Outcome.FAILED]
+    rows: list[Row] = []
+    for id, d in sorted(doomed.items()):
+        name = f" ({d.name})" if d.name else ""
+        error = f"blocker chain {d.chain_id}{name} ended {states[d.chain_id]}"
+        rows.append((
+            code, now, None, error, d.chain_id, None, None,
+            int(Live.BLOCKED), d.queue, d.priority, id,
+        ))  # fmt: skip
+    counts: list[Row] = []
+    for chunk in chunks(rows):
+        counts += yield store.sql.record_waiting_end.counted(WAITING_END, chunk)
+    gone = [doomed[id] for id, (n,) in zip(sorted(doomed), counts, strict=True) if n]
+    keys: list[Row] = [(int(Live.BLOCKED), d.queue, d.priority, d.job_id) for d in gone]
+    for chunk in chunks(keys):
+        yield store.sql.delete_live.many(DELETE_LIVE, chunk)
+    yield from count_ended(store, [EndedJob(d.queue, d.task, code, None) for d in gone], now)
+    return [EndedChain(d.own_chain_id, ChainState.FAILED, d.key) for d in gone]
+
+
+def count_ended(
+    store: Ground, jobs: Iterable[EndedJob], now: int, slot: int = OUTSIDE
+) -> Steps[None]:
+    """Add ended jobs to this minute's roll-up."""
+    sums: dict[tuple[str, str, int], list[int]] = {}
+    for job in jobs:
+        total = sums.setdefault((job.queue, job.task, job.outcome), [0] * 11)
+        total[0] += job.ended
+        total[1] += job.removed
+        if job.duration is not None:
+            total[2] += job.duration
+            total[3 + sum(job.duration >= bound for bound in BUCKETS)] += 1
+    if sums:
+        minute = now // MINUTE
+        rows: list[Row] = [(minute, *group, slot, *total) for group, total in sums.items()]
+        yield store.sql.add_rollups.many(ROLLUP, rows)

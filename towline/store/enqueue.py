@@ -19,16 +19,13 @@ from ..model import (
     NewJob,
     Policy,
 )
-from ..operation import Steps, operation
+from ..operation import Steps
 from ..sql import Row
-from .base import FOREVER, as_json, chunks, int_of, portions
-from .cascade import Cascade
+from . import cascade, read
+from .columns import JOB, row_of
+from .ground import FOREVER, Ground, as_json, chunks, int_of, portions
 
 CHAIN = ("id", "task", "created_at", "trace")
-JOB = (
-    "id", "chain_id", "position", "task", "label", "queue", "priority", "max_attempts", "timeout",
-    "key", "blockers", "policy", "arguments", "trace", "created_at",
-)  # fmt: skip
 LIVE = ("state", "queue", "priority", "job_id", "attempt", "open_blockers", "run_at")
 BLOCKER = ("chain_id", "job_id", "position", "name", "trace")
 KEY_MISSES = 1000  # of keys that nobody may have and nobody can take: far more than chains that go
@@ -46,243 +43,214 @@ class Placed:
     blockers: Sequence[NewBlocker] = ()
 
 
-class Enqueue(Cascade):
-    """Operations that store new jobs."""
+def enqueue(store: Ground, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
+    if not jobs:
+        return []
+    order = _blockers_first(jobs)
+    now = yield from store.now()
+    ids = yield from store.new_ids(len(jobs))
+    placed: dict[int, int] = dict(zip(order, ids, strict=True))  # index → id
+    taken: dict[int, int] = {}  # index → chain that has the key
+    if any(job.key is not None for job in jobs):
+        jobs = list(jobs)
+        taken = yield from _take_keys(store, jobs, order, placed, now)
+    answers: dict[int, Enqueued] = {}
+    for part in chunks(order):
+        yield from _enqueue_part(store, jobs, part, placed, taken, answers, now)
+    if isinstance(order, range):
+        return list(answers.values())
+    return [answers[index] for index in range(len(jobs))]
 
-    @operation()
-    def enqueue(self, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
-        """Store jobs, each the first of a chain; answers come in the order given.
 
-        All or nothing. A key that is taken gives the chain that has it, or does what on_conflict
-        says. Blockers may be stored chains or jobs of the same batch.
-        """
-        if not jobs:
-            return []
-        order = _blockers_first(jobs)
-        now, ids = yield from self.begin(len(jobs))
-        placed: dict[int, int] = dict(zip(order, ids, strict=True))  # index → id
-        taken: dict[int, int] = {}  # index → chain that has the key
-        if any(job.key is not None for job in jobs):
-            jobs = list(jobs)
-            taken = yield from self._take_keys(jobs, order, placed, now)
-        answers: dict[int, Enqueued] = {}
-        for part in chunks(order):
-            yield from self._enqueue_part(jobs, part, placed, taken, answers, now)
-        if isinstance(order, range):
-            return list(answers.values())
-        return [answers[index] for index in range(len(jobs))]
+def _enqueue_part(
+    store: Ground,
+    jobs: Sequence[NewJob],
+    part: Sequence[int],
+    placed: Mapping[int, int],
+    taken: Mapping[int, int],
+    answers: dict[int, Enqueued],
+    now: int,
+) -> Steps[None]:
+    """Store some of a batch, as many as fit one statement."""
+    new = [index for index in part if index not in taken] if taken else part
+    places = [
+        Placed(placed[i], placed[i], 0, jobs[i], _resolve(jobs[i], placed, taken)) for i in new
+    ]
+    records = yield from insert(store, places, now)
+    if not taken:
+        answers.update(zip(part, [Enqueued(record, True) for record in records], strict=True))
+        return
+    stored = dict(zip(new, records, strict=True))
+    for index in part:
+        if index in stored:
+            answers[index] = Enqueued(stored[index], True)
+        else:
+            tail = yield from read.tail(store, taken[index])
+            assert tail is not None
+            answers[index] = Enqueued(tail, False)
 
-    def _enqueue_part(
-        self,
-        jobs: Sequence[NewJob],
-        part: Sequence[int],
-        placed: Mapping[int, int],
-        taken: Mapping[int, int],
-        answers: dict[int, Enqueued],
-        now: int,
-    ) -> Steps[None]:
-        """Store some of a batch, as many as fit one statement."""
-        new = [index for index in part if index not in taken] if taken else part
-        places = [
-            Placed(placed[i], placed[i], 0, jobs[i], _resolve(jobs[i], placed, taken)) for i in new
-        ]
-        records = yield from self.insert(places, now)
-        if not taken:
-            answers.update(zip(part, [Enqueued(record, True) for record in records], strict=True))
-            return
-        stored = dict(zip(new, records, strict=True))
-        for index in part:
-            if index in stored:
-                answers[index] = Enqueued(stored[index], True)
-            else:
-                tail = yield from self.tail(taken[index])
-                assert tail is not None
-                answers[index] = Enqueued(tail, False)
 
-    def tail(self, chain_id: int) -> Steps[JobRecord | None]:
-        """The last job of a chain, as it stands."""
-        ((tail,),) = yield self.sql.chain_tail(chain_id=chain_id)
-        if tail is None:
-            return None
-        found = yield from self.records([int_of(tail)])
-        return found[0] if found else None  # it may have been deleted this moment
-
-    def records(self, ids: Sequence[int]) -> Steps[list[JobRecord]]:
-        """Jobs as they stand, in the order of the ids; unknown ones are left out."""
-        found: dict[int, JobRecord] = {}
-        for chunk in chunks(ids):
-            rows = yield self.sql.job_records(ids=as_json(chunk))
-            found.update((record.id, record) for record in map(JobRecord.of, rows))
-        return [found[id] for id in ids if id in found]
-
-    def insert(self, placed: Sequence[Placed], now: int) -> Steps[list[JobRecord]]:
-        """Write the rows of new jobs. A job with open blockers is blocked, one whose time has not
-        come is scheduled, any other is pending at once. One behind a failure follows its policy.
-        """
-        waiting = [place.chain_id for place in placed if place.position and place.blockers]
-        if waiting:  # chains that go on with a job that waits; what waits for them must see it
-            yield from self.hold_chains(waiting)
-        states = yield from self._blocker_states(placed)
-        records: list[JobRecord] = []
-        failed: dict[int, ChainState] = {}
-        doomed: dict[int, DependentRecord] = {}
-        # Rows of one part at a time: a large batch, or one of large arguments, stays small.
-        for part in portions(placed, _size):
-            chains: list[Row] = []
-            jobs: list[Row] = []
-            lives: list[Row] = []
-            edges: list[Row] = []
-            for place in part:
-                job = place.job
-                waits = _waits(place, states, edges, failed, doomed) if place.blockers else 0
-                run_at = due_at(job, now)
-                state = BLOCKED if waits else SCHEDULED if run_at > now else PENDING
-                if place.position == 0:
-                    chains.append((place.id, job.task, now, job.trace))
-                row = (
-                    place.id, place.chain_id, place.position, job.task, job.label, job.queue,
-                    job.priority, job.max_attempts, job.timeout, job.key, len(place.blockers),
-                    int(job.policy), job.arguments, job.trace, now,
-                )  # fmt: skip
-                jobs.append(row)
-                lives.append((state, job.queue, job.priority, place.id, 0, waits, run_at))
-                records.append(JobRecord(*row, state, 0, 0, 0, waits, run_at))
-            yield from self.write_new(chains, jobs, lives)
-            for chunk in chunks(edges):
-                yield self.sql.insert_blockers.many(BLOCKER, chunk)
-        yield from self._refuse_circles(placed)
-        if doomed:
-            fresh = {place.id for place in placed if place.position == 0}
-            awaited = {blocker.chain_id for place in placed for blocker in place.blockers}
-            yield from self.fail_new(
-                doomed, failed, now, alone=all(id in fresh - awaited for id in doomed)
-            )
-            records = yield from self.records([record.id for record in records])
-        yield from self.wake(r.queue for r in records if r.live_state in (PENDING, SCHEDULED))
-        return records
-
-    def write_new(
-        self, chains: Sequence[Row], jobs: Sequence[Row], lives: Sequence[Row]
-    ) -> Steps[None]:
-        """The rows of new jobs, and of the chains that begin with them."""
+def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobRecord]]:
+    """Write the rows of new jobs. A job with open blockers is blocked, one whose time has not
+    come is scheduled, any other is pending at once. One behind a failure follows its policy.
+    """
+    waiting = [place.chain_id for place in placed if place.position and place.blockers]
+    if waiting:  # chains that go on with a job that waits; what waits for them must see it
+        yield from store.hold_chains(waiting)
+    states = yield from _blocker_states(store, placed)
+    records: list[JobRecord] = []
+    failed: dict[int, ChainState] = {}
+    doomed: dict[int, DependentRecord] = {}
+    # Rows of one part at a time: a large batch, or one of large arguments, stays small.
+    for part in portions(placed, _size):
+        chains: list[Row] = []
+        jobs: list[Row] = []
+        lives: list[Row] = []
+        edges: list[Row] = []
+        for place in part:
+            job = place.job
+            waits = _waits(place, states, edges, failed, doomed) if place.blockers else 0
+            run_at = due_at(job, now)
+            state = BLOCKED if waits else SCHEDULED if run_at > now else PENDING
+            if place.position == 0:
+                chains.append((place.id, job.task, now, job.trace))
+            number = len(place.blockers)
+            row = row_of(job, place.id, place.chain_id, place.position, number, now)
+            jobs.append(row)
+            lives.append((state, job.queue, job.priority, place.id, 0, waits, run_at))
+            records.append(JobRecord.of((*row, state, 0, 0, 0, waits, run_at)))
         if chains:
-            yield self.sql.insert_chains.many(CHAIN, chains)
-        yield self.sql.insert_jobs.many(JOB, jobs)
-        yield self.sql.insert_live.many(LIVE, lives)
+            yield store.sql.insert_chains.many(CHAIN, chains)
+        yield store.sql.insert_jobs.many(JOB, jobs)
+        yield store.sql.insert_live.many(LIVE, lives)
+        for chunk in chunks(edges):
+            yield store.sql.insert_blockers.many(BLOCKER, chunk)
+    yield from _refuse_circles(store, placed)
+    if doomed:
+        fresh = {place.id for place in placed if place.position == 0}
+        awaited = {blocker.chain_id for place in placed for blocker in place.blockers}
+        yield from cascade.fail_new(
+            store, doomed, failed, now, alone=all(id in fresh - awaited for id in doomed)
+        )
+        records = yield from read.records(store, [record.id for record in records])
+    yield from store.wake(r.queue for r in records if r.live_state in (PENDING, SCHEDULED))
+    return records
 
-    def _blocker_states(self, placed: Sequence[Placed]) -> Steps[dict[int, ChainState]]:
-        """State of every chain the new jobs wait for; refuse what cannot be waited for."""
-        if not any(place.blockers for place in placed):
-            return {}
-        new = {place.id for place in placed if place.position == 0}
-        wanted = {int_of(b.chain_id) for place in placed for b in place.blockers}
-        states: dict[int, ChainState] = {}
-        born: dict[int, int] = {}
-        for chunk in chunks(sorted(wanted - new)):
-            rows = yield self.sql.chain_states(chains=as_json(chunk))
-            states.update((int_of(id), CHAIN_STATES[int_of(state)]) for id, state, _ in rows)
-            born.update((int_of(id), int_of(created_at)) for id, _, created_at in rows)
-        for place in placed:
-            named: set[int] = set()
-            for blocker in place.blockers:
-                chain = int_of(blocker.chain_id)
-                if chain in named:
-                    raise BlockerError(
-                        f"job {place.job.task} names chain {chain} twice as a blocker"
-                    )
-                named.add(chain)
-                gone = blocker.created_at not in (None, born.get(chain))
-                if chain == place.chain_id and not gone:
-                    raise BlockerError(f"job {place.job.task} cannot wait for its own chain")
-                if gone or (chain not in new and chain not in states):
-                    raise BlockerError(
-                        f"blocker chain {chain} of job {place.job.task} does not exist: "
-                        "it was never stored, rolled back, deleted or pruned"
-                    )
-        return states
 
-    def _refuse_circles(self, placed: Sequence[Placed]) -> Steps[None]:
-        """Only a continuation can close a circle with stored jobs: its chain has dependents."""
-        for place in placed:
-            if place.position and place.blockers:
-                chains = [int_of(blocker.chain_id) for blocker in place.blockers]
-                if place.chain_id in (yield from self.upstream(chains, reopened=False)):
-                    raise BlockerError(
-                        f"job {place.job.task} cannot wait for what waits for its own chain"
-                    )
+def _blocker_states(store: Ground, placed: Sequence[Placed]) -> Steps[dict[int, ChainState]]:
+    """State of every chain the new jobs wait for; refuse what cannot be waited for."""
+    if not any(place.blockers for place in placed):
+        return {}
+    new = {place.id for place in placed if place.position == 0}
+    wanted = {int_of(b.chain_id) for place in placed for b in place.blockers}
+    states: dict[int, ChainState] = {}
+    born: dict[int, int] = {}
+    for chunk in chunks(sorted(wanted - new)):
+        rows = yield store.sql.chain_states(chains=as_json(chunk))
+        states.update((int_of(id), CHAIN_STATES[int_of(state)]) for id, state, _ in rows)
+        born.update((int_of(id), int_of(created_at)) for id, _, created_at in rows)
+    for place in placed:
+        named: set[int] = set()
+        for blocker in place.blockers:
+            chain = int_of(blocker.chain_id)
+            if chain in named:
+                raise BlockerError(f"job {place.job.task} names chain {chain} twice as a blocker")
+            named.add(chain)
+            gone = blocker.created_at not in (None, born.get(chain))
+            if chain == place.chain_id and not gone:
+                raise BlockerError(f"job {place.job.task} cannot wait for its own chain")
+            if gone or (chain not in new and chain not in states):
+                raise BlockerError(
+                    f"blocker chain {chain} of job {place.job.task} does not exist: "
+                    "it was never stored, rolled back, deleted or pruned"
+                )
+    return states
 
-    def _take_keys(
-        self, jobs: list[NewJob], order: Sequence[int], ids: Mapping[int, int], now: int
-    ) -> Steps[dict[int, int]]:
-        """Take the keys of new jobs, in the order of the keys; return who has the taken ones.
 
-        Of several jobs with one key the first that gets it is stored. Those before it found a
-        chain that was in their scope and not in its own; those after it find the first.
-        """
-        taken: dict[int, int] = {}
-        asking: dict[tuple[str, str], list[int]] = {}
-        for index in order:
-            job = jobs[index]
-            if job.key is not None:
-                asking.setdefault((job.task, job.key), []).append(index)
-        misses = 0
-        while asking:
-            rows: list[Row] = []
-            for (task, key), indexes in sorted(asking.items()):
-                job = jobs[indexes[0]]
-                expired = FOREVER
-                if job.scope == "any":
-                    expired = -1 if job.window is None else now - job.window
-                rows.append((task, key, ids[indexes[0]], now, expired))
-            counts: list[Row] = []
-            for chunk in chunks(rows):
-                counts += yield self.sql.take_key.counted(TAKE_KEY, chunk)
-            for name, (won,) in zip(sorted(asking), counts, strict=True):
-                indexes = asking[name]
-                if won:
-                    first, *rest = indexes
-                    for index in rest:
-                        _refuse_taken(jobs[index], ids[first])
-                        if jobs[index].on_conflict == "replace":
-                            jobs[first] = _renewed(jobs[first], jobs[index])
-                        taken[index] = ids[first]
-                    del asking[name]
-                    continue
-                holder = yield self.sql.read_key(task=name[0], key=name[1])
-                if not holder:  # it was deleted this moment: ask again
-                    misses += 1
-                    if misses == KEY_MISSES:
-                        raise orphan(*name)
-                    continue
-                index = indexes.pop(0)
-                taken[index] = int_of(holder[0][0])
-                _refuse_taken(jobs[index], taken[index])
-                if jobs[index].on_conflict == "replace":
-                    yield from self._replace(jobs[index], taken[index], now)
-                if not indexes:
-                    del asking[name]
-        return taken
+def _refuse_circles(store: Ground, placed: Sequence[Placed]) -> Steps[None]:
+    """Only a continuation can close a circle with stored jobs: its chain has dependents."""
+    for place in placed:
+        if place.position and place.blockers:
+            chains = [int_of(blocker.chain_id) for blocker in place.blockers]
+            if place.chain_id in (yield from store.upstream(chains, reopened=False)):
+                raise BlockerError(
+                    f"job {place.job.task} cannot wait for what waits for its own chain"
+                )
 
-    def _replace(self, job: NewJob, job_id: int, now: int) -> Steps[None]:
-        """Debounce: new arguments and time for a job that never started; else change nothing.
 
-        Priority, label, queue and limits stay: they are the stored job's place and name.
-        """
-        yield from self.hold_jobs([job_id])
-        (record,) = yield from self.records([job_id])
-        if record.live_state in (None, Live.RUNNING) or record.last_number is not None:
-            return  # it has ended, a worker has it, or it has started before
-        run_at = due_at(job, now)
-        state = Live(record.live_state)
-        if state is not Live.BLOCKED:
-            state = Live.SCHEDULED if run_at > now else Live.PENDING
-        yield self.sql.replace_arguments(job_id=job_id, arguments=job.arguments)
-        yield self.sql.move_waiting(
-            state=int(state), run_at=run_at, open_blockers=record.open_blockers,
-            was=record.live_state, queue=record.queue, priority=record.priority, job_id=job_id,
-        )  # fmt: skip
-        if state is not Live.BLOCKED:
-            yield from self.wake([record.queue])
+def _take_keys(
+    store: Ground, jobs: list[NewJob], order: Sequence[int], ids: Mapping[int, int], now: int
+) -> Steps[dict[int, int]]:
+    """Take the keys of new jobs, in the order of the keys; return who has the taken ones.
+
+    Of several jobs with one key the first that gets it is stored. Those before it found a
+    chain that was in their scope and not in its own; those after it find the first.
+    """
+    taken: dict[int, int] = {}
+    asking: dict[tuple[str, str], list[int]] = {}
+    for index in order:
+        job = jobs[index]
+        if job.key is not None:
+            asking.setdefault((job.task, job.key), []).append(index)
+    misses = 0
+    while asking:
+        rows: list[Row] = []
+        for (task, key), indexes in sorted(asking.items()):
+            job = jobs[indexes[0]]
+            expired = FOREVER
+            if job.scope == "any":
+                expired = -1 if job.window is None else now - job.window
+            rows.append((task, key, ids[indexes[0]], now, expired))
+        counts: list[Row] = []
+        for chunk in chunks(rows):
+            counts += yield store.sql.take_key.counted(TAKE_KEY, chunk)
+        for name, (won,) in zip(sorted(asking), counts, strict=True):
+            indexes = asking[name]
+            if won:
+                first, *rest = indexes
+                for index in rest:
+                    _refuse_taken(jobs[index], ids[first])
+                    if jobs[index].on_conflict == "replace":
+                        jobs[first] = _renewed(jobs[first], jobs[index])
+                    taken[index] = ids[first]
+                del asking[name]
+                continue
+            holder = yield store.sql.read_key(task=name[0], key=name[1])
+            if not holder:  # it was deleted this moment: ask again
+                misses += 1
+                if misses == KEY_MISSES:
+                    raise orphan(*name)
+                continue
+            index = indexes.pop(0)
+            taken[index] = int_of(holder[0][0])
+            _refuse_taken(jobs[index], taken[index])
+            if jobs[index].on_conflict == "replace":
+                yield from _replace(store, jobs[index], taken[index], now)
+            if not indexes:
+                del asking[name]
+    return taken
+
+
+def _replace(store: Ground, job: NewJob, job_id: int, now: int) -> Steps[None]:
+    """Debounce: new arguments and time for a job that never started; else change nothing.
+
+    All else stays: it is the stored job's place and name.
+    """
+    yield from store.hold_jobs([job_id])
+    (record,) = yield from read.records(store, [job_id])
+    if record.live_state in (None, Live.RUNNING) or record.last_number is not None:
+        return  # it has ended, a worker has it, or it has started before
+    run_at = due_at(job, now)
+    state = Live(record.live_state)
+    if state is not Live.BLOCKED:
+        state = Live.SCHEDULED if run_at > now else Live.PENDING
+    yield store.sql.replace_arguments(job_id=job_id, arguments=job.arguments)
+    yield store.sql.move_waiting(
+        state=int(state), run_at=run_at, open_blockers=record.open_blockers,
+        was=record.live_state, queue=record.queue, priority=record.priority, job_id=job_id,
+    )  # fmt: skip
+    if state is not Live.BLOCKED:
+        yield from store.wake([record.queue])
 
 
 PENDING, SCHEDULED, BLOCKED = int(Live.PENDING), int(Live.SCHEDULED), int(Live.BLOCKED)

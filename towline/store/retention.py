@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from ..errors import InvalidState, NotFound, StillNeeded
 from ..model import Live
-from ..operation import Steps, operation
+from ..operation import Steps
 from ..sql import Row
-from .base import as_json, int_of
+from . import cascade, read
 from .cascade import DELETE_LIVE, MINUTE, EndedJob
-from .listing import Listing
+from .ground import Ground, as_json, int_of
 
 PRUNE_BATCH = 500
 PRUNE_JOBS = 2000  # that one batch deletes: chains may be long
@@ -25,7 +25,7 @@ AGE = 2**40  # longer than any history: all that is older becomes one row
 
 
 @dataclass(slots=True, frozen=True)
-class Ages:
+class KeepFor:
     """How long ended chains stay, in microseconds; None keeps them for ever."""
 
     completed: int | None
@@ -50,187 +50,181 @@ class Pruned:
     done: bool
 
 
-class Retention(Listing):
-    """Operations that delete."""
-
-    @operation()
-    def delete(
-        self, chain_ids: Sequence[int], cascade: bool = False, force: bool = True
-    ) -> Steps[list[int]]:
-        """Delete chains with their jobs, attempts and edges; return the chains that went.
-
-        With cascade also every chain they waited for, followed from continuations too. Refused,
-        naming the dependents, while an open job outside the set waits for one of them; and, unless
-        forced, while a job of one of them runs.
-        """
-        known = yield from self.chain_records(chain_ids)
-        missing = set(chain_ids) - {chain.id for chain in known}
-        if missing:
-            raise NotFound(f"there is no chain {min(missing)}")
-        while True:
-            chains, jobs = yield from self._belonging(chain_ids, cascade)
-            if (yield from self.hold_to_delete(sorted(chains), jobs)):
-                break
-        waiting = yield self.sql.find_waiting_outside(chains=as_json(sorted(chains)))
-        if waiting:
-            dependents = tuple(dict.fromkeys(int_of(job) for _, job in waiting))
-            raise StillNeeded(
-                f"chain {int_of(waiting[0][0])} cannot be deleted: "
-                f"{'job' if len(dependents) == 1 else 'jobs'} "
-                f"{', '.join(map(str, dependents[:10]))}{' …' if len(dependents) > 10 else ''} "
-                "wait for it; delete or cancel them first",
-                dependents,
-            )
-        if not force:
-            for state, _, _, job in (yield self.sql.open_keys(jobs=as_json(sorted(jobs)))):
-                if state == Live.RUNNING:
-                    raise InvalidState(
-                        f"job {int_of(job)} is running: cancel it first, or delete with "
-                        "force=True, which takes it from its worker"
-                    )
-        yield from self._remove(sorted(chains))
-        return sorted(chains)
-
-    @operation(durable=False)
-    def prune(self, ages: Ages, limit: int = PRUNE_BATCH) -> Steps[Pruned]:
-        """Delete ended chains older than their age, one bounded batch past a remembered position.
-
-        Never deletes what a job still waits for, or would need again when it is retried.
-        """
-        now = yield from self.now()
-        position = yield from self.prune_position()
-        if position is None:
-            return Pruned(0, True)
-        kept = [age for age in (ages.completed, ages.failed, ages.cancelled) if age is not None]
-        if not kept:
-            yield from self._fold(now)
-            return Pruned(0, True)
-        youngest = now - min(kept)
-        ripe: list[Row] = []
-        done = False
-        for _ in range(PRUNE_WALK):  # past those that stay
-            rows = yield self.sql.walk_old_chains(position=position, limit=limit - len(ripe))
-            done = len(rows) < limit - len(ripe)
-            for row in rows:
-                if int_of(row[2]) > youngest:
-                    done = True
-                    break
-                position = int_of(row[0])
-                if ages.over(row, now):
-                    ripe.append(row)
-            if done or len(ripe) == limit:
-                break
-        if ripe:
-            ripe = [row for row in (yield from self.hold_old(ripe)) if ages.over(row, now)]
-        old = [int_of(id) for id, *_ in ripe]
-        while old:
-            # What stays needs its blockers, so leaving one out may make another needed.
-            needed = yield from self._needed(old)
-            if not needed:
-                break
-            old = [id for id in old if id not in needed]
-        gone = yield from self._remove_some(old)
-        if len(gone) < len(old):  # the next batch goes on with the first that is still there
-            position, done = min(set(old) - set(gone)) - 1, False
-        yield self.sql.set_mark(name="prune", value=0 if done else position)
-        if done:
-            yield from self._fold(now)
-        return Pruned(len(gone), done)
-
-    def _remove_some(self, chains: Sequence[int]) -> Steps[Sequence[int]]:
-        """Delete as many of these chains as have few enough jobs together; return those.
-
-        The youngest first, since chains wait for older ones. Of a chain that is too long by itself
-        the jobs between its first and its last go, the oldest first, as many as one batch may
-        delete: what it ended with is there until all of it goes.
-        """
-        if not chains:
-            return []
-        rows = yield self.sql.count_later_jobs(chains=as_json(chains))
-        later = {int_of(chain): int_of(number) for chain, number in rows}
-        part: list[int] = []
-        room = PRUNE_JOBS
-        for chain in reversed(chains):
-            room -= 1 + later.get(chain, 0)
-            if room < 0:
-                break
-            part.append(chain)
-        while 0 < len(part) < len(chains):
-            needed = yield from self._needed(part)
-            if not needed:
-                break
-            part = [chain for chain in part if chain not in needed]
-        longest = max(chains, key=lambda chain: later.get(chain, 0))
-        if not part and later.get(longest, 0) > 1:
-            limit = min(PRUNE_JOBS, later[longest] - 1)
-            rows = yield self.sql.inner_jobs(chain_id=longest, limit=limit)
-            yield from self._remove_jobs([int_of(id) for (id,) in rows])
-            return []
-        gone = part or list(chains)
-        yield from self._remove(gone)
-        return gone
-
-    def _belonging(
-        self, chain_ids: Sequence[int], cascade: bool
-    ) -> Steps[tuple[set[int], set[int]]]:
-        """These chains and their jobs; with cascade also every chain they wait for, and its."""
-        chains = set(chain_ids)
-        jobs: set[int] = set()
-        fresh = set(chains)
-        while fresh:
-            rows = yield self.sql.chain_job_ids(chains=as_json(sorted(fresh)))
-            found = {int_of(id) for id, *_ in rows}
-            jobs |= found
-            fresh = set()
-            if cascade:
-                rows = yield self.sql.blockers_of_jobs(jobs=as_json(sorted(found)))
-                fresh = {int_of(id) for (id,) in rows} - chains
-                chains |= fresh
-        return chains, jobs
-
-    def _needed(self, chains: Sequence[int]) -> Steps[set[int]]:
-        rows = yield self.sql.find_needed(chains=as_json(chains))
-        return {int_of(id) for (id,) in rows}
-
-    def _remove(self, chains: Sequence[int]) -> Steps[None]:
-        if not chains:
-            return
-        rows = yield self.sql.chain_job_ids(chains=as_json(chains))
-        keys: list[Row] = [
-            (chain, key, chain) for id, chain, _, key in rows if key is not None and id == chain
-        ]
-        if keys:
-            yield self.sql.delete_keys.many(("chain_id", "key", "chain_id"), keys)
-        yield from self._remove_jobs([int_of(id) for id, *_ in rows])
-        yield self.sql.delete_edges.many(("chain_id",), [(chain,) for chain in chains])
-        yield self.sql.delete_chains.many(("id",), [(chain,) for chain in chains])
-
-    def _remove_jobs(self, ids: Sequence[int]) -> Steps[None]:
-        now = yield from self.now()
-        jobs = as_json(ids)
-        yield from self.count_ended(
-            [
-                EndedJob(str(queue), str(task), int_of(outcome), None, 0, int_of(number))
-                for queue, task, outcome, number in (yield self.sql.count_ended_of(jobs=jobs))
-            ],
-            now,
+def delete(
+    store: Ground, chain_ids: Sequence[int], cascade: bool = False, force: bool = True
+) -> Steps[list[int]]:
+    known = yield from read.chain_records(store, chain_ids)
+    missing = set(chain_ids) - {chain.id for chain in known}
+    if missing:
+        raise NotFound(f"there is no chain {min(missing)}")
+    while True:
+        chains, jobs = yield from _belonging(store, chain_ids, cascade)
+        if (yield from store.hold_to_delete(sorted(chains), jobs)):
+            break
+    waiting = yield store.sql.find_waiting_outside(chains=as_json(sorted(chains)))
+    if waiting:
+        dependents = tuple(dict.fromkeys(int_of(job) for _, job in waiting))
+        raise StillNeeded(
+            f"chain {int_of(waiting[0][0])} cannot be deleted: "
+            f"{'job' if len(dependents) == 1 else 'jobs'} "
+            f"{', '.join(map(str, dependents[:10]))}{' …' if len(dependents) > 10 else ''} "
+            "wait for it; delete or cancel them first",
+            dependents,
         )
-        yield from self._close_live(ids)
-        yield self.sql.keep_job_id()
-        yield self.sql.delete_attempts.many(("job_id",), [(id,) for id in ids])
-        yield self.sql.delete_edges_of_jobs.many(("job_id",), [(id,) for id in ids])
-        yield self.sql.delete_jobs.many(("id",), [(id,) for id in ids])
+    if not force:
+        for state, _, _, job in (yield store.sql.open_keys(jobs=as_json(sorted(jobs)))):
+            if state == Live.RUNNING:
+                raise InvalidState(
+                    f"job {int_of(job)} is running: cancel it first, or delete with "
+                    "force=True, which takes it from its worker"
+                )
+    yield from _remove(store, sorted(chains))
+    return sorted(chains)
 
-    def _close_live(self, ids: Sequence[int]) -> Steps[None]:
-        """Take open jobs of deleted chains out of `live`, by their whole key."""
-        rows = yield self.sql.open_keys(jobs=as_json(ids))
-        if rows:
-            yield self.sql.delete_live.many(DELETE_LIVE, rows)
 
-    def _fold(self, now: int) -> Steps[None]:
-        """Make old roll-ups coarser, so that counting does not grow with history."""
-        minute = now // MINUTE
-        for keep, unit in ((KEEP_MINUTES, HOUR), (KEEP_HOURS, DAY), (KEEP_DAYS, AGE)):
-            before = (minute - keep) // DAY * DAY
-            yield self.sql.fold_rollups(before=before, unit=unit)
-            yield self.sql.drop_folded_rollups(before=before, unit=unit)
+def prune(store: Ground, ages: KeepFor, limit: int = PRUNE_BATCH) -> Steps[Pruned]:
+    now = yield from store.now()
+    position = yield from store.prune_position()
+    if position is None:
+        return Pruned(0, True)
+    kept = [age for age in (ages.completed, ages.failed, ages.cancelled) if age is not None]
+    if not kept:
+        yield from _fold(store, now)
+        return Pruned(0, True)
+    youngest = now - min(kept)
+    ripe: list[Row] = []
+    done = False
+    for _ in range(PRUNE_WALK):  # past those that stay
+        rows = yield store.sql.walk_old_chains(position=position, limit=limit - len(ripe))
+        done = len(rows) < limit - len(ripe)
+        for row in rows:
+            if int_of(row[2]) > youngest:
+                done = True
+                break
+            position = int_of(row[0])
+            if ages.over(row, now):
+                ripe.append(row)
+        if done or len(ripe) == limit:
+            break
+    if ripe:
+        ripe = [row for row in (yield from store.hold_old(ripe)) if ages.over(row, now)]
+    old = [int_of(id) for id, *_ in ripe]
+    while old:
+        # What stays needs its blockers, so leaving one out may make another needed.
+        needed = yield from _needed(store, old)
+        if not needed:
+            break
+        old = [id for id in old if id not in needed]
+    gone = yield from _remove_some(store, old)
+    if len(gone) < len(old):  # the next batch goes on with the first that is still there
+        position, done = min(set(old) - set(gone)) - 1, False
+    yield store.sql.set_mark(name="prune", value=0 if done else position)
+    if done:
+        yield from _fold(store, now)
+    return Pruned(len(gone), done)
+
+
+def _remove_some(store: Ground, chains: Sequence[int]) -> Steps[Sequence[int]]:
+    """Delete as many of these chains as have few enough jobs together; return those.
+
+    The youngest first, since chains wait for older ones. Of a chain that is too long by itself
+    the jobs between its first and its last go, the oldest first, as many as one batch may
+    delete: what it ended with is there until all of it goes.
+    """
+    if not chains:
+        return []
+    rows = yield store.sql.count_later_jobs(chains=as_json(chains))
+    later = {int_of(chain): int_of(number) for chain, number in rows}
+    part: list[int] = []
+    room = PRUNE_JOBS
+    for chain in reversed(chains):
+        room -= 1 + later.get(chain, 0)
+        if room < 0:
+            break
+        part.append(chain)
+    while 0 < len(part) < len(chains):
+        needed = yield from _needed(store, part)
+        if not needed:
+            break
+        part = [chain for chain in part if chain not in needed]
+    longest = max(chains, key=lambda chain: later.get(chain, 0))
+    if not part and later.get(longest, 0) > 1:
+        limit = min(PRUNE_JOBS, later[longest] - 1)
+        rows = yield store.sql.inner_jobs(chain_id=longest, limit=limit)
+        yield from _remove_jobs(store, [int_of(id) for (id,) in rows])
+        return []
+    gone = part or list(chains)
+    yield from _remove(store, gone)
+    return gone
+
+
+def _belonging(
+    store: Ground, chain_ids: Sequence[int], cascade: bool
+) -> Steps[tuple[set[int], set[int]]]:
+    """These chains and their jobs; with cascade also every chain they wait for, and its."""
+    chains = set(chain_ids)
+    jobs: set[int] = set()
+    fresh = set(chains)
+    while fresh:
+        rows = yield store.sql.chain_job_ids(chains=as_json(sorted(fresh)))
+        found = {int_of(id) for id, *_ in rows}
+        jobs |= found
+        fresh = set()
+        if cascade:
+            rows = yield store.sql.blockers_of_jobs(jobs=as_json(sorted(found)))
+            fresh = {int_of(id) for (id,) in rows} - chains
+            chains |= fresh
+    return chains, jobs
+
+
+def _needed(store: Ground, chains: Sequence[int]) -> Steps[set[int]]:
+    rows = yield store.sql.find_needed(chains=as_json(chains))
+    return {int_of(id) for (id,) in rows}
+
+
+def _remove(store: Ground, chains: Sequence[int]) -> Steps[None]:
+    if not chains:
+        return
+    rows = yield store.sql.chain_job_ids(chains=as_json(chains))
+    keys: list[Row] = [
+        (chain, key, chain) for id, chain, _, key in rows if key is not None and id == chain
+    ]
+    if keys:
+        yield store.sql.delete_keys.many(("chain_id", "key", "chain_id"), keys)
+    yield from _remove_jobs(store, [int_of(id) for id, *_ in rows])
+    yield store.sql.delete_edges.many(("chain_id",), [(chain,) for chain in chains])
+    yield store.sql.delete_chains.many(("id",), [(chain,) for chain in chains])
+
+
+def _remove_jobs(store: Ground, ids: Sequence[int]) -> Steps[None]:
+    now = yield from store.now()
+    jobs = as_json(ids)
+    yield from cascade.count_ended(
+        store,
+        [
+            EndedJob(str(queue), str(task), int_of(outcome), None, 0, int_of(number))
+            for queue, task, outcome, number in (yield store.sql.count_ended_of(jobs=jobs))
+        ],
+        now,
+    )
+    yield from _close_live(store, ids)
+    yield store.sql.keep_job_id()
+    yield store.sql.delete_attempts.many(("job_id",), [(id,) for id in ids])
+    yield store.sql.delete_edges_of_jobs.many(("job_id",), [(id,) for id in ids])
+    yield store.sql.delete_jobs.many(("id",), [(id,) for id in ids])
+
+
+def _close_live(store: Ground, ids: Sequence[int]) -> Steps[None]:
+    """Take open jobs of deleted chains out of `live`, by their whole key."""
+    rows = yield store.sql.open_keys(jobs=as_json(ids))
+    if rows:
+        yield store.sql.delete_live.many(DELETE_LIVE, rows)
+
+
+def _fold(store: Ground, now: int) -> Steps[None]:
+    """Make old roll-ups coarser, so that counting does not grow with history."""
+    minute = now // MINUTE
+    for keep, unit in ((KEEP_MINUTES, HOUR), (KEEP_HOURS, DAY), (KEEP_DAYS, AGE)):
+        before = (minute - keep) // DAY * DAY
+        yield store.sql.fold_rollups(before=before, unit=unit)
+        yield store.sql.drop_folded_rollups(before=before, unit=unit)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from ..errors import InvalidSetting
-from ..moment import instant, moment
-from ..retry import Seconds, micros
-from ..store.base import host_clock
+from ..store.ground import host_clock
+from ..times import Seconds, micros, to_datetime, to_micros
 
 
 class Clock:
@@ -19,14 +18,14 @@ class Clock:
     def __init__(self, start: datetime | None = None) -> None:
         if start is not None and start.utcoffset() is None:
             raise InvalidSetting("a clock starts at a datetime with a time zone")
-        self._time = host_clock() if start is None else instant(start)
+        self._time = host_clock() if start is None else to_micros(start)
 
     def __call__(self) -> int:
         return self._time
 
     @property
     def now(self) -> datetime:
-        return moment(self._time)
+        return to_datetime(self._time)
 
     def advance(self, by: Seconds) -> None:
         """Move on by seconds or a timedelta."""

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from ..app import Towline
 from ..errors import InvalidSetting
 from ..operation import Op
+from ..store import Store
+from .stand_in import StandIn
 
 T = TypeVar("T")
 NAME = "drain"  # how the registrations of `drain` begin
@@ -27,19 +29,15 @@ def crash_at(app: Towline, operation: str, *, before: bool = True) -> Iterator[N
     as lost, as after the death of a worker: it comes back after its back-off, until the crash
     limit. Fails if nothing came to the operation.
     """
-    if operation.startswith("_") or not callable(getattr(app.store, operation, None)):
+    if operation.startswith("_") or operation not in vars(Store):
         raise InvalidSetting(
             f'{operation!r} is no operation of the store, such as "enqueue", "claim" or "finish"'
         )
-    point = Point(app, operation, before)
-    app.__dict__.update(run=point.run, arun=point.arun)
-    try:
-        yield
-    except Crash:
-        pass
-    finally:
-        for name in ("run", "arun"):
-            app.__dict__.pop(name, None)
+    with CrashPoint(app, operation, before) as point:
+        try:
+            yield
+        except Crash:
+            pass
     if not point.reached:
         raise AssertionError(f"nothing came to {operation}, so nothing crashed")
     lose_workers(app)
@@ -48,33 +46,33 @@ def crash_at(app: Towline, operation: str, *, before: bool = True) -> Iterator[N
 def lose_workers(app: Towline) -> None:
     """What a sweep finds when a drain has died: its jobs are taken back, its row goes."""
     gone = [worker.id for worker in app.workers() if worker.name.startswith(NAME)]
-    while app.run(app.store.sweep((), gone)) > 0:
+    while app.runner.run(app.runner.store.sweep((), gone)) > 0:
         pass
 
 
-class Point:
-    """Stands in front of an app's `run` and `arun`; crashes once, then lets everything pass."""
+class CrashPoint(StandIn):
+    """Crashes once, then lets everything pass."""
 
     def __init__(self, app: Towline, operation: str, before: bool) -> None:
-        self._run, self._arun = app.run, app.arun
+        super().__init__(app)
         self._operation = operation
         self._before = before
         self.reached = False
 
-    def run(self, op: Op[T], on: object = None) -> T:
+    def run(self, op: Op[T], on: object = None, *, patience: float | None = None) -> T:
         self._pass(op, True)
-        result = self._run(op, on)
+        result = self._real.run(op, on, patience=patience)
         self._pass(op, False)
         return result
 
     async def arun(self, op: Op[T], on: object = None) -> T:
         self._pass(op, True)
-        result = await self._arun(op, on)
+        result = await self._real.arun(op, on)
         self._pass(op, False)
         return result
 
     def _pass(self, op: Op[Any], before: bool) -> None:
         if not self.reached and op.name == self._operation and before is self._before:
             self.reached = True
-            op.accept()
+            op.mark_used()
             raise Crash(f"crash {'before' if before else 'after'} {op.name}")

@@ -1,8 +1,8 @@
 """`drain`: run what can run now, one job after another, in the thread of the test.
 
 It claims and finishes as a worker does, under a registration of its own. What a handler's value or
-error means is `Attempt`'s to say, here as there. It cannot do what needs a second thread: nothing
-interrupts a handler, so timeouts and cancellation while it runs are for a real worker.
+error means is said by `worker/ending.py`, here as there. It cannot do what needs a second thread:
+nothing interrupts a handler, so timeouts and cancellation while it runs are for a real worker.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from types import TracebackType
 from typing import Any
 
 from ..app import Towline
-from ..attempt import Attempt
+from ..app.handles import Job
 from ..errors import InvalidSetting, InvalidState, InvalidTask, StoreError, TowlineError
-from ..job import Job
 from ..model import ChainState, Claimed, Ending, Outcome
-from ..process import birth_of
-from ..retry import MICRO, Signal
+from ..task.retry import Signal
+from ..times import MICRO
+from ..worker.attempt import Attempt
+from ..worker.ending import released
+from ..worker.identity import identity_of
 from .clock import Clock
 from .crash import NAME, Crash
 
@@ -83,21 +85,6 @@ async def adrain(
         return line.number
 
 
-class Watched(Attempt):
-    """An attempt that remembers its handler's error."""
-
-    __slots__ = ("error",)
-    worker: tuple[str, int]
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.error: BaseException | None = None
-
-    def failed(self, error: BaseException) -> Ending | None:
-        self.error = error
-        return super().failed(error)
-
-
 class Drain:
     """A worker without threads: gives out attempts one by one and records how each ended."""
 
@@ -111,18 +98,22 @@ class Drain:
         self._limit = limit
         self._name = f"{NAME}-{os.getpid()}-{secrets.token_hex(3)}"
         self._worker = 0
-        self._open: Watched | None = None  # given out, and not recorded yet
+        self._open: Attempt | None = None  # given out, and not recorded yet
+        self._error: BaseException | None = None  # of its handler
         self.number = 0
 
     def __enter__(self) -> Drain:
-        store = self._app.store
-        self._worker = self._app.run(
+        store = self._app.runner.store
+        self._worker = self._app.runner.run(
             store.register(
                 self._name, host=socket.gethostname(), pid=os.getpid(),
-                birth=birth_of(os.getpid()), version="test", queues=[], concurrency=1, lease=LEASE,
+                birth=identity_of(os.getpid()), version="test", queues=[], concurrency=1,
+                lease=LEASE,
             )
         )  # fmt: skip
-        while self._app.run(store.unpark(sorted(self._app.registry), sorted(self._app.counts()))):
+        while self._app.runner.run(
+            store.unpark(sorted(self._app.registry), sorted(self._app.counts()))
+        ):
             pass
         return self
 
@@ -135,10 +126,10 @@ class Drain:
         if isinstance(error, Crash):  # who dies does not sign off
             return
         if self._open is not None:
-            self._app.run(self._app.store.finish([self._open.released()], self._name))
-        self._app.run(self._app.store.unregister(self._worker))
+            self._app.runner.run(self._app.runner.store.finish([released(self._open)], self._name))
+        self._app.runner.run(self._app.runner.store.unregister(self._worker))
 
-    def attempts(self) -> Iterator[Watched]:
+    def attempts(self) -> Iterator[Attempt]:
         """Claimed attempts, each to be run and recorded before the next is asked for."""
         while not self._is_reached():
             attempt = self._open = self._claim()
@@ -152,17 +143,19 @@ class Drain:
                 )
             yield attempt
 
-    def record(self, attempt: Watched, ending: Ending | None) -> None:
+    def record(self, attempt: Attempt, ending: Ending | None) -> None:
         """Store how it ended, then raise what the handler raised. A crash stores nothing."""
-        if isinstance(attempt.error, Crash):
-            raise attempt.error
+        if isinstance(self._error, Crash):
+            raise self._error
         self._open = None
         self.number += 1
-        if attempt.report is not None:
-            self._app.run(self._app.store.progress([(attempt.held, *attempt.report)]))
+        if attempt.progress is not None:
+            self._app.runner.run(
+                self._app.runner.store.progress([(attempt.held, *attempt.progress)])
+            )
         if ending is not None:
             self._finish(attempt, ending)
-        error = attempt.error
+        error = self._error
         if error is None or isinstance(error, Signal):
             return
         put_back = ending is not None and ending.outcome is Outcome.SNOOZED
@@ -173,46 +166,51 @@ class Drain:
 
     # ---- inside
 
-    def _claim(self) -> Watched | None:
+    def _claim(self) -> Attempt | None:
         """The next attempt; None when nothing can run any more."""
-        app, store = self._app, self._app.store
+        app, store = self._app, self._app.runner.store
         while True:
-            while app.run(store.promote()):
+            while app.runner.run(store.promote()):
                 pass
-            claimed = app.run(store.claim(self._worker, sorted(app.counts()), 1, self._name))
+            claimed = app.runner.run(store.claim(self._worker, sorted(app.counts()), 1, self._name))
             if not claimed:
-                if self._clock is None or (due := app.run(store.next_due())) is None:
+                if self._clock is None or (due := app.runner.run(store.peek(())).next_due) is None:
                     return None
                 self._clock.advance_to(due)
                 continue
             (held,) = claimed
             if held.task in app.registry:
-                blockers = app.run(store.blockers([held.job_id])).get(held.job_id, ())
-                attempt = Watched(app, app.registry[held.task], held, blockers)
-                attempt.worker = self._name, self._worker
-                return attempt
+                blockers = app.runner.run(store.blockers([held.job_id])).get(held.job_id, ())
+                self._error = None
+                return Attempt(
+                    app, app.registry[held.task], held, blockers,
+                    worker=self._name, on_error=self._note_error,
+                )  # fmt: skip
             self._park(held)
 
+    def _note_error(self, error: BaseException) -> None:
+        self._error = error
+
     def _park(self, held: Claimed) -> None:
-        self._app.run(self._app.store.park([held]))
+        self._app.runner.run(self._app.runner.store.park([held]))
         if self._raising:
             raise InvalidTask(
                 f"job {held.job_id} is for task {held.task}, which this app does not have: "
                 "is the module that defines it imported?"
             )
 
-    def _finish(self, attempt: Watched, ending: Ending) -> None:
+    def _finish(self, attempt: Attempt, ending: Ending) -> None:
         app = self._app
         try:
             for _ in range(TRIES):
-                op = app.store.finish([ending], self._name, self._worker)
-                if not app.run(op).postponed:
+                op = app.runner.store.finish([ending], self._name, self._worker)
+                if not app.runner.run(op).postponed:
                     return
                 time.sleep(PAUSE)
         except StoreError:
             raise
         except TowlineError as problem:  # a continuation that cannot be stored
-            attempt.error = problem
+            self._error = problem
             self._finish(attempt, ending.refused(problem))
             return
         raise InvalidState(
@@ -239,7 +237,7 @@ class Drain:
 
 
 def _clock_of(app: Towline) -> Clock:
-    clock = app.store.clock
+    clock = app.runner.store.clock
     if not isinstance(clock, Clock):
         raise InvalidSetting(
             "advance=True moves the test's clock: use isolated(app, clock=Clock())"

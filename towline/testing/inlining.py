@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from ..app import Towline
-from ..job import Job
-from ..task import Call
+from ..model import Enqueued
+from ..operation import Op, Steps, compose
 from .draining import adrain, drain
+from .stand_in import StandIn
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -20,46 +23,36 @@ def inline(app: Towline, *, raising: bool = True) -> Iterator[Towline]:
     runs with the next enqueue that does not, or at the end of the block. A handler's error comes
     out of the enqueue. Jobs for later stay for later.
     """
-    desk = Inline(app, raising)
-    app.__dict__.update(enqueue_many=desk.enqueue_many, aenqueue_many=desk.aenqueue_many)
-    try:
+    with Inline(app, raising) as runner:
         yield app
-        desk.drain()
-    finally:
-        for name in ("enqueue_many", "aenqueue_many"):
-            app.__dict__.pop(name, None)
+        runner.drain()
 
 
-class Inline:
-    """Stands in front of an app's `enqueue_many`."""
+class Inline(StandIn):
+    """Drains after each enqueue, and answers with the jobs as they are then."""
 
     def __init__(self, app: Towline, raising: bool) -> None:
-        self._app = app
+        super().__init__(app)
         self._raising = raising
-        self._enqueue, self._aenqueue = app.enqueue_many, app.aenqueue_many
         self._draining = False
 
-    def enqueue_many(self, calls: Iterable[Call[Any]], *, on: object = None) -> list[Job[Any]]:
-        jobs = self._enqueue(calls, on=on)
-        if self._may_run(on):
+    def run(self, op: Op[T], on: object = None, *, patience: float | None = None) -> T:
+        answer = self._real.run(op, on, patience=patience)
+        if self._may_drain(op, on):
             self.drain()
-            for job in jobs:
-                job.refresh()
-        return jobs
+            answer = self._real.run(self._read_again(answer))
+        return answer
 
-    async def aenqueue_many(
-        self, calls: Iterable[Call[Any]], *, on: object = None
-    ) -> list[Job[Any]]:
-        jobs = await self._aenqueue(calls, on=on)
-        if self._may_run(on):
+    async def arun(self, op: Op[T], on: object = None) -> T:
+        answer = await self._real.arun(op, on)
+        if self._may_drain(op, on):
             self._draining = True
             try:
                 await adrain(self._app, raising=self._raising)
             finally:
                 self._draining = False
-            for job in jobs:
-                await job.arefresh()
-        return jobs
+            answer = await self._real.arun(self._read_again(answer))
+        return answer
 
     def drain(self) -> None:
         self._draining = True
@@ -68,8 +61,18 @@ class Inline:
         finally:
             self._draining = False
 
-    def _may_run(self, on: object) -> bool:
+    def _may_drain(self, op: Op[Any], on: object) -> bool:
         """A handler's own enqueues are run by the drain that runs the handler."""
-        if self._draining:
+        if op.name != "enqueue" or self._draining:
             return False
-        return on is None or not self._app.engine.recognise(on).in_transaction
+        return on is None or not self.engine.recognise(on).in_transaction
+
+    def _read_again(self, answer: Any) -> Op[Any]:
+        stored: Sequence[Enqueued] = answer
+
+        def steps() -> Steps[list[Enqueued]]:
+            records = yield from self.store.records([record.id for record, _ in stored])
+            now = {record.id: record for record in records}
+            return [Enqueued(now.get(record.id, record), created) for record, created in stored]
+
+        return compose("enqueue", steps, reads=True)

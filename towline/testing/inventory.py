@@ -7,12 +7,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ..app import Towline
+from ..app.filters import JobsWhere
+from ..app.handles import Job
 from ..errors import InvalidSetting
-from ..job import Job
-from ..moment import instant
-from ..retry import micros
 from ..task import Call, Task
-from ..where import JobsWhere
+from ..times import micros, to_micros
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -49,7 +48,7 @@ def assert_enqueued(
     task = wanted.task if isinstance(wanted, Call) else wanted
     if call is not None and (call.options.after or call.options.on is not None):
         raise InvalidSetting("after= and on= are not compared: look at app.blockers(job.id)")
-    app = task.desk()
+    app = task.app
     assert isinstance(app, Towline)
     there = enqueued(app, task=task.name)
     found = [job for job in there if call is None or _fits(call, job)]
@@ -70,7 +69,7 @@ def _fits(call: Call[Any], job: Job[Any]) -> bool:
         facts.append((micros(options.timeout), record.timeout))
     due = record.run_at if record.run_at is not None else record.last_run_at
     if options.at is not None:
-        facts.append((instant(options.at), due))
+        facts.append((to_micros(options.at), due))
     if options.delay is not None:
         facts.append((record.created_at + micros(options.delay), due))
     return record.arguments == call.arguments and all(

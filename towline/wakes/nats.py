@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nats.aio.client import Client
 
-from .hint import pack, unpack
+from .format import pack, unpack
 from .thread import BackOff, WakeThread
 
 if TYPE_CHECKING:

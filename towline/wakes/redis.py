@@ -14,7 +14,7 @@ from redis.retry import Retry
 
 from ..errors import InvalidSetting
 from ..secret import masked
-from .hint import pack, unpack
+from .format import pack, unpack
 from .thread import BackOff, WakeThread
 
 if TYPE_CHECKING:

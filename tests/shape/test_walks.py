@@ -1,0 +1,31 @@
+"""One job's life runs through few files, and they are those that ARCHITECTURE.md says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.shape.source import ROOT
+from tests.shape.walks import enqueue_walk, worker_walk
+
+MOST = {"enqueue": 14, "worker": 40}
+
+
+def test_an_enqueue_runs_through_few_files(tmp_path: Path) -> None:
+    found = enqueue_walk(f"sqlite:///{tmp_path}/walk.db")
+    assert len(found) <= MOST["enqueue"], found
+    assert {"task/__init__.py", "app/__init__.py", "runner.py", "store/enqueue.py"} <= set(found)
+
+
+def test_a_job_in_a_worker_runs_through_few_files(tmp_path: Path) -> None:
+    found = worker_walk(f"sqlite:///{tmp_path}/walk.db")
+    assert len(found) <= MOST["worker"], found
+    said = {"worker/pump.py", "worker/turns.py", "worker/attempt.py", "store/turn.py"}
+    assert said <= set(found)
+
+
+def test_the_files_of_the_journey_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    journey = text[text.index("## One job's journey") : text.index("## Tables")]
+    for name in ("runner.py", "store/enqueue.py", "worker/pump.py", "store/finish.py"):
+        assert name in journey
+        assert (ROOT / "towline" / name).exists()

@@ -1,0 +1,150 @@
+"""What reading answers beside jobs and chains: attempts, workers, pages, counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar, overload
+
+from ..model import AttemptRecord, Outcome, State, WorkerRecord
+from ..times import to_datetime, to_datetime_or_none
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a running attempt says it is."""
+
+    fraction: float | None
+    text: str | None
+
+
+def progress_of(fraction: float | None, text: str | None) -> Progress | None:
+    return None if fraction is None and text is None else Progress(fraction, text)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptInfo:
+    """One run of a job; the running one has no outcome yet, an end without a run no start.
+
+    `error_type`: the class of what was raised, with its module, such as `builtins.ValueError`.
+    """
+
+    job_id: int
+    number: int
+    outcome: Outcome | None
+    worker: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    error: str | None
+    error_type: str | None
+    progress: Progress | None
+    ended_by: str | None
+
+    @classmethod
+    def of(cls, record: AttemptRecord) -> AttemptInfo:
+        return cls(
+            record.job_id,
+            record.number,
+            record.outcome,
+            record.worker,
+            to_datetime_or_none(record.started_at),
+            to_datetime_or_none(record.ended_at),
+            record.error,
+            record.error_type,
+            progress_of(record.progress, record.progress_text),
+            record.ended_by,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A registered worker: its lease, and the jobs it holds, running or claimed ahead.
+
+    `birth` tells its process from a later one with the same pid, where the system says.
+    """
+
+    id: int
+    name: str
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    concurrency: int
+    started_at: datetime
+    seen_at: datetime
+    lease_until: datetime
+    running: tuple[int, ...]
+    birth: str | None
+
+    @classmethod
+    def of(cls, record: WorkerRecord, running: Iterable[int]) -> WorkerInfo:
+        return cls(
+            record.id,
+            record.name,
+            record.host,
+            record.pid,
+            record.version,
+            tuple(json.loads(record.queues)),
+            record.concurrency,
+            to_datetime(record.started_at),
+            to_datetime(record.seen_at),
+            to_datetime(record.lease_until),
+            tuple(running),
+            record.birth,
+        )
+
+
+class Page(Sequence[T_co]):
+    """Some of a list; `cursor` asks for what follows, None when that was all.
+
+    A page may be shorter than its limit and still have a cursor: one page looks at a bounded
+    number of rows.
+    """
+
+    __slots__ = ("_items", "cursor")
+
+    def __init__(self, items: Sequence[T_co], cursor: str | None) -> None:
+        self._items = items
+        self.cursor = cursor
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> T_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T_co]: ...
+    def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
+        return self._items[index]
+
+    def __iter__(self) -> Iterator[T_co]:
+        return iter(self._items)
+
+    def __repr__(self) -> str:
+        return f"<page {list(self._items)!r}, cursor {self.cursor!r}>"
+
+
+class AtLeast(int):
+    """A count that stopped counting: there are this many or more."""
+
+    def __str__(self) -> str:
+        return f"{int(self)}+"
+
+    __repr__ = __str__
+
+
+def plain_counts(found: dict[str, dict[State, tuple[int, bool]]]) -> dict[str, dict[str, int]]:
+    """Counts by plain words, without what there is none of."""
+    plain = {
+        queue: {
+            str(state): AtLeast(number) if more else number
+            for state, (number, more) in states.items()
+            if number
+        }
+        for queue, states in sorted(found.items())
+    }
+    return {queue: states for queue, states in plain.items() if states}

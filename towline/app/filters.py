@@ -1,0 +1,162 @@
+"""Filters of lists and bulk actions as callers give them, checked and made into the store's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TypedDict
+
+from ..errors import InvalidSetting, NotFound
+from ..model import ChainState, Outcome, State
+from ..naming import check_known
+from ..store.listing import ChainFilter, JobFilter, RecordPage
+from ..store.stats import StatsFilter
+from ..task import check_name
+from ..times import to_micros
+
+MOST_LISTED = 10_000
+MOST_DIGITS = 19  # of an id
+
+
+class JobsWhere(TypedDict, total=False):
+    """Filters of a list of jobs."""
+
+    state: State | str | None
+    outcome: Outcome | str | None
+    task: str | None
+    queue: str | None
+    chain: int | None
+    key: str | None
+    label: str | None
+    since: datetime | None
+    until: datetime | None
+
+
+class ChainsWhere(TypedDict, total=False):
+    """Filters of a list of chains."""
+
+    state: ChainState | str | None
+    task: str | None
+    key: str | None
+    label: str | None
+    since: datetime | None
+    until: datetime | None
+
+
+class StatsWhere(TypedDict, total=False):
+    """Filters of jobs that ended; the times are those of their end."""
+
+    since: datetime | None
+    until: datetime | None
+    queue: str | None
+    task: str | None
+    outcome: Outcome | str | None
+
+
+def check_id(id: int) -> int:
+    """A number that a job or chain can have; any other belongs to none."""
+    if isinstance(id, bool) or not isinstance(id, int):
+        raise InvalidSetting(f"an id is a whole number, not {id!r}")
+    if abs(id) >= 2**63:
+        raise NotFound("there is no such job or chain: no id is so large")
+    return id
+
+
+def check_queue(queue: str) -> str:
+    return _check_text(queue, "queue")
+
+
+def check_limit(limit: int) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise InvalidSetting(f"limit is a whole number, not {limit!r}")
+    if not 1 <= limit <= MOST_LISTED:
+        raise InvalidSetting(f"limit is from 1 to {MOST_LISTED}")
+    return limit
+
+
+def parse_cursor(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if (
+        not isinstance(cursor, str)
+        or not (cursor.isascii() and cursor.isdigit() and len(cursor) <= MOST_DIGITS)
+        or int(cursor) >= 2**63
+    ):
+        raise InvalidSetting("cursor= is the cursor of a page, as that page gave it")
+    return int(cursor)
+
+
+def format_cursor(found: RecordPage[Any]) -> str | None:
+    return None if found.cursor is None else str(found.cursor)
+
+
+def _check_text(value: str, name: str) -> str:
+    check_name(value, name)
+    return value
+
+
+def _check_time(value: datetime, name: str) -> int:
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise InvalidSetting(f"{name}= is a datetime with a time zone")
+    return to_micros(value)
+
+
+def _one_of(words: type[State | Outcome | ChainState]) -> Callable[[str, str], str]:
+    def check(value: str, name: str) -> str:
+        try:
+            return words(value)
+        except ValueError:
+            raise InvalidSetting(f"{value!r} is not one of {', '.join(words)}") from None
+
+    return check
+
+
+# How each word of a filter is checked, and what the store gets.
+OF_JOBS: dict[str, Callable[[Any, str], Any]] = {
+    "state": _one_of(State),
+    "outcome": _one_of(Outcome),
+    "task": _check_text,
+    "queue": _check_text,
+    "chain": lambda value, _: check_id(value),
+    "key": _check_text,
+    "label": _check_text,
+    "since": _check_time,
+    "until": _check_time,
+}
+OF_CHAINS = {name: OF_JOBS[name] for name in ChainsWhere.__annotations__}
+OF_CHAINS["state"] = _one_of(ChainState)
+OF_STATS = {name: OF_JOBS[name] for name in StatsWhere.__annotations__}
+
+
+def job_filter(where: JobsWhere, call: str = "jobs()") -> JobFilter:
+    return JobFilter(**_checked(call, where, OF_JOBS))
+
+
+def chain_filter(where: ChainsWhere) -> ChainFilter:
+    return ChainFilter(**_checked("chains()", where, OF_CHAINS))
+
+
+def stats_filter(where: StatsWhere) -> StatsFilter:
+    return StatsFilter(**_checked("stats()", where, OF_STATS))
+
+
+def bulk_filter(call: str, where: JobsWhere, everything: bool) -> JobFilter:
+    """What an action on many jobs is about; that it is about all of them must be said."""
+    filter = job_filter(where, call)
+    chosen = any(value is not None for value in where.values())
+    if everything and chosen:
+        raise InvalidSetting(f"{call} takes filters or everything=True, not both")
+    if not everything and not chosen:
+        raise InvalidSetting(
+            f"{call} without a filter would be about every job: say which by "
+            f"{', '.join(OF_JOBS)}, or everything=True"
+        )
+    return filter
+
+
+def _checked(
+    call: str, where: Mapping[str, Any], fields: Mapping[str, Callable[[Any, str], Any]]
+) -> dict[str, Any]:
+    """What was said, each value as the store has it."""
+    check_known(call, where, fields)
+    return {name: fields[name](value, name) for name, value in where.items() if value is not None}

@@ -1,0 +1,225 @@
+"""Control and upkeep, each method twice: blocking, and awaiting with an `a` in front.
+
+Each builds an operation of the store and runs it, on our connection or on the caller's (`on=`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ..errors import StoreError
+from ..model import NewJob
+from ..runner import Loop
+from ..task import Next
+from ..task.batch import next_job
+from .filters import JobsWhere, bulk_filter, check_id, check_queue
+from .handles import Job
+from .reading import Reading
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+BULK_PAGE = 200
+VACUUM_PAGES = 1000
+
+
+class Management(Reading):
+    """Everything one does with jobs that exist."""
+
+    # ---- control
+
+    def cancel(
+        self, id: int, *, reason: str | None = None, by: str | None = None, on: object = None
+    ) -> Job[Any]:
+        """End an open job as cancelled, its chain with it; dependents follow their policy."""
+        return Job(self, self.runner.run(self._store.cancel(check_id(id), reason, by), on))
+
+    async def acancel(
+        self, id: int, *, reason: str | None = None, by: str | None = None, on: object = None
+    ) -> Job[Any]:
+        return Job(self, await self.runner.arun(self._store.cancel(check_id(id), reason, by), on))
+
+    def retry(self, id: int, *, on: object = None) -> Job[Any]:
+        """Make a failed or cancelled job pending again, with what its failure had failed."""
+        return Job(self, self.runner.run(self._store.retry(check_id(id)), on))
+
+    async def aretry(self, id: int, *, on: object = None) -> Job[Any]:
+        return Job(self, await self.runner.arun(self._store.retry(check_id(id)), on))
+
+    def run_now(self, id: int, *, on: object = None) -> Job[Any]:
+        """Make a scheduled job pending at once; one that is pending already stays as it is."""
+        return Job(self, self.runner.run(self._store.run_now(check_id(id)), on))
+
+    async def arun_now(self, id: int, *, on: object = None) -> Job[Any]:
+        return Job(self, await self.runner.arun(self._store.run_now(check_id(id)), on))
+
+    def complete(
+        self, id: int, value: Any = None, *, by: str | None = None, on: object = None
+    ) -> Job[Any]:
+        """Complete an open job from outside, with a value or with `task.then(...)`.
+
+        A worker that runs it loses it. The value is checked against the task's return type.
+        """
+        ending = self._outcome(self.target(id, on=on).task, value)
+        return Job(self, self.runner.run(self._store.complete(id, *ending, by), on))
+
+    async def acomplete(
+        self, id: int, value: Any = None, *, by: str | None = None, on: object = None
+    ) -> Job[Any]:
+        ending = self._outcome((await self.atarget(id, on=on)).task, value)
+        return Job(self, await self.runner.arun(self._store.complete(id, *ending, by), on))
+
+    def fail(self, id: int, reason: str, *, by: str | None = None, on: object = None) -> Job[Any]:
+        """Fail an open job from outside, without another try."""
+        return Job(self, self.runner.run(self._store.fail(check_id(id), reason, by), on))
+
+    async def afail(
+        self, id: int, reason: str, *, by: str | None = None, on: object = None
+    ) -> Job[Any]:
+        return Job(self, await self.runner.arun(self._store.fail(check_id(id), reason, by), on))
+
+    def cancel_many(
+        self,
+        *,
+        everything: bool = False,
+        preview: bool = False,
+        by: str | None = None,
+        on: object = None,
+        **where: Unpack[JobsWhere],
+    ) -> int:
+        """Cancel every open job that fits; return how many, or with preview how many it would.
+
+        Without a filter it is refused, unless everything=True says that all are meant.
+        """
+        return self.runner.run_each(self._bulk("cancel", where, everything, preview, by), on)
+
+    async def acancel_many(
+        self,
+        *,
+        everything: bool = False,
+        preview: bool = False,
+        by: str | None = None,
+        on: object = None,
+        **where: Unpack[JobsWhere],
+    ) -> int:
+        return await self.runner.arun_each(self._bulk("cancel", where, everything, preview, by), on)
+
+    def retry_many(
+        self,
+        *,
+        everything: bool = False,
+        preview: bool = False,
+        on: object = None,
+        **where: Unpack[JobsWhere],
+    ) -> int:
+        """Retry every failed or cancelled job that fits; return how many, or how many it would.
+
+        Without a filter it is refused, unless everything=True says that all are meant.
+        """
+        return self.runner.run_each(self._bulk("retry", where, everything, preview), on)
+
+    async def aretry_many(
+        self,
+        *,
+        everything: bool = False,
+        preview: bool = False,
+        on: object = None,
+        **where: Unpack[JobsWhere],
+    ) -> int:
+        return await self.runner.arun_each(self._bulk("retry", where, everything, preview), on)
+
+    def delete(
+        self, chain_id: int, cascade: bool = False, *, force: bool = False, on: object = None
+    ) -> list[int]:
+        """Delete a chain with all that belongs to it; return the chains that went.
+
+        With cascade also the chains it waited for. Refused while another open job waits for it,
+        and while a job of it runs, unless forced: then its worker loses it.
+        """
+        return self.runner.run(self._store.delete([check_id(chain_id)], cascade, force), on)
+
+    async def adelete(
+        self, chain_id: int, cascade: bool = False, *, force: bool = False, on: object = None
+    ) -> list[int]:
+        return await self.runner.arun(self._store.delete([check_id(chain_id)], cascade, force), on)
+
+    def pause(self, queue: str, *, by: str | None = None, on: object = None) -> None:
+        """Stop claims from a queue, for all workers, until it is resumed."""
+        self.runner.run(self._store.pause(check_queue(queue), by), on)
+
+    async def apause(self, queue: str, *, by: str | None = None, on: object = None) -> None:
+        await self.runner.arun(self._store.pause(check_queue(queue), by), on)
+
+    def resume(self, queue: str, *, on: object = None) -> None:
+        """Let workers claim from a paused queue again."""
+        self.runner.run(self._store.resume(check_queue(queue)), on)
+
+    async def aresume(self, queue: str, *, on: object = None) -> None:
+        await self.runner.arun(self._store.resume(check_queue(queue)), on)
+
+    # ---- upkeep
+
+    def prune(self, *, on: object = None) -> int:
+        """Delete ended chains that are older than they are kept; return how many."""
+        return self.runner.run_each(self._prune(), on)
+
+    async def aprune(self, *, on: object = None) -> int:
+        return await self.runner.arun_each(self._prune(), on)
+
+    def vacuum(self, pages: int = VACUUM_PAGES) -> int:
+        """Give up to so many free pages back to the system, while workers run; return how many."""
+        return self.runner.engine.vacuum(pages)
+
+    async def avacuum(self, pages: int = VACUUM_PAGES) -> int:
+        return await asyncio.to_thread(self.runner.engine.vacuum, pages)
+
+    # ---- shared by both faces
+
+    def _outcome(self, task: str, value: Any) -> tuple[str | None, NewJob | None]:
+        if isinstance(value, Next):
+            return None, next_job(value)
+        if task in self.registry:
+            signature = self.registry[task].signature
+            return signature.encode_output(value, limit=self.settings.payload_limit), None
+        from ..task.signature import encode_plain
+
+        return encode_plain(value, limit=self.settings.payload_limit), None
+
+    # ---- page by page, a transaction each, so that workers get in between
+
+    def _bulk(
+        self,
+        action: str,
+        where: JobsWhere,
+        everything: bool,
+        preview: bool,
+        by: str | None = None,
+    ) -> Loop[int]:
+        filter = bulk_filter(f"{action}_many()", where, everything)
+        number: int = 0
+        cursor: int | None = None
+        while True:
+            try:
+                page = yield self._store.bulk(action, filter, preview, cursor, BULK_PAGE, by)
+            except StoreError as error:
+                raise _in_part(error, number) from error
+            number += page.number
+            cursor = page.cursor
+            if cursor is None:
+                return number
+
+    def _prune(self) -> Loop[int]:
+        number: int = 0
+        while True:
+            pruned = yield self._store.prune(self.settings.keep)
+            number += pruned.chains
+            if pruned.done:
+                return number
+
+
+def _in_part(error: StoreError, number: int) -> StoreError:
+    """What goes page by page has done the pages before."""
+    if not number:
+        return error
+    return type(error)(f"{error}; {number} jobs were done before that: call it again for the rest")

@@ -1,0 +1,247 @@
+"""Reading, each method twice: blocking, and awaiting with an `a` in front.
+
+Each builds an operation of the store and runs it, on our connection or on the caller's (`on=`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ..model import BlockerRecord, ChainRecord, DependentRecord, JobRecord, RollupRecord
+from ..operation import Op, Steps, compose
+from ..store.listing import RecordPage
+from ..task import Tasks
+from ..times import to_datetime
+from .answers import AttemptInfo, Page, WorkerInfo, plain_counts
+from .filters import (
+    ChainsWhere,
+    JobsWhere,
+    StatsWhere,
+    chain_filter,
+    check_id,
+    check_limit,
+    format_cursor,
+    job_filter,
+    parse_cursor,
+    stats_filter,
+)
+from .handles import Chain, Job
+from .rollups import By, EndedJobs, ended_jobs, minutes_of
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ..runner import Runner
+    from ..store import Store
+    from .settings import Settings
+
+
+class Reading(Tasks):
+    """What one can know of jobs that exist, and of who works on them."""
+
+    runner: Runner
+    settings: Settings
+
+    @property
+    def _store(self) -> Store:
+        return self.runner.store
+
+    def decode_output(self, task: str, text: str | None) -> Any:
+        """An output by its task's return type, or as plain JSON when the task is unknown here."""
+        if text is None:
+            return None
+        if task in self.registry:
+            return self.registry[task].signature.decode_output(text)
+        from ..task.signature import convert
+
+        return convert(text, Any)
+
+    # ---- reading
+
+    def job(self, id: int, *, on: object = None) -> Job[Any]:
+        """A job by its id; NotFound when there is none."""
+        return Job(self, self.runner.run(self._store.job(check_id(id)), on))
+
+    async def ajob(self, id: int, *, on: object = None) -> Job[Any]:
+        return Job(self, await self.runner.arun(self._store.job(check_id(id)), on))
+
+    def chain(self, id: int, *, on: object = None) -> Chain:
+        """A chain by its first job's id, with its last job; NotFound when there is none."""
+        return Chain(self, *self.runner.run(self._store.chain(check_id(id)), on))
+
+    async def achain(self, id: int, *, on: object = None) -> Chain:
+        return Chain(self, *await self.runner.arun(self._store.chain(check_id(id)), on))
+
+    def jobs(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        newest: bool = True,
+        on: object = None,
+        **where: Unpack[JobsWhere],
+    ) -> Page[Job[Any]]:
+        """A page of jobs that fit every filter, newest first; `cursor` goes on after it."""
+        return self._jobs_page(self.runner.run(self._list_jobs(where, limit, cursor, newest), on))
+
+    async def ajobs(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        newest: bool = True,
+        on: object = None,
+        **where: Unpack[JobsWhere],
+    ) -> Page[Job[Any]]:
+        return self._jobs_page(
+            await self.runner.arun(self._list_jobs(where, limit, cursor, newest), on)
+        )
+
+    def chains(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        newest: bool = True,
+        on: object = None,
+        **where: Unpack[ChainsWhere],
+    ) -> Page[Chain]:
+        """A page of chains that fit every filter, newest first; `cursor` goes on after it."""
+        return self._chains_page(
+            self.runner.run(self._list_chains(where, limit, cursor, newest), on)
+        )
+
+    async def achains(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        newest: bool = True,
+        on: object = None,
+        **where: Unpack[ChainsWhere],
+    ) -> Page[Chain]:
+        return self._chains_page(
+            await self.runner.arun(self._list_chains(where, limit, cursor, newest), on)
+        )
+
+    def attempts(self, id: int, *, on: object = None) -> list[AttemptInfo]:
+        """Every attempt of a job, oldest first; the running one last."""
+        return [
+            AttemptInfo.of(record)
+            for record in self.runner.run(self._store.attempts(check_id(id)), on)
+        ]
+
+    async def aattempts(self, id: int, *, on: object = None) -> list[AttemptInfo]:
+        return [
+            AttemptInfo.of(record)
+            for record in await self.runner.arun(self._store.attempts(check_id(id)), on)
+        ]
+
+    def blockers(self, id: int, *, on: object = None) -> list[BlockerRecord]:
+        """What a job waits or waited for, in declared order."""
+        return self.runner.run(self._store.blockers([check_id(id)]), on).get(id, [])
+
+    async def ablockers(self, id: int, *, on: object = None) -> list[BlockerRecord]:
+        return (await self.runner.arun(self._store.blockers([check_id(id)]), on)).get(id, [])
+
+    def dependents(self, chain_id: int, *, on: object = None) -> list[DependentRecord]:
+        """Jobs that wait, or waited, for a chain."""
+        return self.runner.run(self._store.dependents(check_id(chain_id)), on)
+
+    async def adependents(self, chain_id: int, *, on: object = None) -> list[DependentRecord]:
+        return await self.runner.arun(self._store.dependents(check_id(chain_id)), on)
+
+    def workers(self, *, on: object = None) -> list[WorkerInfo]:
+        """Registered workers, each with its lease and the jobs it holds."""
+        return self.runner.run(self._list_workers(), on)
+
+    async def aworkers(self, *, on: object = None) -> list[WorkerInfo]:
+        return await self.runner.arun(self._list_workers(), on)
+
+    def counts(self, *, on: object = None) -> dict[str, dict[str, int]]:
+        """Jobs by queue and state, such as {"mail": {"pending": 3}}; what there is none of is left
+        out. Beyond 100,000 open ones a number is AtLeast."""
+        return plain_counts(self.runner.run(self._store.counts(), on))
+
+    async def acounts(self, *, on: object = None) -> dict[str, dict[str, int]]:
+        return plain_counts(await self.runner.arun(self._store.counts(), on))
+
+    def stats(
+        self, *, by: By | None = None, on: object = None, **where: Unpack[StatsWhere]
+    ) -> list[EndedJobs]:
+        """Jobs that ended from `since` to `until`, by queue, task and outcome, with run times; by
+        "minute", "hour" or "day" also over time, oldest first. A time that begins or ends the
+        range is taken as its whole minute; beyond 2 days hours are kept, beyond 90 days days."""
+        return ended_jobs(self.runner.run(self._stats(by, where), on), by)
+
+    async def astats(
+        self, *, by: By | None = None, on: object = None, **where: Unpack[StatsWhere]
+    ) -> list[EndedJobs]:
+        return ended_jobs(await self.runner.arun(self._stats(by, where), on), by)
+
+    def paused(self, *, on: object = None) -> list[str]:
+        """Names of the paused queues."""
+        return self.runner.run(self._store.paused(), on)
+
+    async def apaused(self, *, on: object = None) -> list[str]:
+        return await self.runner.arun(self._store.paused(), on)
+
+    def parked(self, *, on: object = None) -> dict[str, int]:
+        """Tasks that no running worker knows, with the number of their jobs that are set aside;
+        1000 of them are counted."""
+        return self.runner.run(self._store.parked(), on)
+
+    async def aparked(self, *, on: object = None) -> dict[str, int]:
+        return await self.runner.arun(self._store.parked(), on)
+
+    def now(self, *, on: object = None) -> datetime:
+        """The time by the clock that decides: this host's on SQLite, the server's on PostgreSQL."""
+        return to_datetime(self.runner.run(self._read_clock(), on))
+
+    async def anow(self, *, on: object = None) -> datetime:
+        return to_datetime(await self.runner.arun(self._read_clock(), on))
+
+    def target(self, id: int, *, on: object = None) -> Job[Any]:
+        """The job that control of this one acts on: the first job of a chain that went on stands
+        for its chain, so its last."""
+        return Job(self, self.runner.run(self._store.target(check_id(id)), on))
+
+    async def atarget(self, id: int, *, on: object = None) -> Job[Any]:
+        return Job(self, await self.runner.arun(self._store.target(check_id(id)), on))
+
+    # ---- shared by both faces
+
+    def _list_jobs(
+        self, where: JobsWhere, limit: int, cursor: str | None, newest: bool
+    ) -> Op[RecordPage[JobRecord]]:
+        check_limit(limit)
+        return self._store.jobs(job_filter(where), limit, parse_cursor(cursor), newest)
+
+    def _list_chains(
+        self, where: ChainsWhere, limit: int, cursor: str | None, newest: bool
+    ) -> Op[RecordPage[ChainRecord]]:
+        check_limit(limit)
+        return self._store.chains(chain_filter(where), limit, parse_cursor(cursor), newest)
+
+    def _jobs_page(self, found: RecordPage[JobRecord]) -> Page[Job[Any]]:
+        return Page([Job(self, record) for record in found.records], format_cursor(found))
+
+    def _chains_page(self, found: RecordPage[ChainRecord]) -> Page[Chain]:
+        return Page([Chain(self, record) for record in found.records], format_cursor(found))
+
+    def _list_workers(self) -> Op[list[WorkerInfo]]:
+        def steps() -> Steps[list[WorkerInfo]]:
+            found: list[WorkerInfo] = []
+            for record in (yield from self._store.workers()):
+                running = yield from self._store.running(record.id)
+                found.append(WorkerInfo.of(record, sorted(job for job, _ in running)))
+            return found
+
+        return compose("workers", steps, reads=True)
+
+    def _stats(self, by: By | None, where: StatsWhere) -> Op[list[RollupRecord]]:
+        return self._store.stats(stats_filter(where), minutes_of(by))
+
+    def _read_clock(self) -> Op[int]:
+        return compose("now", self._store.now, reads=True)

@@ -1,0 +1,118 @@
+"""The settings of an app, checked once: what every engine is told, what only PostgreSQL is; and the
+engine that a URL names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..engine import FILE, Engine, EngineSettings, ServerSettings, settled
+from ..errors import InvalidSetting
+from ..secret import masked
+from ..sql import check_prefix
+from ..store.retention import KeepFor
+from ..times import MICRO, Seconds, micros
+
+DEFAULT_URL = "sqlite:///towline.db"
+SERVER = ("postgresql://", "postgres://")
+# What names a place that only PostgreSQL has. `notify` and `connections` bound what is done there,
+# and are kept by doing less.
+ONLY_A_SERVER_HAS = ("schema", "pooler", "listen")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What an app was told."""
+
+    engine: EngineSettings
+    payload_limit: int
+    keep: KeepFor
+
+    def at(self, url: str, **changed: object) -> Settings:
+        """The same for another database."""
+        given = {name: value for name, value in changed.items() if value is not None}
+        engine = replace(self.engine, url=check_url(url), **given)  # type: ignore[arg-type]
+        return replace(self, engine=engine)
+
+
+def check_settings(
+    *,
+    url: str | None,
+    prefix: str,
+    lock_timeout: Seconds,
+    durable: bool,
+    server: ServerSettings,
+    payload_limit: int,
+    keep: tuple[Seconds | None, Seconds | None, Seconds | None],
+    clock: Callable[[], int] | None,
+) -> Settings:
+    """The settings, or InvalidSetting for the first that makes no sense."""
+    ages = [None if age is None else micros(age, "a retention time") for age in keep]
+    if any(age is not None and age < 0 for age in ages):
+        raise InvalidSetting("a retention time cannot be negative; None keeps for ever")
+    patience = micros(lock_timeout, "lock_timeout") / MICRO
+    if patience < 0:
+        raise InvalidSetting("lock_timeout cannot be negative")
+    if payload_limit < 1:
+        raise InvalidSetting("payload_limit is a number of bytes from 1")
+    if server.connections < 1:
+        raise InvalidSetting("connections is a number from 1")
+    if server.listen is not None and not isinstance(server.listen, str):
+        raise InvalidSetting("listen= is an address, postgresql://…; notify=False turns it off")
+    check_prefix(server.schema, "schema")
+    engine = EngineSettings(
+        url=check_url(url or os.environ.get("TOWLINE_URL") or DEFAULT_URL),
+        prefix=check_prefix(prefix),
+        lock_timeout=patience,
+        durable=durable,
+        clock=clock,
+        server=server,
+    )
+    _refuse_on_sqlite(engine)
+    return Settings(engine=engine, payload_limit=payload_limit, keep=KeepFor(*ages))
+
+
+def check_url(url: str) -> str:
+    """The URL, with a file's whole path in it."""
+    if not isinstance(url, str):
+        raise InvalidSetting(f"a URL is text, not {type(url).__name__}")
+    return settled(url)
+
+
+def _refuse_on_sqlite(engine: EngineSettings) -> None:
+    usual = ServerSettings()
+    for name in ONLY_A_SERVER_HAS:
+        if engine.url.startswith(FILE) and getattr(engine.server, name) != getattr(usual, name):
+            raise InvalidSetting(
+                f"{name}= belongs to PostgreSQL and means nothing for a SQLite file: leave it out"
+            )
+
+
+def open_engine(settings: EngineSettings) -> Engine:
+    """The engine of a URL; its driver is imported only now."""
+    if settings.url.startswith(FILE):
+        from ..sqlite.engine import SqliteEngine
+
+        return SqliteEngine(settings)
+    if not settings.url.startswith(SERVER):
+        raise _unknown(settings.url)
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        raise InvalidSetting("PostgreSQL needs psycopg: pip install -e '.[postgres]'") from error
+    from ..postgres.engine import PostgresEngine
+
+    return PostgresEngine(settings)
+
+
+def _unknown(url: str) -> InvalidSetting:
+    scheme, _, rest = url.partition("://")
+    kind, plus, driver = scheme.partition("+")
+    hint = ""
+    if plus and rest and kind in ("postgresql", "postgres", "sqlite"):
+        hint = f"; write it without +{driver}"
+    return InvalidSetting(
+        f"{masked(url)!r} is not a database Towline knows{hint}: use "
+        "postgresql://user@host/database, sqlite:///relative.db or sqlite:////absolute/path.db"
+    )

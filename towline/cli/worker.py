@@ -1,0 +1,224 @@
+"""The worker command: one worker in this process, or several under a supervisor."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import click
+
+from ..errors import InvalidSetting, TowlineError
+from ..exit_codes import AT_ONCE
+from ..times import micros
+from . import logs
+from .ending import CommandError
+from .target import APP_VARIABLE, is_name, load
+
+SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
+LEVELS = ("debug", "info", "warning", "error")
+MOMENT = 1.0  # seconds
+_SLOT = re.compile(r"towline-(\d+|loop|process)")
+_BYTES = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
+
+
+def size_of(text: str) -> int:
+    """A number of bytes: 536870912, 512M, 2G."""
+    found = _BYTES.fullmatch(text.strip())
+    if not found:
+        raise click.BadParameter(f"{text!r} is not a size, such as 512M or 2G")
+    return int(found[1]) << SHIFTS[found[2].lower()]
+
+
+def seconds(text: str) -> float:
+    """A time to wait."""
+    try:
+        given = float(text)
+        micros(given)
+    except (ValueError, InvalidSetting):
+        given = -1.0
+    if given < 0:
+        raise click.BadParameter(f"{text!r} is not a number of seconds, such as 30 or 0.5")
+    return given
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was said on the command line; None where nothing was."""
+
+    queues: str | None
+    concurrency: int | None
+    prefetch: int | None
+    lease: float | None
+    grace: float
+    drain: bool
+    name: str | None
+    max_tasks_per_child: int | None
+    memory_limit: int | None
+    log_level: str | None
+    json_logs: bool
+
+    def settings(self) -> dict[str, Any]:
+        """For `app.worker(...)`."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        del given["log_level"], given["json_logs"]
+        if self.queues is not None:
+            given["queues"] = [part for word in self.queues.split(",") if (part := word.strip())]
+        return {key: value for key, value in given.items() if value is not None}
+
+    def words(self, number: int) -> list[str]:
+        """The same, for the command line of a child."""
+        words: list[str] = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            option = "--" + field.name.replace("_", "-")
+            if value is True:
+                words.append(option)
+            elif value is not None and value is not False:
+                if field.name == "name":
+                    value = f"{value}-{number}"
+                words.append(f"{option}={value}")
+        return words
+
+
+@click.command()
+@click.argument("app", metavar="[MODULE:APP]", required=False)
+@click.option("--app", "name_option", metavar="MODULE:APP", help="The same, as an option.")
+@click.option("--queues", metavar="A,B", help="Those to work on.  [default: those of its tasks]")
+@click.option("--concurrency", type=int, help="Attempts at a time, per process.  [default: 8]")
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Worker processes. From 2 on a supervisor starts one again that dies.",
+)
+@click.option(
+    "--prefetch",
+    type=click.IntRange(0),
+    help="Jobs claimed ahead of free slots.  [default: by measurement]",
+)
+@click.option(
+    "--lease",
+    type=seconds,
+    metavar="SECONDS",
+    help="Seconds until its jobs are taken over.  [default: 30]",
+)
+@click.option(
+    "--grace",
+    type=seconds,
+    metavar="SECONDS",
+    default=30.0,
+    show_default=True,
+    help="Seconds handlers may go on after a stop.",
+)
+@click.option("--drain", is_flag=True, help="Stop when nothing is left to do.")
+@click.option("--reload", is_flag=True, help="Start again when the code changes.")
+@click.option("--name", help="How it is called in lists and in the history.")
+@click.option("--max-tasks-per-child", type=int, help="Process slots: replaced after so many.")
+@click.option(
+    "--memory-limit",
+    type=size_of,
+    metavar="SIZE",
+    help="Process slots: at most so much, such as 512M.",
+)
+@click.option("--log-level", type=click.Choice(LEVELS), help="[default: info]")
+@click.option("--json-logs", is_flag=True, help="One JSON object per line.")
+@click.option("--line", type=int, hidden=True)
+def worker(
+    app: str | None,
+    name_option: str | None,
+    processes: int,
+    reload: bool,
+    line: int | None,
+    **given: Any,
+) -> int:
+    """Run jobs until stopped.
+
+    The first SIGTERM, SIGHUP or SIGINT (Ctrl-C) stops claiming, lets handlers end within the grace
+    time and hands the rest back; a second one stops at once.
+    """
+    logs.open_streams()
+    if app and name_option:
+        raise CommandError("either MODULE:APP or --app, not both")
+    target = app or name_option or os.environ.get(APP_VARIABLE)
+    if not target:
+        raise CommandError(f"a worker needs your tasks: name MODULE:APP, or set ${APP_VARIABLE}")
+    if not is_name(target):
+        raise CommandError(f"{target!r} is not MODULE:APP, such as shop.tasks:app")
+    options = Options(**given)
+    if line is None and (processes > 1 or reload):
+        return supervise(target, options, processes, reload)
+    return work(target, options, line)
+
+
+def work(target: str, options: Options, line: int | None) -> int:
+    """Be a worker, on its own or on a supervisor's line."""
+    from ..worker.supervised import run_alone, run_on_line
+
+    found = load(target)
+    worker = found.worker(**options.settings())
+    logs.begin(options.log_level, options.json_logs)
+    code = run_alone(worker) if line is None else run_on_line(worker, line)
+    if code == AT_ONCE or left_behind():
+        # They must not keep the process, nor meet an interpreter that is being taken down.
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                pass
+        os._exit(code)
+    try:
+        found.close()
+    except TowlineError as error:
+        logging.getLogger("towline.worker").warning("could not close the database: %s", error)
+    return code
+
+
+def left_behind() -> bool:
+    """Whether handlers still run, though the worker has stopped. Free slots end in a moment."""
+    deadline = time.monotonic() + MOMENT
+    for thread in threading.enumerate():
+        if _SLOT.fullmatch(thread.name):
+            thread.join(max(deadline - time.monotonic(), 0))
+            if thread.is_alive():
+                return True
+    return False
+
+
+def supervise(target: str, options: Options, processes: int, reload: bool) -> int:
+    """Run workers as children; this process imports none of the application's code."""
+    from ..worker.supervisor import Supervisor
+
+    watch = watching() if reload else None
+    logs.begin(options.log_level, options.json_logs)
+
+    def command(number: int, line: int) -> list[str]:
+        own = [f"--line={line}", *options.words(number)]
+        return [sys.executable, "-m", "towline", "worker", target, *own]
+
+    return Supervisor(command, processes, options.grace, watch).run()
+
+
+def watching() -> Callable[[Callable[[], None]], None]:
+    """What calls back when a Python file below the current directory has changed."""
+    try:
+        import watchfiles
+    except ImportError:
+        raise CommandError("--reload needs watchfiles: pip install -e '.[reload]'") from None
+
+    def watch(changed: Callable[[], None]) -> None:
+        logging.getLogger("watchfiles").setLevel(logging.WARNING)
+        for _ in watchfiles.watch(
+            ".", watch_filter=watchfiles.PythonFilter(), raise_interrupt=False
+        ):
+            changed()
+
+    return watch

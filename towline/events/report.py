@@ -1,0 +1,67 @@
+"""What the runner says of an operation, to those who subscribed to it."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from ..model import Enqueued, type_of
+from ..operation import Op
+from . import Events
+from .kinds import JobControlled, JobEnqueued, OperationEnded
+
+CONTROL = frozenset({
+    "cancel", "retry", "run_now", "complete", "fail", "delete", "pause", "resume", "bulk",
+})  # fmt: skip
+MOST_JOBS = 100  # whose ids are in an event
+
+
+class Report:
+    """One run of an operation, from its begin."""
+
+    def __init__(self, events: Events, op: Op[Any], on: object) -> None:
+        self._events = events
+        self._operation = op.name
+        self._connection = "own" if on is None else "caller"
+        self._began = time.perf_counter()
+
+    def failed(self, error: BaseException) -> None:
+        self._ended(type_of(error))
+
+    def ended(self, answer: Any) -> None:
+        self._ended(None)
+        if self._operation == "enqueue":
+            self._enqueued(answer)
+        elif self._operation in CONTROL:
+            self._events.publish(
+                JobControlled(operation=self._operation, connection=self._connection)
+            )
+
+    def _ended(self, error: str | None) -> None:
+        self._events.publish(
+            OperationEnded(
+                operation=self._operation,
+                connection=self._connection,
+                error_type=error,
+                duration=time.perf_counter() - self._began,
+            )
+        )
+
+    def _enqueued(self, answers: Sequence[Enqueued]) -> None:
+        groups: dict[tuple[str, str, bool], list[int]] = defaultdict(list)
+        for record, created in answers:
+            groups[record.task, record.queue, created].append(record.id)
+        for (task, queue, created), ids in groups.items():
+            self._events.publish(
+                JobEnqueued(
+                    task=task,
+                    queue=queue,
+                    created=created,
+                    connection=self._connection,
+                    count=len(ids),
+                    jobs=tuple(ids[:MOST_JOBS]),
+                    duration=time.perf_counter() - self._began,
+                )
+            )

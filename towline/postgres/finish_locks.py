@@ -1,0 +1,194 @@
+"""What a worker's endings touch, taken before anything is written and without waiting for anybody.
+
+An ending that needs a row somebody holds is put off, alone: a caller who has enqueued behind a
+running chain and not committed yet keeps that chain's end waiting, and no other. What is touched:
+
+    the running job                            one row of `live`, under its attempt number
+    the chain that ends with it, and its key   nobody begins to wait for it meanwhile
+    jobs behind that chain                     each waits for one less, or fails and ends its own
+    chains that a continuation waits for       they stay as they are
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..model import CHAIN_END, CHAIN_STATES, END_STATE, ChainState, Outcome, Policy
+from ..operation import Steps
+from ..store import cascade
+from ..store.ground import Ground, Reserved, Verdict, as_json, chunks, find_upstream, int_of
+from . import isolation
+
+HOLD = ("job_id", "attempt", "held_by", "chain_id")
+FENCE = ("job_id", "attempt", "held_by")
+BAD = (ChainState.FAILED, ChainState.CANCELLED)
+Causes = dict[int, set[int]]  # chain that ends → numbers of the endings that it follows from
+
+
+def reserve(store: Ground, verdicts: Sequence[Verdict]) -> Steps[Reserved]:
+    """The lock phase of `finish`."""
+    ends = [CHAIN_END.get(END_STATE[v.ending.outcome]) if v.final else None for v in verdicts]
+    for number, verdict in enumerate(verdicts):
+        if verdict.ending.outcome is Outcome.CONTINUED:
+            ends[number] = None
+    rows = yield store.sql.hold_running.many(
+        HOLD,
+        [
+            (
+                v.ending.held.job_id,
+                v.ending.held.attempt,
+                v.ending.held.worker,
+                v.ending.held.chain_id if end else None,
+            )
+            for v, end in zip(verdicts, ends, strict=True)
+        ],
+    )
+    isolation.refuse_old_snapshot(rows)
+    jobs = {id for kind, id, _ in rows if kind == 0}
+    chains = {id for kind, id, _ in rows if kind == 1}
+    ours = {
+        number
+        for number, v in enumerate(verdicts)
+        if v.ending.held.job_id in jobs
+        and (ends[number] is None or v.ending.held.chain_id in chains)
+    }
+    later: set[int] = set()
+    if len(ours) < len(verdicts):
+        later = yield from _still_running(store, verdicts, ours)
+    states: dict[int, ChainState] = {}
+    causes: Causes = {}
+    keyed: set[int] = set()
+    for number in ours:
+        end = ends[number]
+        held = verdicts[number].ending.held
+        if end is not None:
+            states[held.chain_id] = end
+            causes.setdefault(held.chain_id, set()).add(number)
+            if held.key is not None:
+                keyed.add(held.chain_id)
+    waiting = [
+        number
+        for number in sorted(ours)
+        if (following := verdicts[number].ending.next) is not None and following.blockers
+    ]
+    if waiting:
+        later |= yield from _reserve_waiting(store, waiting, verdicts, states, causes, keyed)
+    alone = True
+    ending: Causes = {}
+    while states:
+        for chain, cause in causes.items():
+            ending.setdefault(chain, set()).update(cause)
+        later |= yield from _busy_keys(store, keyed, causes)
+        behind = yield from cascade.behind(store, states)
+        if not behind:
+            break
+        alone = False
+        free: dict[int, bool] = {}
+        for chunk in chunks(sorted({d.job_id for d in behind})):
+            blocked = yield store.sql.hold_blocked(jobs=as_json(chunk))
+            free.update((int_of(job), bool(mine)) for job, mine in blocked)
+        failing: dict[int, set[int]] = {}
+        keyed = set()
+        for dependent in behind:
+            if dependent.job_id not in free:
+                continue
+            cause = causes[dependent.chain_id]
+            if not free[dependent.job_id]:
+                later |= cause
+            elif states[dependent.chain_id] in BAD and dependent.policy == Policy.FAIL:
+                failing.setdefault(dependent.own_chain_id, set()).update(cause)
+                if dependent.key is not None:
+                    keyed.add(dependent.own_chain_id)
+        later |= yield from _busy_chains(store, failing)
+        states = dict.fromkeys(failing, ChainState.FAILED)
+        causes = failing
+    for number in waiting:
+        # Not yet stored, so not found behind a chain that another ending of this turn ends.
+        wanted = ending.keys() & _awaited(verdicts[number])
+        if _of(wanted, ending) - later - {number}:
+            later.add(number)
+    ready = [verdicts[number] for number in sorted(ours - later)]
+    return Reserved(ready, [verdicts[number] for number in sorted(later)], alone)
+
+
+def _still_running(store: Ground, verdicts: Sequence[Verdict], ours: set[int]) -> Steps[set[int]]:
+    """Endings that are not ours to write now, but not fenced out either."""
+    others = [number for number in range(len(verdicts)) if number not in ours]
+    rows = yield store.sql.still_running.many(
+        FENCE,
+        [(h.job_id, h.attempt, h.worker) for h in (verdicts[n].ending.held for n in others)],
+    )
+    return {others[int_of(number)] for (number,) in rows}
+
+
+def _reserve_waiting(
+    store: Ground,
+    waiting: Sequence[int],
+    verdicts: Sequence[Verdict],
+    states: dict[int, ChainState],
+    causes: Causes,
+    keyed: set[int],
+) -> Steps[set[int]]:
+    """Continuations that wait: their own chains are held, the chains they wait for shared.
+
+    One that waits for a failed chain fails at once, and its chain ends with it.
+    """
+    own = {verdicts[n].ending.held.chain_id: {n} for n in waiting}
+    later = yield from _busy_chains(store, own)
+    for number in waiting:
+        following = verdicts[number].ending.next
+        assert following is not None
+        wanted = _awaited(verdicts[number])
+        shared: set[int] = set()
+        found = wanted
+        while found - shared and number not in later:
+            rows = yield store.sql.share_chains_now(chains=as_json(found - shared))
+            missing = found - shared - {int_of(id) for (id,) in rows}
+            if missing and (yield store.sql.chain_records(ids=as_json(missing))):
+                later.add(number)
+            elif missing:
+                break  # there is no such chain, which insert will say
+            shared |= found
+            found = yield from find_upstream(store, wanted, False)
+        if number in later:
+            continue  # chain_states would wait for whoever holds the chain
+        rows = yield store.sql.chain_states(chains=as_json(wanted & shared))
+        if following.policy is Policy.FAIL and any(
+            CHAIN_STATES[int_of(state)] in BAD for _, state, _ in rows
+        ):
+            held = verdicts[number].ending.held
+            states[held.chain_id] = ChainState.FAILED
+            causes[held.chain_id] = {number}
+            if held.key is not None:
+                keyed.add(held.chain_id)
+    return later
+
+
+def _busy_chains(store: Ground, causes: Mapping[int, set[int]]) -> Steps[set[int]]:
+    """Endings that end, or block, a chain which somebody else holds."""
+    held: set[int] = set()
+    for chunk in chunks(sorted(causes)):
+        rows = yield store.sql.hold_chains_now(chains=as_json(chunk))
+        held.update(int_of(id) for id, _ in rows)
+    return _of(causes.keys() - held, causes)
+
+
+def _busy_keys(
+    store: Ground, chains: Iterable[int], causes: Mapping[int, set[int]]
+) -> Steps[set[int]]:
+    """Endings of chains whose key somebody else holds."""
+    busy: set[int] = set()
+    for chunk in chunks(sorted(set(chains))):
+        rows = yield store.sql.hold_keys_now(chains=as_json(chunk))
+        busy.update(int_of(chain) for chain, ours in rows if not ours)
+    return _of(busy, causes)
+
+
+def _awaited(verdict: Verdict) -> set[int]:
+    """The chains that a continuation waits for."""
+    following = verdict.ending.next
+    return {int_of(blocker.chain_id) for blocker in following.blockers} if following else set()
+
+
+def _of(chains: Iterable[int], causes: Mapping[int, set[int]]) -> set[int]:
+    return {number for chain in chains for number in causes[chain]}

@@ -1,0 +1,232 @@
+"""The ground of every operation: an engine's statements, the clock, ids, and the steps that an
+engine may take in its own way.
+
+SQLite has one writer, so whoever writes holds everything and there is nothing to lock: most steps
+here answer at once. An engine with many writers at a time overrides them:
+
+    a chain that ends, opens again or begins to wait   is held: no job begins to wait for it
+    a chain that a job begins to wait for              is shared: it stays as it is
+    a job that is acted on from outside                is held, its chain first
+    what a worker ends                                 is held without waiting, or left for later
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from ..model import Claimed, Ending, Live
+from ..operation import ENDED, Mark, Steps
+from ..sql import Queries, Row
+
+T = TypeVar("T")
+Clock = Callable[[], int]
+
+CRASH_LIMIT = 3
+FOREVER = 2**62  # later than any time in microseconds
+CHUNK = 1000  # rows per statement
+PORTION = 4 * 1024 * 1024  # characters of payload per statement, which may take six bytes each
+CLAIM = ("attempt", "now", "started_at", "worker", "queue", "priority", "job_id")
+
+_quick = msgspec.json.Encoder().encode
+_escaped = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make one each time
+
+
+def host_clock() -> int:
+    return time.time_ns() // 1000
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What one ending means: the job is over, or goes back with these counters."""
+
+    ending: Ending
+    final: bool
+    state: Live = Live.PENDING
+    run_at: int | None = None
+    used: int = 0
+    lost: int = 0
+    successor: int | None = None
+
+
+class Reserved(NamedTuple):
+    """Endings that can be written now; those that must wait, since another transaction holds what
+    they need. `alone`: no job is behind the chains that end."""
+
+    ready: Sequence[Verdict]
+    later: Sequence[Verdict] = ()
+    alone: bool = False
+
+
+class Ground:
+    """Statements, clock, ids, and the steps an engine may override. Only portable scalars go into
+    a statement."""
+
+    crash_limit = CRASH_LIMIT
+
+    def __init__(self, sql: Queries, clock: Clock = host_clock) -> None:
+        self.sql = sql
+        self.clock = clock
+
+    def now(self) -> Steps[int]:
+        """The time that decides, in microseconds. SQLite has one host, so its clock; another
+        engine asks its database."""
+        return self.clock()
+        yield  # a generator, so that an engine may ask its database instead
+
+    def new_ids(self, number: int) -> Steps[Sequence[int]]:
+        """Ids for new jobs, growing; the writer lock keeps them ours until the commit."""
+        ((first,),) = yield self.sql.next_job_id()
+        return range(int_of(first), int_of(first) + number)
+
+    # ---- what an operation locks before it reads what it will act on
+
+    def hold_chains(self, chains: Iterable[int]) -> Steps[None]:
+        """Chains that are about to end, to open again or to wait."""
+        return
+        yield
+
+    def hold_jobs(self, jobs: Iterable[int], *, behind: bool = False) -> Steps[bool]:
+        """Jobs that are about to be changed from outside, their chains first.
+
+        `behind`: what waits behind them is followed, too, and must be seen as it is by now.
+        True: what was read of them before may have changed.
+        """
+        return False
+        yield
+
+    def share_blockers(self, jobs: Iterable[int]) -> Steps[None]:
+        """The chains that these jobs wait for stay as they are."""
+        return
+        yield
+
+    def upstream(self, chains: Iterable[int], reopened: bool) -> Steps[set[int]]:
+        """These chains and all that they wait for in turn, which stays so."""
+        return (yield from find_upstream(self, chains, reopened))
+
+    def hold_workers(self, dead: set[int], gone: Collection[int], now: int) -> Steps[set[int]]:
+        """Of these workers, those that are still dead and now ours to sweep."""
+        return dead
+        yield
+
+    def is_registered(self, worker: int, name: str) -> Steps[bool]:
+        """Whether a worker whose row could not be renewed is there all the same."""
+        return False
+        yield
+
+    def hold_to_delete(self, chains: Sequence[int], jobs: Collection[int]) -> Steps[bool]:
+        """Chains that are about to be deleted; False if they have other jobs by now."""
+        return True
+        yield
+
+    def hold_old(self, rows: Sequence[Row]) -> Steps[Sequence[Row]]:
+        """Of these ended chains (id, state, created_at, ended_at), those now ours to prune."""
+        return rows
+        yield
+
+    def prune_position(self) -> Steps[int | None]:
+        """Where retention stopped; None while another worker prunes."""
+        marks = yield self.sql.read_mark(name="prune")
+        return int_of(marks[0][0]) if marks else 0
+
+    def reserve(self, verdicts: Sequence[Verdict]) -> Steps[Reserved]:
+        """All that these endings will touch, without waiting for another transaction."""
+        return Reserved(verdicts)
+        yield
+
+    # ---- what an engine may do in fewer statements
+
+    def settle(
+        self, verdicts: Sequence[Verdict], worker: str | None, slot: int, now: int
+    ) -> Steps[list[Verdict]]:
+        """End the plainest in a quicker way, where an engine has one; return those."""
+        return []
+        yield
+
+    def take_pending(
+        self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int
+    ) -> Steps[list[Claimed]]:
+        """pending → running, in any order; the first `free` in order of claiming begin at once, but
+        not those that one more loss would fail: they wait until nothing else runs beside them."""
+        rows = yield self.sql.find_pending(
+            now=now, worker=worker, name=name, queues=as_json(queues), room=room
+        )
+        claimed = sorted((Claimed._make(row) for row in rows), key=claim_order)
+        safe = self.crash_limit - 1
+        updates: list[Row] = [
+            (
+                job.attempt, now, now if place < free and job.lost < safe else None, worker,
+                job.queue, job.priority, job.job_id,
+            )
+            for place, job in enumerate(claimed)
+        ]  # fmt: skip
+        if updates:
+            yield self.sql.claim_jobs.many(CLAIM, updates)
+        return claimed
+
+    # ---- what follows the commit
+
+    def wake(self, queues: Iterable[str]) -> Steps[None]:
+        """Mark that there may be work in these queues: the runner wakes workers."""
+        named = set(queues)
+        if named:
+            yield Mark(named)
+
+    def tell_ended(self) -> Steps[None]:
+        """Mark that chains ended: the runner wakes callers of `result()`."""
+        yield ENDED
+
+
+def find_upstream(store: Ground, chains: Iterable[int], reopened: bool) -> Steps[set[int]]:
+    """These chains and all that they wait for in turn, as it is just now."""
+    rows = yield store.sql.find_upstream(chains=as_json(chains), reopened=int(reopened))
+    return {int_of(id) for (id,) in rows}
+
+
+def claim_order(job: Claimed) -> tuple[int, int]:
+    """Higher priority first, then age."""
+    return -job.priority, job.job_id
+
+
+def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """As many rows at a time as one statement may have."""
+    if len(rows) <= CHUNK:
+        return iter([rows] if rows else [])
+    return (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
+
+
+def portions(rows: Sequence[T], size: Callable[[T], int]) -> Iterator[Sequence[T]]:
+    """As many rows at a time as one statement may have: in number, and in characters of what
+    `size` counts, since each goes through several copies on its way."""
+    for part in chunks(rows):
+        if sum(map(size, part)) <= PORTION:
+            yield part
+            continue
+        start = room = 0
+        for number, row in enumerate(part):
+            room += size(row)
+            if room > PORTION and number > start:
+                yield part[start:number]
+                start, room = number, size(row)
+        yield part[start:]
+
+
+def as_json(values: Iterable[object]) -> str:
+    """One parameter for many values, in ASCII: a caller's connection may speak another encoding."""
+    listed = list(values)
+    try:
+        quick = _quick(listed)
+    except UnicodeEncodeError:
+        return _escaped(listed)
+    return quick.decode() if quick.isascii() else _escaped(listed)
+
+
+def int_of(value: object) -> int:
+    """A column that is an integer by schema."""
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,176 @@
+"""A worker's lease: its one row carries everything that runs in its name.
+
+A worker registers, renews while it lives, and says of what it holds that it began and how far it
+is. A worker whose lease has run out is swept: what it held is lost, or goes back.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..model import Begun, Claimed, Ending, Live, Outcome, WorkerRecord, storable
+from ..operation import Steps
+from ..sql import Row
+from . import finish, read
+from .cascade import DELETE_LIVE, OUTSIDE
+from .finish import PUT_BACK, lost_delay
+from .ground import Ground, as_json, int_of
+
+BEGIN = ("started_at", "queue", "priority", "job_id", "attempt", "held_by")
+PROGRESS = ("progress", "text", "queue", "priority", "job_id", "attempt", "held_by")
+SWEEP_LIMIT = 500
+
+Report = tuple[Claimed, float | None, str | None]  # how far an attempt is
+Begin = tuple[Claimed, int]  # when an attempt that was claimed ahead began
+
+
+@dataclass(slots=True)
+class Renewed:
+    """A renewal's answer: whether the registration still stands, and which attempts were lost."""
+
+    registered: bool
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    released: int = 0
+    postponed: bool = False  # another transaction looks at the registration: try again soon
+
+
+class Expired(NamedTuple):
+    """What a sweep would look at: workers without a lease, jobs without a worker."""
+
+    workers: list[WorkerRecord]
+    strays: bool
+
+
+def register(
+    store: Ground, name: str, host: str, pid: int, birth: str | None, version: str,
+    queues: Sequence[str], concurrency: int, lease: int, number: int | None,
+) -> Steps[int]:  # fmt: skip
+    now = yield from store.now()
+    id = number or secrets.randbits(62) + 1
+    yield store.sql.insert_worker(
+        id=id, name=name, host=host, pid=pid, birth=birth, version=version,
+        queues=as_json(queues), concurrency=concurrency, now=now, lease_until=now + lease,
+    )  # fmt: skip
+    return id
+
+
+def unregister(store: Ground, worker: int) -> Steps[None]:
+    yield store.sql.remove_workers(workers=as_json([worker]))
+
+
+def renew(
+    store: Ground, worker: int, name: str, lease: int, held: Collection[tuple[int, int]]
+) -> Steps[Renewed]:
+    now = yield from store.now()
+    ((kept,),) = yield store.sql.renew_worker.counted(
+        ("now", "lease_until", "id", "name"), [(now, now + lease, worker, name)]
+    )
+    if not kept:
+        if (yield from store.is_registered(worker, name)):
+            return Renewed(True, postponed=True)
+        return Renewed(False, sorted(held))
+    rows = yield store.sql.find_running_of(worker=worker)
+    running = {(int_of(job), int_of(attempt)) for job, attempt, *_ in rows}
+    strays: list[Row] = [
+        (0, None, used, lost, queue, priority, job, attempt, worker)
+        for job, attempt, queue, priority, used, lost in rows
+        if (job, attempt) not in held
+    ]
+    if strays:
+        yield store.sql.put_back.many(PUT_BACK, strays)
+        yield from store.wake(str(queue) for _, _, queue, *_ in rows)
+    return Renewed(True, sorted(set(held) - running), len(strays))
+
+
+def running(store: Ground, worker: int) -> Steps[set[tuple[int, int]]]:
+    rows = yield store.sql.find_running_of(worker=worker)
+    return {(int_of(job), int_of(attempt)) for job, attempt, *_ in rows}
+
+
+def still_running(store: Ground, held: Claimed) -> Steps[bool]:
+    yield from store.hold_jobs([held.job_id])
+    for record in (yield from read.records(store, [held.job_id])):
+        fence = (record.live_state, record.attempt, record.held_by)
+        return fence == (Live.RUNNING, held.attempt, held.worker)
+    return False
+
+
+def progress(
+    store: Ground, reports: Sequence[Report], begins: Sequence[Begin]
+) -> Steps[list[bool]]:
+    if begins:
+        yield store.sql.record_begins.many(BEGIN, [(at, *_fence(held)) for held, at in begins])
+    rows: list[Row] = [(share, storable(text), *_fence(held)) for held, share, text in reports]
+    counts = (yield store.sql.record_progress.counted(PROGRESS, rows)) if rows else []
+    return [bool(count) for (count,) in counts]
+
+
+def expired(store: Ground) -> Steps[Expired]:
+    now = yield from store.now()
+    rows = yield store.sql.find_expired_workers(now=now)
+    strays = yield store.sql.find_lost(dead="[]", limit=1)
+    return Expired([WorkerRecord._make(row) for row in rows], bool(strays))
+
+
+def sweep(
+    store: Ground,
+    suspects: Collection[int] | None,
+    gone: Collection[int],
+    limit: int,
+    begun: Mapping[int, Begun],
+) -> Steps[int]:
+    now = yield from store.now()
+    expired = yield store.sql.find_expired_workers(now=now)
+    dead = {int_of(id) for id, *_ in expired if suspects is None or id in suspects} | set(gone)
+    dead = yield from store.hold_workers(dead, gone, now)
+    rows = yield store.sql.find_lost(dead=as_json(sorted(dead)), limit=limit)
+    by_worker: dict[str, list[Ending]] = {}
+    orphans: list[Claimed] = []
+    for *claim, name, is_orphan in rows:
+        held = Claimed._make(claim)
+        if is_orphan:
+            orphans.append(held)
+            continue
+        worker = str(name or "")
+        known = begun.get(held.worker or 0)
+        if known and known.is_without(held.job_id, held.attempt, held.claimed_at):
+            ending = Ending(held, Outcome.RELEASED, started=False)
+        else:
+            reason, delay = _lost_reason(store, held, worker), lost_delay(held.lost + 1)
+            ending = Ending(held, Outcome.LOST, error=reason, delay=delay)
+        by_worker.setdefault(worker, []).append(ending)
+    taken = yield from _drop_running(store, orphans)
+    for worker, endings in by_worker.items():
+        taken += len((yield from finish.finish(store, endings, worker or None, OUTSIDE)).accepted)
+    if dead and len(rows) < limit:
+        yield store.sql.remove_workers(workers=as_json(sorted(dead)))
+    return taken
+
+
+def _drop_running(store: Ground, orphans: Sequence[Claimed]) -> Steps[int]:
+    """Remove rows that run for nobody and have no job; what another transaction holds stays."""
+    if not orphans:
+        return 0
+    back: list[Row] = [
+        (0, None, o.used, o.lost, o.queue, o.priority, o.job_id, o.attempt, o.worker)
+        for o in orphans
+    ]
+    counts = yield store.sql.put_back.counted(PUT_BACK, back)
+    pending: list[Row] = [(0, o.queue, o.priority, o.job_id) for o in orphans]
+    yield store.sql.delete_live.many(DELETE_LIVE, pending)
+    return sum(int_of(count) for (count,) in counts)
+
+
+def _lost_reason(store: Ground, held: Claimed, worker: str) -> str:
+    text = f"worker {worker or 'unknown'} died or lost its lease during attempt {held.attempt}"
+    if held.lost + 1 >= store.crash_limit:
+        text += f"; this job has lost {held.lost + 1} workers, which is the crash limit"
+    return text
+
+
+def _fence(held: Claimed) -> Row:
+    """The key of a running row, and the attempt and worker it must have."""
+    return held.queue, held.priority, held.job_id, held.attempt, held.worker

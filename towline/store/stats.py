@@ -1,0 +1,63 @@
+"""Ended jobs over time, as the roll-ups have them: how many, how long they ran, by bucket.
+
+A roll-up counts one minute. Retention makes old ones coarser: an hour each after 2 days, a day each
+after 90, one for all that is older than 400 days; a bucket is never finer than what is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..model import OUTCOME_CODE, Outcome, RollupRecord
+from ..operation import Steps
+from .cascade import BUCKETS, MINUTE
+from .ground import FOREVER, Ground
+from .retention import AGE
+
+
+@dataclass(slots=True, frozen=True)
+class StatsFilter:
+    """Which ended jobs; times are microseconds of the end, in whole minutes, since inclusive and
+    until exclusive."""
+
+    since: int | None = None
+    until: int | None = None
+    queue: str | None = None
+    task: str | None = None
+    outcome: Outcome | None = None
+
+
+def stats(store: Ground, filter: StatsFilter, unit: int | None = None) -> Steps[list[RollupRecord]]:
+    rows = yield store.sql.read_rollups(
+        unit=unit or AGE,
+        since=0 if filter.since is None else filter.since // MINUTE,
+        until=FOREVER if filter.until is None else -(-filter.until // MINUTE),
+        queue=filter.queue,
+        task=filter.task,
+        outcome=None if filter.outcome is None else OUTCOME_CODE[filter.outcome],
+    )
+    return [RollupRecord.of(row) for row in rows]
+
+
+def percentile(histogram: Sequence[int], share: float) -> int | None:
+    """The run time, in microseconds, that this share of jobs stayed below; None when none ran.
+
+    Inside a bucket, which spans a factor of ten, run times are taken to be spread evenly by their
+    magnitude. The last bucket has no end: its answer is where it begins.
+    """
+    rank = share * sum(histogram)
+    below = 0
+    for number, jobs in enumerate(histogram):
+        if jobs and below + jobs >= rank:
+            part = max(rank - below, 0) / jobs
+            if number == len(BUCKETS):
+                return BUCKETS[-1]
+            upper = BUCKETS[number]
+            if number == 0:
+                return round(upper * part)
+            lower = BUCKETS[number - 1]
+            return round(lower * math.pow(upper / lower, part))
+        below += jobs
+    return None

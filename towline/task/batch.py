@@ -1,0 +1,96 @@
+"""From calls to what the store is given: blockers resolved, a whole graph in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Any
+
+from ..errors import BlockerError, InvalidSetting
+from ..model import NewBlocker, NewJob
+from ..times import to_micros
+from . import Call, Next, check_name
+
+
+def new_jobs(calls: Sequence[Call[Any]], on: object = None) -> list[NewJob]:
+    """The given calls in their order, then those that only their `after=` names."""
+    for call in calls:
+        if not isinstance(call, Call):
+            raise InvalidSetting(
+                f"enqueue_many takes calls such as add.call(1, 2), not {type(call).__name__}"
+            )
+    batch = list(calls)
+    if all(call.options.after == () and call.options.on is None for call in batch):
+        return _alike(batch)
+    index: dict[int, int] = {}
+    for position, call in enumerate(batch):
+        index.setdefault(id(call), position)
+    for call in batch:  # grows while it is walked
+        if call.options.on is not None and call.options.on is not on:
+            raise InvalidSetting("a batch is one transaction: say on= to enqueue_many only")
+        for item, _ in _after(call):
+            if isinstance(item, Call) and id(item) not in index:
+                index[id(item)] = len(batch)
+                batch.append(item)
+    return [call.new_job(_blockers(call, index)) for call in batch]
+
+
+def _alike(calls: Sequence[Call[Any]]) -> list[NewJob]:
+    """Calls without blockers. In a large batch nearly all differ in nothing but arguments."""
+    jobs: list[NewJob] = []
+    task = options = model = None
+    for call in calls:
+        if model is None or call.task is not task or call.options is not options:
+            task, options, model = call.task, call.options, call.new_job(())
+            jobs.append(model)
+        else:
+            jobs.append(job := copy(model))
+            job.arguments = call.arguments
+    return jobs
+
+
+def next_job(following: Next[Any]) -> NewJob:
+    """A continuation; what it waits for must be stored already."""
+    call = following.call
+    if any(isinstance(item, Call) for item, _ in _after(call)):
+        raise InvalidSetting(
+            "a continuation waits for stored jobs: enqueue the calls in its after= first"
+        )
+    return call.new_job(_blockers(call, {}), continues=True)
+
+
+def _after(call: Call[Any]) -> Sequence[tuple[Any, str | None]]:
+    """What a call waits for, each with its name if it has one."""
+    after = call.options.after
+    if after == ():
+        return ()
+    if isinstance(after, Mapping):
+        for name in after:
+            check_name(name, "the name of a blocker")
+        return [(item, name) for name, item in after.items()]
+    if isinstance(after, str) or not isinstance(after, Sequence):
+        raise InvalidSetting("after= is a list of jobs, or a dict of them by name")
+    return [(item, None) for item in after]
+
+
+def _blockers(call: Call[Any], index: Mapping[int, int]) -> Sequence[NewBlocker]:
+    after = _after(call)
+    if not after:
+        return ()
+    blockers = []
+    for item, name in after:
+        if isinstance(item, Call):
+            blockers.append(NewBlocker(index=index[id(item)], name=name, trace=item.options.trace))
+        elif isinstance(item, int) and not isinstance(item, bool):
+            if abs(item) >= 2**63:
+                raise BlockerError(f"blocker chain {item} does not exist: no id is so large")
+            blockers.append(NewBlocker(chain_id=item, name=name))
+        elif isinstance(chain := getattr(item, "chain_id", getattr(item, "id", None)), int):
+            handle: Any = item
+            created_at = to_micros(handle.created_at) if handle.id == chain else None
+            blockers.append(NewBlocker(chain, None, name, handle.trace, created_at))
+        else:
+            raise InvalidSetting(
+                f"after= takes jobs, chains, calls or chain ids, not {type(item).__name__}"
+            )
+    return blockers

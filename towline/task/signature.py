@@ -1,0 +1,380 @@
+"""Read a task's signature and carry its arguments and result as JSON text by it.
+
+How one value becomes JSON, and whether it comes back the same, is left to `payload`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from towline.errors import InvalidArguments, InvalidTask, OutputError, PayloadTooLarge
+from towline.task.payload import (
+    Refused,
+    Value,
+    decoder,
+    encode,
+    members,
+    told,
+    type_text,
+    unportable,
+)
+
+# Arguments are stored as one object by parameter name. `*rest` and `**options` keep their
+# stars as names ("*rest": [...], "**options": {...}), which no parameter can collide with.
+# A default that was not given is not stored: the default of the day of the run applies.
+# Decoding runs the application's own code (validators, __post_init__), which may raise anything.
+
+_ENDINGS: Final = frozenset({"Retry", "Snooze", "Cancel", "Fail"})
+_POSITIONAL: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+
+
+class Signature:
+    """How a task's arguments and result travel as JSON."""
+
+    def __init__(self, function: Any, *, name: str, injected: type | tuple[type, ...] = ()) -> None:
+        """Read the function once; raise InvalidTask for what cannot be a task."""
+        function = _plain_function(function, name)
+        given_by_worker = injected if isinstance(injected, tuple) else (injected,)
+        hints = _hints(function, name, given_by_worker)
+        parameters = list(_signature(function, name).parameters.values())
+        self.name = name
+        self.doc: str | None = inspect.getdoc(function)
+        self.injected: str | None = _injected(parameters, hints, given_by_worker, name)
+        self._parameters = [p for p in parameters if p.name != self.injected]
+        self.text = _text(name, self._parameters, hints)
+        self._arrange()
+        self._values = {
+            _stored_name(p): _value(_stored_type(p, hints), name, f"argument '{p.name}'")
+            for p in self._parameters
+        }
+        self._output = _value(_output_type(hints.get("return", Any)), name, "the result")
+        self._decoder = self._build_decoder()
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, limit: int) -> str:
+        """Give the arguments as JSON text.
+
+        Raises InvalidArguments when they do not fit the signature or would not come back
+        the same, PayloadTooLarge when the text has more than `limit` bytes.
+        """
+        given = self._bind(args, kwargs)
+        values = self._values
+        for stored, value in given.items():
+            slot = values[stored]
+            if type(value) in slot.exact:
+                continue
+            try:
+                given[stored] = slot.ready(value)
+            except Refused as problem:
+                raise self._refuse(f"argument {stored!r} {problem}") from problem.__cause__
+        try:
+            encoded = encode(given)
+        except Exception as error:
+            raise self._unencodable(given) from error
+        return _limited(encoded, limit, f"the arguments of {self.name} take")
+
+    def decode(self, text: str | bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Give args and kwargs to call the function with, without the injected one.
+
+        Raises InvalidArguments when the stored arguments no longer fit the signature.
+        """
+        try:
+            row = self._decoder.decode(text)
+        except Exception as error:
+            raise self._refuse(f"the stored arguments do not fit: {error}") from error
+        given = {
+            stored: value
+            for stored, field in self._fields.items()
+            if (value := getattr(row, field)) is not msgspec.UNSET
+        }
+        rest = given.pop(self._rest, ()) if self._rest else ()
+        extra = given.pop(self._extra, {}) if self._extra else {}
+        return self._leading(given, rest), {**given, **extra}
+
+    def encode_output(self, value: Any, *, limit: int) -> str:
+        """Give the result as JSON text; raise OutputError or PayloadTooLarge."""
+        try:
+            encoded = encode(self._output.ready(value))
+        except Refused as problem:
+            raise OutputError(f"{self.text}: the result {problem}") from problem.__cause__
+        except Exception as error:
+            reason = unportable(value) or f": {error}"
+            raise OutputError(f"{self.text}: the result{told(reason)}") from error
+        return _limited(encoded, limit, f"the result of {self.name} takes")
+
+    def decode_output(self, text: str | bytes | None) -> Any:
+        """Give the result typed by the return annotation; OutputError if it no longer fits."""
+        if text is None:
+            return None
+        try:
+            return self._output.decode(text)
+        except Exception as error:
+            raise OutputError(f"{self.text}: the result does not fit: {error}") from error
+
+    def _arrange(self) -> None:
+        """Sort the parameters by how they may be given."""
+        kinds = inspect.Parameter
+        self._positional = [p.name for p in self._parameters if p.kind in _POSITIONAL]
+        self._only = [p.name for p in self._parameters if p.kind is kinds.POSITIONAL_ONLY]
+        self._keywords = frozenset(
+            p.name
+            for p in self._parameters
+            if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
+        )
+        self._defaults = {
+            p.name: p.default for p in self._parameters if p.default is not kinds.empty
+        }
+        self._required = (frozenset(self._positional) | self._keywords) - self._defaults.keys()
+        stars = {p.kind: _stored_name(p) for p in self._parameters}
+        self._rest = stars.get(kinds.VAR_POSITIONAL)
+        self._extra = stars.get(kinds.VAR_KEYWORD)
+
+    def _build_decoder(self) -> msgspec.json.Decoder[Any]:
+        """Give one decoder for the whole stored object."""
+        self._fields = {stored: f"p{i}" for i, stored in enumerate(self._values)}
+        fields: list[Any] = [
+            (field, self._values[stored].type)
+            if stored in self._required
+            else (field, self._values[stored].type, msgspec.field(default=msgspec.UNSET))
+            for stored, field in self._fields.items()
+        ]
+        row = msgspec.defstruct(
+            "Arguments",
+            fields,
+            rename={field: stored for stored, field in self._fields.items()},
+            forbid_unknown_fields=True,
+            kw_only=True,
+        )
+        return decoder(row)
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Give what was handed in by stored name, as Python would bind it."""
+        positional = self._positional
+        given: dict[str, Any] = dict(zip(positional, args, strict=False))
+        if len(args) > len(positional):
+            if self._rest is None:
+                raise self._refuse(_too_many(len(positional), len(args)))
+            given[self._rest] = list(args[len(positional) :])
+        extra = {}
+        for name, value in kwargs.items():
+            if name not in self._keywords:
+                self._check_extra(name)
+                extra[name] = value
+            elif name in given:
+                raise self._refuse(f"argument {name!r} was given twice")
+            else:
+                given[name] = value
+        if extra and self._extra:
+            given[self._extra] = extra
+        if not given.keys() >= self._required:
+            raise self._refuse(self._missing(given))
+        return given
+
+    def _missing(self, given: Mapping[str, Any]) -> str:
+        needed = [p.name for p in self._parameters if p.name in self._required]
+        absent = [repr(name) for name in needed if name not in given]
+        what, verb = ("arguments", "are") if len(absent) > 1 else ("argument", "is")
+        return f"{what} {', '.join(absent)} {verb} missing"
+
+    def _check_extra(self, name: str) -> None:
+        if name == self.injected:
+            raise self._refuse(f"argument {name!r} is handed in by the worker; leave it out")
+        if self._extra is None:
+            only = name in self._only
+            raise self._refuse(
+                f"argument {name!r} is positional only" if only else f"unknown argument {name!r}"
+            )
+
+    def _leading(self, given: dict[str, Any], rest: Sequence[Any]) -> tuple[Any, ...]:
+        """Take out of `given` what must be passed by position, with defaults in the gaps."""
+        names = self._positional if rest else self._only
+        last = max((i for i, name in enumerate(names) if name in given), default=-1)
+        lead = names if rest else names[: last + 1]
+        return (*(given.pop(n) if n in given else self._defaults[n] for n in lead), *rest)
+
+    def _refuse(self, reason: str) -> InvalidArguments:
+        return InvalidArguments(f"{self.text}: {reason}")
+
+    def _unencodable(self, given: Mapping[str, Any]) -> InvalidArguments:
+        """Find the argument that the encoder refused."""
+        for stored, value in given.items():
+            try:
+                encode(value)
+            except Exception as error:
+                reason = unportable(value) or f": {error}"
+                return self._refuse(f"argument {stored!r} ({type(value).__name__}){told(reason)}")
+        return self._refuse("an argument's name cannot be encoded")
+
+
+def encode_plain(value: Any, *, limit: int) -> str:
+    """Give an output whose task is unknown here as JSON text; plain JSON values only."""
+    try:
+        encoded = encode(Value(Any).ready(value))
+    except Refused as problem:
+        raise OutputError(f"the output {problem}") from problem.__cause__
+    return _limited(encoded, limit, "the output takes")
+
+
+def convert(text: str | bytes, type: Any) -> Any:
+    """Decode JSON text to any type; OutputError if it does not fit or is not supported."""
+    try:
+        return Value(_output_type(type)).decode(text)
+    except Exception as error:
+        raise OutputError(f"{type_text(type)}: the stored value does not fit: {error}") from error
+
+
+def _value(annotation: Any, task: str, place: str) -> Value:
+    try:
+        return Value(annotation)
+    except NameError as error:
+        raise _unresolved(task, error) from error
+    except Exception as error:
+        raise InvalidTask(
+            f"{task}: {place} is annotated {type_text(annotation)}, "
+            f"which cannot be stored as JSON: {error}"
+        ) from error
+
+
+def _too_many(most: int, given: int) -> str:
+    allowed = f"at most {most}" if most else "no"
+    plural, verb = ("" if most == 1 else "s"), ("was" if given == 1 else "were")
+    return f"takes {allowed} positional argument{plural}, {given} {verb} given"
+
+
+# What the function says
+
+
+def _plain_function(function: Any, name: str) -> Callable[..., Any]:
+    if isinstance(function, staticmethod):
+        function = function.__func__
+    if not inspect.isfunction(function):
+        raise InvalidTask(
+            f"{name}: a task is a plain function or a staticmethod, not {type(function).__name__}"
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidTask(f"{name}: a task returns its result once, it cannot yield")
+    return typing.cast("Callable[..., Any]", function)
+
+
+def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except NameError as error:
+        raise _unresolved(name, error) from error
+
+
+def _hints(function: Callable[..., Any], name: str, injected: tuple[type, ...]) -> dict[str, Any]:
+    """Resolve the annotations; an injected type may be imported for type checkers only."""
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError:
+        known = {cls.__name__: cls for cls in injected}
+    except Exception as error:
+        raise InvalidTask(f"{name}: its annotations cannot be read: {error}") from error
+    try:
+        scope = {**known, **getattr(inspect.unwrap(function), "__globals__", {})}
+        return typing.get_type_hints(function, globalns=scope, include_extras=True)
+    except NameError as error:
+        raise _unresolved(name, error) from error
+
+
+def _unresolved(task: str, error: NameError) -> InvalidTask:
+    return InvalidTask(
+        f"{task}: the name {error.name!r} in its annotations is not known at run time; "
+        "import it outside `if TYPE_CHECKING`"
+    )
+
+
+def _injected(
+    parameters: Sequence[inspect.Parameter],
+    hints: Mapping[str, Any],
+    wanted: tuple[type, ...],
+    task: str,
+) -> str | None:
+    """Give the name of the parameter that the worker fills."""
+    found = [p for p in parameters if _is_one_of(hints.get(p.name), wanted)]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise InvalidTask(f"{task}: only one parameter can be handed in by the worker")
+    parameter = found[0]
+    stars = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+    by_position = parameter.kind in _POSITIONAL and stars
+    if by_position or parameter.kind not in (
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    ):
+        raise InvalidTask(f"{task}: parameter '{parameter.name}' must be passable by keyword")
+    return parameter.name
+
+
+def _is_one_of(annotation: Any, wanted: tuple[type, ...]) -> bool:
+    return any(member is cls for member in members(annotation) for cls in wanted)
+
+
+def _stored_name(parameter: inspect.Parameter) -> str:
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return f"*{parameter.name}"
+    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        return f"**{parameter.name}"
+    return parameter.name
+
+
+def _stored_type(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
+    hint = hints.get(parameter.name, Any)
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return list[hint]  # type: ignore[valid-type]
+    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        unpacked = typing.get_origin(hint) is typing.Unpack
+        return typing.get_args(hint)[0] if unpacked else dict[str, hint]  # type: ignore[valid-type]
+    return hint
+
+
+def _output_type(annotation: Any) -> Any:
+    """Give the type of the value in the end: `int | Next[int] | Retry` means int."""
+    if annotation in (None, type(None), typing.Never, typing.NoReturn):
+        return Any
+    all_of = list(members(annotation))
+    wanted = [_continued(member) for member in all_of if _own_name(member) not in _ENDINGS]
+    if wanted == all_of:
+        return annotation
+    return typing.Union[tuple(wanted)] if wanted else Any  # noqa: UP007
+
+
+def _continued(annotation: Any) -> Any:
+    if _own_name(annotation) != "Next":
+        return annotation
+    return typing.get_args(annotation)[0] if typing.get_args(annotation) else Any
+
+
+def _own_name(annotation: Any) -> str | None:
+    """Give the name of a class of this package; known by name, so none is imported here."""
+    cls = typing.get_origin(annotation) or annotation
+    own = str(getattr(cls, "__module__", "")).partition(".")[0] == "towline"
+    return getattr(cls, "__name__", None) if own else None
+
+
+def _text(name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> str:
+    empty = inspect.Parameter.empty
+    shown = [p.replace(annotation=hints.get(p.name, empty)) for p in parameters]
+    returns = hints.get("return", empty)
+    returns = None if returns is type(None) else returns
+    # Without the injected parameter the order need not be one that Python accepts.
+    signature = inspect.Signature(shown, return_annotation=returns, __validate_parameters__=False)
+    return f"{name}{signature}"
+
+
+def _limited(encoded: bytes, limit: int, what: str) -> str:
+    if len(encoded) > limit:
+        raise PayloadTooLarge(
+            f"{what} {len(encoded):,} bytes; the limit is {limit:,} bytes: store it elsewhere and "
+            "pass where it is, or raise Towline(payload_limit=…)"
+        )
+    return encoded.decode()

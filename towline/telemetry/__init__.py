@@ -1,0 +1,1 @@
+"""Subscribers of events: the log; later traces and metrics."""

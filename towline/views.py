@@ -1,0 +1,178 @@
+"""What machines are shown of jobs, chains, attempts, workers and counts: plain values with stable
+keys, times in ISO 8601, UTC. For commands with --json, and whatever else answers programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from .app.answers import AtLeast, AttemptInfo, Progress, WorkerInfo
+from .app.handles import Chain, Job
+from .app.rollups import EndedJobs, run_time
+from .model import END_STATE, BlockerRecord, DependentRecord, State
+
+if TYPE_CHECKING:
+    from .app import Towline
+
+Data = dict[str, Any]
+
+# What is shown of each, in this order; a name is one of its attributes.
+JOB = (
+    "id", "chain_id", "position", "task", "label", "queue", "priority", "key", "state", "reason",
+    "attempt", "max_attempts", "outcome", "open_blockers", "continued_by", "created_at", "run_at",
+    "started_at", "ended_at", "worker", "ended_by", "progress", "error",
+)  # fmt: skip
+CHAIN = ("id", "task", "state", "label", "key", "created_at", "ended_at")
+ATTEMPT = (
+    "number", "outcome", "worker", "started_at", "ended_at", "ended_by", "progress", "error",
+    "error_type",
+)  # fmt: skip
+BLOCKER = ("chain_id", "name", "state", "task", "error")
+DEPENDENT = ("job_id", "chain_id", "task", "name")
+WORKER = (
+    "id", "name", "host", "pid", "version", "queues", "concurrency", "running", "started_at",
+    "seen_at", "lease_until",
+)  # fmt: skip
+
+DEEPEST = 100  # lists and objects in one another that are shown as such
+
+
+def time_text(when: datetime | None) -> str | None:
+    if when is None:
+        return None
+    return when.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class Reasons:
+    """Why pending jobs do not start. What the queues are is read once, when the first one asks."""
+
+    def __init__(self, app: Towline) -> None:
+        self._app = app
+
+    def of(self, job: Job[Any]) -> str | None:
+        if job.reason is not None or job.state is not State.PENDING:
+            return job.reason
+        if job.queue in self._paused:
+            return f"queue {job.queue} is paused"
+        return None if job.queue in self._served else f"no worker works on queue {job.queue}"
+
+    @cached_property
+    def _paused(self) -> set[str]:
+        return set(self._app.paused())
+
+    @cached_property
+    def _served(self) -> set[str]:
+        return {queue for worker in self._app.workers() for queue in worker.queues}
+
+
+def job_data(job: Job[Any], reasons: Reasons) -> Data:
+    """A job as lists show it: without its arguments and its output."""
+    return {**_data(job, JOB), "reason": reasons.of(job)}
+
+
+def full_job_data(app: Towline, job: Job[Any]) -> Data:
+    """Everything about one job."""
+    task = app.registry.get(job.task)
+    return {
+        **job_data(job, Reasons(app)),
+        "description": None if task is None else task.__doc__,
+        "arguments": stored(job.arguments),
+        "output": stored(output_of(job)),
+        "attempts": [attempt_data(attempt) for attempt in app.attempts(job.id)],
+        "blockers": [blocker_data(blocker) for blocker in app.blockers(job.id)],
+    }
+
+
+def output_of(job: Job[Any]) -> str | None:
+    """The output as it is stored, whatever its task makes of it."""
+    return job.record.last_output if job.state is State.COMPLETED else None
+
+
+def stored(text: str | None) -> Any:
+    """A stored value. Hands other than ours may have written it: what is no JSON, nested too
+    deeply or a number that JSON does not have is given as its text."""
+    if text is None:
+        return None
+    try:
+        value = json.loads(text, parse_constant=str, parse_float=_number)
+    except (ValueError, RecursionError):
+        return text
+    return value if _depth(value) <= DEEPEST else text
+
+
+def _number(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else text
+
+
+def _depth(value: Any) -> int:
+    """How deep values lie in one another, up to one more than is shown."""
+    depth, layer = 0, [value]
+    while layer and depth <= DEEPEST:
+        depth += 1
+        inner = [
+            v.values() if isinstance(v, dict) else v for v in layer if isinstance(v, dict | list)
+        ]
+        layer = [v for values in inner for v in values]
+    return depth
+
+
+def attempt_data(attempt: AttemptInfo) -> Data:
+    return _data(attempt, ATTEMPT)
+
+
+def blocker_data(blocker: BlockerRecord) -> Data:
+    return _data(blocker, BLOCKER)
+
+
+def dependent_data(dependent: DependentRecord) -> Data:
+    return {**_data(dependent, DEPENDENT), "chain_id": dependent.own_chain_id}
+
+
+def chain_data(chain: Chain) -> Data:
+    output = None if chain.last is None else stored(output_of(chain.last))
+    return {**_data(chain, CHAIN), "output": output, "error": chain.error}
+
+
+def worker_data(worker: WorkerInfo, now: datetime) -> Data:
+    data = {**_data(worker, WORKER), "running": len(worker.running)}
+    return {**data, "expired": worker.lease_until < now}
+
+
+def _data(thing: object, names: Sequence[str]) -> Data:
+    return {name: _plain(getattr(thing, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    """A value of a handle as JSON has it."""
+    if isinstance(value, datetime):
+        return time_text(value)
+    if isinstance(value, Enum):
+        return str(value)
+    if isinstance(value, Progress):
+        return {"fraction": value.fraction, "text": value.text}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def ended_data(ended: Sequence[EndedJobs]) -> Data:
+    """All of these jobs together: how many ended, how many of them badly, how long they ran."""
+    failed = [jobs.count for jobs in ended if END_STATE[jobs.outcome] is State.FAILED]
+    return {
+        "ended": sum(jobs.count for jobs in ended),
+        "failed": sum(failed),
+        "p50": run_time(ended, 0.5),
+        "p95": run_time(ended, 0.95),
+        "p99": run_time(ended, 0.99),
+    }
+
+
+def counts_data(counts: dict[str, int]) -> Data:
+    """A number for every state; those in "at_least" are more than were counted."""
+    data: Data = {str(state): int(counts.get(state, 0)) for state in State}
+    data["at_least"] = [str(s) for s in State if isinstance(counts.get(s), AtLeast)]
+    return data

@@ -1,0 +1,28 @@
+"""The wake of workers in the process that enqueues, for an engine that hears nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from . import Ring
+
+
+class Local:
+    """A wake without thread or connection: whoever enqueues rings. The runner has one to tell with,
+    each of its workers one to hear with, made from that."""
+
+    def __init__(self, told: Local | None = None) -> None:
+        self.rings: list[Ring] = [] if told is None else told.rings
+        self._ring: Ring | None = None
+
+    def start(self, ring: Ring) -> None:
+        self._ring = ring
+        self.rings.append(ring)
+
+    def stop(self) -> None:
+        if self._ring is not None and self._ring in self.rings:
+            self.rings.remove(self._ring)
+
+    def tell(self, queues: Collection[str]) -> None:
+        for ring in list(self.rings):
+            ring(queues)

@@ -1,0 +1,103 @@
+"""Callers of `result()`: woken when a chain ends, instead of polling."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator
+from typing import TYPE_CHECKING
+
+from .bell import Bell
+
+if TYPE_CHECKING:
+    from . import Wake
+
+FIRST, GROWTH = 0.001, 1.6  # seconds between looks
+LONGEST, DEAF = 1.0, 0.25  # at most: a wake that is lost costs no more; without a wake
+LISTEN = 0.01  # who has waited so long waits for a wake too
+
+
+class Waiting:
+    """One wake for all waiters of an app; it begins with the first who has to wait for long."""
+
+    def __init__(self, new_wake: Callable[[], Wake | None]) -> None:
+        self._new_wake = new_wake
+        self._mutex = threading.Lock()
+        self._wake: Wake | None = None
+        self._rings: set[Callable[[], object]] = set()
+
+    def looks(self, timeout: float | None) -> Generator[None]:
+        """Once for each look to take: at first, after each change, at last when time is over."""
+        bell = Bell()
+        try:
+            yield
+            for pause in self._pauses(timeout, bell.ring):
+                bell.wait(pause)
+                yield
+        finally:
+            self._rings.discard(bell.ring)
+
+    async def alooks(self, timeout: float | None) -> AsyncGenerator[None]:
+        rung = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def ring() -> None:
+            try:
+                loop.call_soon_threadsafe(rung.set)
+            except RuntimeError:  # the loop has ended, and its waiters with it
+                self._rings.discard(ring)
+
+        try:
+            yield
+            for pause in self._pauses(timeout, ring):
+                try:
+                    await asyncio.wait_for(rung.wait(), pause)
+                except TimeoutError:
+                    pass
+                rung.clear()
+                yield
+        finally:
+            self._rings.discard(ring)
+
+    def close(self) -> None:
+        """End the wake; the next who waits begins another."""
+        with self._mutex:
+            wake, self._wake = self._wake, None
+        if wake is not None:
+            wake.stop()
+
+    def _pauses(self, timeout: float | None, ring: Callable[[], object]) -> Iterator[float]:
+        """How long to wait at most before each look; ends with the time."""
+        end = None if timeout is None else time.monotonic() + timeout
+        pause = FIRST
+        while end is None or time.monotonic() < end:
+            if pause > LISTEN and ring not in self._rings:
+                self._join(ring)
+                yield 0.0  # what happened before it listened would not be heard
+            yield pause if end is None else max(min(pause, end - time.monotonic()), 0.0)
+            pause = min(pause * GROWTH, DEAF if self._wake is None else LONGEST)
+
+    def _join(self, ring: Callable[[], object]) -> None:
+        with self._mutex:
+            self._rings.add(ring)
+            if self._wake is None:
+                wake = self._new_wake()
+                if wake is not None and self._has_started(wake):
+                    self._wake = wake
+
+    def _has_started(self, wake: Wake) -> bool:
+        """Whether it listens; without a thread to spare one looks a little more often instead."""
+        try:
+            wake.start(self._ring)
+        except RuntimeError:
+            return False
+        return True
+
+    def ring(self) -> None:
+        """Something ended: all look again."""
+        for ring in list(self._rings):
+            ring()
+
+    def _ring(self, queues: Collection[str] | None) -> None:
+        self.ring()

@@ -1,0 +1,276 @@
+"""A worker: its settings, its threads and its life, from registering to signing off."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InvalidState, StoreUnavailable
+from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK
+from ..secret import masked
+from ..times import MICRO, Seconds
+from .identity import identity_of
+from .pump import Pump
+from .settings import check_settings
+from .slots import Slots, locate
+from .slots.loop import LoopSlots
+from .slots.thread import ThreadSlots
+
+if TYPE_CHECKING:
+    from ..app import Towline
+    from ..wakes import Wake
+
+log = logging.getLogger("towline.worker")
+
+SIGNAL_CHECK = 0.1  # seconds in which a signal is heeded
+STOP_OVERRUN = 15.0  # seconds beyond its grace in which a stop ends, whatever the database does
+
+
+# A terminal that goes away means stop, unless nohup has said otherwise.
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if os.name != "nt" else []))
+
+
+class Worker:
+    """Runs jobs of an app. `run()` blocks; `with worker:` runs it beside the caller's own code.
+
+    `concurrency` attempts run at a time, on threads, on an event loop or in processes, as their
+    tasks say. `lease`: after so long without a sign of life its jobs are taken over. `grace`: how
+    long handlers may go on after a stop. `drain`: stop when nothing is left to do.
+    """
+
+    def __init__(
+        self,
+        app: Towline,
+        *,
+        queues: Sequence[str] | None = None,
+        concurrency: int = 8,
+        lease: Seconds = 30.0,
+        grace: Seconds = 30.0,
+        prefetch: int | None = None,
+        drain: bool = False,
+        name: str | None = None,
+        max_tasks_per_child: int | None = None,
+        memory_limit: int | None = None,
+    ) -> None:
+        self.app = app
+        self.settings = check_settings(
+            queues=queues, queues_of_tasks=(task.queue for task in app.registry.values()),
+            concurrency=concurrency, lease=lease, grace=grace, prefetch=prefetch, drain=drain,
+            name=name, max_tasks_per_child=max_tasks_per_child, memory_limit=memory_limit,
+        )  # fmt: skip
+        self._slots: dict[str, Slots] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._at_once = False
+        self._signals = self._heeded = 0
+        self._broken = False
+        self._stop_by: float | None = None  # when a stop is given up
+        self._wakes: list[Wake] = []
+        self.pump = self._new_pump()
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and not self._ended.is_set()
+
+    # ---- life
+
+    def run(self) -> int:
+        """Work in this thread until SIGTERM, SIGINT or `stop()`; return the exit code.
+
+        The first signal lets handlers end within the grace time, a second stops at once. Raises
+        when the database cannot be used at the start; what fails later is tried again.
+        """
+        previous = self._take_signals()
+        try:
+            self.start()
+            self._wait()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        if self._broken:
+            return FAILED
+        if not self._ended.is_set() or self.pump.unwritten:
+            return DATABASE
+        return AT_ONCE if self._at_once else OK
+
+    def start(self) -> Worker:
+        """Work in threads of its own, beside the caller's code.
+
+        Raises when the database can never be used as it is (no folder, other tables, not to be
+        written); one that is only away is waited for.
+        """
+        locate.refuse_while_loading()
+        if self.running:
+            raise InvalidState("this worker runs already")
+        try:
+            self.app.runner.prepare()
+        except StoreUnavailable as error:
+            log.warning("worker %s waits for its database: %s", self.name, error)
+        if self._ended.is_set():
+            self._ended.clear()
+            self._at_once, self._stop_by = False, None
+            self._signals = self._heeded = 0
+            self.pump = self._new_pump()
+        self._warn_of_strange_queues()
+        if any(task.run_in == "process" for task in self.app.registry.values()):
+            locate.location_of(self.app)  # raises when another process could not find the app
+        self._thread = threading.Thread(target=self._serve, name="towline-pump", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self, *, now: bool = False, wait: bool = True) -> None:
+        """Stop claiming, let handlers end, hand the rest back. `now` does not wait for them."""
+        if self.running and not self.pump.is_stopping:
+            number = len(self.pump.turns.held)
+            text = f"is stopping: {counted(number, 'attempt runs', 'attempts run')}"
+            self.pump.turns.announce.changed("stopping", text)
+        self._at_once = self._at_once or now
+        by = time.monotonic() + STOP_OVERRUN + (0.0 if now else self.settings.grace)
+        self._stop_by = by if self._stop_by is None else min(by, self._stop_by)
+        self.pump.stop(now)
+        if wait and self._thread is not None:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Until it has ended, or a stop has to be given up: the database may never answer."""
+        while not self._ended.wait(SIGNAL_CHECK):
+            if self._signals > self._heeded:
+                self._heeded = self._signals
+                self.stop(now=self._signals > 1, wait=False)
+            if self._stop_by is not None and time.monotonic() >= self._stop_by:
+                log.error("worker %s is left where it is: its database does not answer", self.name)
+                return
+
+    def __enter__(self) -> Worker:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Worker:
+        """Inside an asyncio application: awaiting handlers run on its own loop."""
+        self._loop = asyncio.get_running_loop()
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+        self._loop = None
+
+    # ---- inside
+
+    def _serve(self) -> None:
+        settings, announce = self.settings, self.pump.turns.announce
+        try:
+            announce.changed(
+                "started",
+                f"begins on {masked(self.app.url)}: queues {', '.join(settings.queues)}, "
+                f"{settings.concurrency} at a time",
+            )
+            self.pump.run()
+        except BaseException as error:
+            self._broken = True
+            announce.changed("broken", "ended by an error", error)
+        finally:
+            for wake in self._wakes:
+                wake.stop()
+            self._wakes.clear()
+            for slots in self._slots.values():
+                slots.close()
+            self._slots.clear()
+            ended = counted(self.pump.turns.finished, "attempt ended", "attempts ended")
+            announce.changed("stopped", f"has stopped: {ended}")
+            self.app.runner.events.flush()
+            self._ended.set()
+
+    def _new_pump(self) -> Pump:
+        return Pump(self.app, self.settings, self._slots_of, self._register)
+
+    def _register(self) -> int:
+        settings = self.settings
+        runner = self.app.runner
+        number = runner.run(
+            runner.store.register(
+                settings.name, host=socket.gethostname(), pid=os.getpid(),
+                birth=identity_of(os.getpid()), version=_version(), queues=settings.queues,
+                concurrency=settings.concurrency, lease=round(settings.lease * MICRO),
+            )
+        )  # fmt: skip
+        if not self._wakes:  # the database is there now, and can be listened to
+            self._begin_wakes()
+        return number
+
+    def _begin_wakes(self) -> None:
+        for wake in self.app.runner.wakes():
+            wake.start(self.pump.wake)
+            self._wakes.append(wake)
+
+    def _slots_of(self, kind: str) -> Slots:
+        """Slots are opened when the first attempt needs them."""
+        if kind not in self._slots:
+            limit, done = self.settings.concurrency, self._done
+            if kind == "thread":
+                self._slots[kind] = ThreadSlots(limit, done)
+            elif kind == "loop":
+                self._slots[kind] = LoopSlots(limit, done, self._loop)
+            else:
+                from .slots.process import ProcessSlots
+
+                self._slots[kind] = ProcessSlots(self.app, self.settings, done)
+        return self._slots[kind]
+
+    def _done(self, *args: Any) -> None:
+        self.pump.done(*args)
+
+    def _take_signals(self) -> dict[int, Any]:
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        return {
+            number: signal.signal(number, self._on_signal)
+            for number in STOP_SIGNALS
+            if number != signal.SIGHUP or signal.getsignal(number) is signal.SIG_DFL
+        }
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        # Locks may be held by the very thread that is interrupted: it is heeded a moment later.
+        self._signals += 1
+
+    def _warn_of_strange_queues(self) -> None:
+        known = {task.queue for task in self.app.registry.values()}
+        for queue in self.settings.queues:
+            if queue not in known and queue != "default":
+                log.warning("no task of this app is in queue %s: is it spelt right?", queue)
+
+
+def counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _version() -> str:
+    try:
+        return version("towline")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,152 @@
+"""The events of a worker, built only while somebody has subscribed to them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ..events import COMPLETED, Events
+from ..events.kinds import (
+    AttemptAbandoned,
+    AttemptEnded,
+    AttemptReturned,
+    AttemptStopping,
+    ChainPruned,
+    JobOrphaned,
+    JobParked,
+    JobSwept,
+    LeaseLost,
+    TurnTaken,
+    WorkerChanged,
+)
+from ..model import Claimed, Ending, Outcome
+from ..times import MICRO
+from .slots import kind_of
+
+if TYPE_CHECKING:
+    from ..model import Finished
+    from .attempt import Attempt
+
+WELL = (Outcome.COMPLETED, Outcome.CONTINUED)
+
+
+class Announcements:
+    """What one worker publishes, after the commits that it tells of."""
+
+    def __init__(self, events: Events, worker: str, crash_limit: int) -> None:
+        self._events = events
+        self._worker = worker
+        self._crash_limit = crash_limit
+        self._ended: dict[tuple[int, int], AttemptEnded] = {}  # and not written yet
+
+    # ---- attempts
+
+    def ended(self, attempt: Attempt, outcome: Outcome, ending: Ending | None = None) -> None:
+        """An attempt is over. It is told of once its ending is written; at once when it has
+        completed its job itself, in a transaction of its own or of the caller's."""
+        if (COMPLETED if outcome in WELL else AttemptEnded.name) not in self._events.wanted:
+            return
+        held = attempt.held
+        retry_in = None if ending is None or ending.delay is None else ending.delay / MICRO
+        event = AttemptEnded(
+            task=held.task,
+            queue=held.queue,
+            slot=kind_of(attempt),
+            outcome=str(outcome),
+            final=self._is_final(held, outcome, retry_in),
+            accepted=True if attempt.completed_inside else None,
+            error_type=None if ending is None else ending.error_type,
+            job=held.job_id,
+            chain=held.chain_id,
+            position=held.position,
+            attempt=held.attempt,
+            worker=self._worker,
+            duration=0.0 if attempt.begun is None else time.monotonic() - attempt.begun,
+            retry_in=retry_in,
+        )
+        if ending is None:
+            self._events.publish(event)
+        else:
+            self._ended[attempt.key] = event
+
+    def written(self, sent: Sequence[Ending], finished: Finished) -> None:
+        """These endings were sent in a turn that is committed."""
+        if not self._ended:
+            return
+        accepted = set(finished.accepted)
+        postponed = set(finished.postponed)
+        for ending in sent:
+            if ending.held.job_id not in postponed and ending.key in self._ended:
+                event = self._ended.pop(ending.key)
+                self._events.publish(replace(event, accepted=ending.held.job_id in accepted))
+
+    def forget(self, key: tuple[int, int]) -> None:
+        """Its ending is not this worker's to write."""
+        self._ended.pop(key, None)
+
+    def stopping(self, attempt: Attempt, why: str) -> None:
+        held = attempt.held
+        self._events.publish(
+            AttemptStopping(task=held.task, why=why, job=held.job_id, attempt=held.attempt)
+        )
+
+    def abandoned(self, attempt: Attempt) -> None:
+        held = attempt.held
+        self._events.publish(
+            AttemptAbandoned(task=held.task, job=held.job_id, attempt=held.attempt)
+        )
+
+    def returned(self, held: Claimed, why: str, error: Exception) -> None:
+        self._events.publish(
+            AttemptReturned(
+                task=held.task, why=why, job=held.job_id, attempt=held.attempt, error=error
+            )
+        )
+
+    def _is_final(self, held: Claimed, outcome: Outcome, retry_in: float | None) -> bool:
+        """Whether the job is over with this attempt."""
+        if outcome is Outcome.LOST:
+            return retry_in is None or held.lost + 1 >= self._crash_limit
+        if outcome in (Outcome.FAILED, Outcome.TIMEOUT):
+            return retry_in is None or held.used + 1 >= held.max_attempts
+        return outcome in (*WELL, Outcome.CANCELLED)
+
+    # ---- jobs, turns, the worker itself
+
+    def turn_taken(self, finished: Finished, claimed: int, duration: float) -> None:
+        if TurnTaken.name in self._events.wanted:
+            self._events.publish(
+                TurnTaken(
+                    finished=len(finished.accepted),
+                    refused=len(finished.refused),
+                    postponed=len(finished.postponed),
+                    claimed=claimed,
+                    duration=duration,
+                )
+            )
+
+    def parked(self, jobs: Collection[Claimed]) -> None:
+        tasks = [held.task for held in jobs]
+        for task in sorted(set(tasks)):
+            self._events.publish(JobParked(task=task, count=tasks.count(task)))
+
+    def swept(self, count: int) -> None:
+        self._events.publish(JobSwept(count=count))
+
+    def orphaned(self, count: int) -> None:
+        self._events.publish(JobOrphaned(count=count))
+
+    def pruned(self, count: int) -> None:
+        if count:
+            self._events.publish(ChainPruned(count=count))
+
+    def lease_lost(self) -> None:
+        self._events.publish(LeaseLost(worker=self._worker))
+
+    def changed(self, state: str, text: str, error: BaseException | None = None) -> None:
+        self._events.publish(
+            WorkerChanged(state=state, worker=self._worker, text=text, error=error)
+        )

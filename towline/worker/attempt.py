@@ -1,0 +1,215 @@
+"""One run of a claimed job: begin → middleware and handler → ending. Its slot calls it; what the
+handler's value or exception means is `ending.py`'s to say.
+
+    claimed ──► waits for a slot ──► begun ──► over
+                     └── withdrawn ────────────► over
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InvalidArguments
+from ..events.kinds import AttemptStarted
+from ..model import BlockerRecord, Claimed, Ending, Outcome
+from ..task import Task
+from ..task.context import Blockers, Context, current
+from ..times import MICRO
+from .ending import of_error, of_value, unreadable
+from .middleware import MiddlewareStack
+
+if TYPE_CHECKING:
+    from ..app import Towline
+    from .ledger import Ledger
+    from .transaction import JobTransaction
+
+Progress = tuple[float | None, str | None]
+
+
+class Attempt:
+    """A claimed job in this worker's hands: waiting for a slot, running, or over."""
+
+    __slots__ = (
+        "_mutex", "_on_progress", "_ring", "_stop", "abandoned", "app", "begun", "blockers",
+        "caller_commits", "claimed", "completed_inside", "context", "deadline", "held", "key",
+        "ledger", "misfit", "on_error", "over", "progress", "progress_written", "slot",
+        "started_at", "stopped_for", "task", "unopened", "unstorable", "withdrawn", "worker",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        app: Towline,
+        task: Task[..., Any],
+        held: Claimed,
+        blockers: Sequence[BlockerRecord] = (),
+        *,
+        worker: str = "",
+        ledger: Ledger | None = None,
+        ring: Callable[[], None] | None = None,
+        on_progress: Callable[[], None] | None = None,
+        on_error: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self.app = app
+        self.task = task
+        self.held = held
+        self.key = held.job_id, held.attempt
+        self.blockers = blockers
+        self.worker = worker  # in whose name it runs
+        self.ledger = ledger  # where it is noted that it begins
+        self._ring = ring  # called when it has a deadline
+        self._on_progress = on_progress
+        self.on_error = on_error  # called with what its handler raised
+        self.claimed = time.monotonic()
+        self.begun: float | None = None  # when the handler was called, by the monotonic clock
+        self.started_at: int | None = None  # the same by the database's clock
+        self.deadline: float | None = None
+        self._stop: threading.Event | None = None  # made when the handler wants to wait for it
+        self.stopped_for: Outcome | None = None
+        self.slot: Any = None
+        self.withdrawn = False  # handed back before it began
+        self.abandoned = False  # its slot was given to others; what it says is not heard
+        self.over = False  # it has ended, or is not this worker's any more
+        self.completed_inside = False  # it has completed its job itself, in a transaction
+        self.caller_commits = False  # the same in one that is the application's to commit
+        self.misfit: Exception | None = None  # why its arguments do not fit the task as it is here
+        self.unstorable: Exception | None = None  # why what it ended with cannot be stored
+        self.unopened: Exception | None = None  # why a transaction of its could not be begun
+        self.progress: Progress | None = None
+        self.progress_written: Progress | None = None
+        self._mutex = threading.Lock()
+        self.context = Context(self)
+
+    @property
+    def set_back(self) -> int:
+        """How many attempts came to nothing, without a failure and without a loss."""
+        return self.held.attempt - 1 - self.held.used - self.held.lost
+
+    # ---- what its slot and the pump call
+
+    def begin(self) -> bool:
+        """The slot takes it; False when it was withdrawn meanwhile."""
+        with self._mutex:
+            if self.withdrawn:
+                return False
+            self.begun = begun = time.monotonic()
+        held = self.held
+        self.started_at = held.claimed_at + round((begun - self.claimed) * MICRO)
+        if self.ledger is not None:
+            self.ledger.begin(held.job_id, held.attempt, self.started_at)
+        if AttemptStarted.name in self.app.runner.events.wanted:
+            self._announce_start()
+        if held.timeout is not None:
+            self.deadline = begun + held.timeout / MICRO
+            if self._ring is not None:
+                self._ring()
+        return True
+
+    def _announce_start(self) -> None:
+        from .slots import kind_of
+
+        held = self.held
+        self.app.runner.events.publish(
+            AttemptStarted(
+                task=held.task, queue=held.queue, slot=kind_of(self), job=held.job_id,
+                chain=held.chain_id, position=held.position, attempt=held.attempt,
+                worker=self.worker,
+            )
+        )  # fmt: skip
+
+    def withdraw(self) -> bool:
+        """Take it back from its slot, if it has not begun."""
+        with self._mutex:
+            self.withdrawn = self.begun is None
+            return self.withdrawn
+
+    def ask_to_stop(self, why: Outcome) -> None:
+        """Ask the handler to stop."""
+        with self._mutex:
+            if self.stopped_for is None:
+                self.stopped_for = why
+            if self._stop is not None:
+                self._stop.set()
+
+    def run(self) -> Ending | None:
+        """Call a blocking handler; None when there is nothing to record."""
+        token = current.set(self.context)
+        middleware = MiddlewareStack(self.app.middleware)
+        try:
+            middleware.begin(self.context)
+            args, kwargs = self._arguments()
+            value = self.task.function(*args, **kwargs)
+            middleware.succeed(value)
+            return of_value(self, value)
+        except BaseException as error:
+            return self._raised(error, middleware)
+        finally:
+            current.reset(token)
+
+    async def arun(self) -> Ending | None:
+        """Call an awaiting handler."""
+        token = current.set(self.context)
+        middleware = MiddlewareStack(self.app.middleware)
+        try:
+            middleware.begin(self.context)
+            args, kwargs = self._arguments()
+            value = await self.task.function(*args, **kwargs)
+            middleware.succeed(value)
+            return of_value(self, value)
+        except BaseException as error:
+            return self._raised(error, middleware)
+        finally:
+            try:
+                current.reset(token)
+            except ValueError:
+                pass  # its loop has ended before it: this is the garbage collector's context
+
+    def _raised(self, error: BaseException, middleware: MiddlewareStack) -> Ending | None:
+        """Whatever was raised, the attempt ends: no error can keep its job running for ever."""
+        try:
+            middleware.fail(error)
+            return of_error(self, error)
+        except BaseException as problem:
+            return unreadable(self, error, problem)
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        signature = self.task.signature
+        try:
+            args, kwargs = signature.decode(self.held.arguments)
+        except InvalidArguments as error:
+            self.misfit = error
+            raise
+        if signature.injected is not None:
+            kwargs[signature.injected] = self.context
+        return args, kwargs
+
+    # ---- what its handler calls, by its context
+
+    @property
+    def stop(self) -> threading.Event:
+        """Set when the handler is asked to stop."""
+        with self._mutex:
+            if self._stop is None:
+                self._stop = threading.Event()
+                if self.stopped_for is not None:
+                    self._stop.set()
+            return self._stop
+
+    def report(self, fraction: float | None, text: str | None) -> None:
+        """Progress, for the pump to write."""
+        self.progress = fraction, text
+        if self._on_progress is not None:
+            self._on_progress()
+
+    def transaction(self, on: object) -> JobTransaction:
+        from .transaction import JobTransaction
+
+        return JobTransaction(self.app, self, on)
+
+    def decoded_blockers(self) -> Blockers:
+        return Blockers(self.blockers, self.app.decode_output)
+
+    def __repr__(self) -> str:
+        return f"<attempt {self.held.attempt} of job {self.held.job_id} ({self.held.task})>"

@@ -1,0 +1,97 @@
+"""Jobs that a worker has claimed ahead of its free slots: quick ones need not wait for turns.
+
+They must not wait for anything else. One that has not begun after a moment stands behind a slow
+job: all that wait go back, and an idle worker may take them. Those that began and last are
+recorded as begun; for quick ones that would cost more than they do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Collection
+
+from .attempt import Attempt
+from .duty import NEVER
+from .ledger import Ledger
+from .prefetch import Prefetch
+
+RECORD_BEGUN_AFTER = 0.02  # seconds after which an attempt is worth being recorded as begun
+
+
+class ClaimedAhead:
+    """The line of what was claimed ahead, in the order in which slots take it."""
+
+    def __init__(self, prefetch: Prefetch) -> None:
+        self._prefetch = prefetch
+        self._line: deque[tuple[Attempt, float]] = deque()  # and since when they are there
+        self._begun: dict[Attempt, None] = {}  # began, and the database does not know
+        self.ledger: Ledger | None = None
+
+    def open(self, worker: int) -> None:
+        """A worker has registered under this number: keep its ledger, where that can be done."""
+        self.close()
+        try:
+            self.ledger = Ledger(worker)
+        except OSError:
+            self.ledger = None  # should it die, all that it held counts as begun
+
+    def close(self) -> None:
+        if self.ledger is not None:
+            self.ledger.close()
+        self.ledger = None
+        self._line.clear()
+        self._begun.clear()
+
+    def add(self, attempt: Attempt) -> None:
+        """It was claimed ahead, and goes to its slots now."""
+        self._line.append((attempt, time.monotonic()))
+
+    def begins(self, attempt: Attempt) -> None:
+        """It was not recorded as begun by its claim, and goes to a free slot now."""
+        self._begun[attempt] = None
+
+    def waiting_too_long(self, now: float) -> Collection[Attempt]:
+        """All that wait, if the first of them has waited longer than quick jobs take."""
+        if now < self.hand_back_at:
+            return ()
+        line, self._line = self._line, deque()
+        return [attempt for attempt, _ in line]
+
+    def lasting(self, now: float) -> list[Attempt]:
+        """Those that began a while ago and are not recorded as begun."""
+        self._advance()
+        found = []
+        for attempt in list(self._begun):
+            if attempt.over:
+                del self._begun[attempt]
+            elif attempt.begun is not None and now >= attempt.begun + RECORD_BEGUN_AFTER:
+                found.append(attempt)
+        return found
+
+    def recorded(self, attempts: Collection[Attempt]) -> None:
+        for attempt in attempts:
+            self._begun.pop(attempt, None)
+
+    @property
+    def hand_back_at(self) -> float:
+        """When the first in the line has waited too long."""
+        self._advance()
+        return self._line[0][1] + self._prefetch.patience if self._line else NEVER
+
+    @property
+    def record_at(self) -> float:
+        """When one has lasted so long that it is recorded as begun."""
+        self._advance()
+        times = [a.begun for a in self._begun if a.begun is not None and not a.over]
+        return min(times) + RECORD_BEGUN_AFTER if times else NEVER
+
+    def _advance(self) -> None:
+        """Let those leave the head of the line that have begun or gone back."""
+        while self._line:
+            attempt, _ = self._line[0]
+            if attempt.begun is None and not attempt.withdrawn:
+                return
+            self._line.popleft()
+            if not attempt.withdrawn and not attempt.over:
+                self._begun[attempt] = None

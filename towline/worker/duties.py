@@ -1,0 +1,265 @@
+"""The duties of a worker, in one list: what is done from time to time, and in which order.
+
+A tick of the pump does those that are due, the first of the list first; until the next is due it
+sleeps. So a duty is a class with `at` and `do`, and an entry here; nothing else knows of it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+
+from ..model import Ending, Outcome
+from ..times import MICRO
+from .attempt import Attempt
+from .deadlines import Deadlines
+from .duty import NEVER, Duty
+from .ending import put_off, released
+from .slots import kind_of
+from .turns import Turns, begins_of, report_of
+from .upkeep import Prune, SweepDead, SweepExpired
+
+PROGRESS_INTERVAL = 0.3  # seconds between two writings of progress
+
+
+class Duties:
+    """What the pump of one worker does, and the few of it that others ask for by name."""
+
+    def __init__(self, turns: Turns, register: Callable[[], int]) -> None:
+        self.deadlines = Deadlines(turns)
+        self.collect = CollectEnded(turns, self.deadlines)
+        self.lease = RenewLease(turns, self.deadlines, register)
+        # The order matters: endings free slots before room is asked for, a lease is renewed before
+        # anything slow, and a turn comes last of what moves jobs, with all that the others found.
+        self._all: tuple[Duty, ...] = (
+            self.collect,
+            self.lease,
+            self.deadlines,
+            HandBack(turns),
+            StartLastTry(turns),
+            LookForWork(turns),
+            TakeTurn(turns),
+            RecordBegun(turns),
+            WriteProgress(turns),
+            SweepDead(turns),
+            SweepExpired(turns),
+            Prune(turns),
+        )
+
+    @property
+    def at(self) -> float:
+        """When the first of them is due."""
+        return min(duty.at for duty in self._all)
+
+    def do(self, now: float) -> None:
+        """Do all that is due, or becomes due by what was done before it."""
+        for duty in self._all:
+            if now >= duty.at:
+                duty.do(now)
+
+
+class CollectEnded:
+    """The reports of slots: how attempts have ended."""
+
+    def __init__(self, turns: Turns, deadlines: Deadlines) -> None:
+        self._turns = turns
+        self._dismissed = deadlines.dismissed
+        self._ended: deque[tuple[Attempt, Ending | None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._ended)
+
+    def add(self, attempt: Attempt, ending: Ending | None) -> None:
+        """From whatever thread the slot has."""
+        self._ended.append((attempt, ending))
+
+    @property
+    def at(self) -> float:
+        return 0.0 if self._ended else NEVER
+
+    def do(self, now: float) -> None:
+        turns, held, dismissed = self._turns, self._turns.held, self._dismissed
+        while self._ended:
+            attempt, ending = self._ended.popleft()
+            if dismissed:
+                dismissed.pop(attempt, None)
+            if attempt.key not in held:
+                continue  # it was lost or abandoned meanwhile
+            if ending is None:
+                turns.finished += attempt.completed_inside
+                turns.announce.ended(attempt, Outcome.COMPLETED)
+            turns.end(attempt, ending)
+
+
+class RenewLease:
+    """The lease of all that the worker holds: registered at first, renewed every third of it."""
+
+    def __init__(self, turns: Turns, deadlines: Deadlines, register: Callable[[], int]) -> None:
+        self._turns = turns
+        self._deadlines = deadlines
+        self._register = register
+        self.at = 0.0
+
+    def register(self) -> None:
+        """Begin under a new number."""
+        turns = self._turns
+        turns.worker = self._register()
+        self.at = time.monotonic() + turns.settings.lease / 3
+        turns.ahead.open(turns.worker)
+
+    def do(self, now: float) -> None:
+        turns, settings = self._turns, self._turns.settings
+        mine = {*turns.held, *turns.endings}
+        lease = round(settings.lease * MICRO)
+        renewed = turns.run(turns.store.renew(turns.worker, settings.name, lease, mine))
+        if renewed.postponed:
+            self.at = time.monotonic() + random.uniform(0.05, 0.2)
+            return
+        if renewed.registered:
+            self.at = time.monotonic() + settings.lease / 3
+            self._deadlines.drop_lost(renewed.lost)
+            return
+        turns.announce.lease_lost()
+        self._deadlines.drop_lost(mine)
+        self.register()
+
+
+class HandBack:
+    """Jobs that were claimed ahead and wait behind a slow one: they are for other workers."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    @property
+    def at(self) -> float:
+        return self._turns.ahead.hand_back_at
+
+    def do(self, now: float) -> None:
+        turns = self._turns
+        for attempt in turns.ahead.waiting_too_long(now):
+            if attempt.key in turns.held and attempt.withdraw():
+                turns.end(attempt, released(attempt))
+                turns.stall()
+
+
+class StartLastTry:
+    """The last try of a job that lost its workers, when nothing else runs here."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._tries = turns.last_tries
+
+    @property
+    def at(self) -> float:
+        if not self._tries.want_it_all:
+            return NEVER
+        return 0.0 if self._can_start() else self._tries.at
+
+    def _can_start(self) -> bool:
+        turns, tries = self._turns, self._tries
+        # What has ended and is not written yet would be lost with this worker as well.
+        if not tries.is_next or turns.endings:
+            return False
+        return all(kind_of(a) == "process" or tries.has(a) for a in turns.held.values())
+
+    def do(self, now: float) -> None:
+        turns = self._turns
+        if self._can_start():
+            attempt = self._tries.start(now)
+            turns.ahead.begins(attempt)
+            turns.start(attempt)
+        for attempt in self._tries.waiting_too_long(now):
+            if attempt.key in turns.held and attempt.withdraw():
+                turns.end(attempt, put_off(attempt))
+
+
+class LookForWork:
+    """Looks at what is there, without the writer, which others may need."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._lookout = turns.lookout
+
+    @property
+    def at(self) -> float:
+        return self._lookout.at if self._turns.room() > 0 else NEVER
+
+    def do(self, now: float) -> None:
+        lookout = self._lookout
+        lookout.note_time(now)
+        if lookout.wants_look(now):
+            self._look(let_others_first=lookout.woken and not self._turns.held)
+
+    def _look(self, *, let_others_first: bool) -> None:
+        turns, lookout = self._turns, self._lookout
+        queues, tasks = turns.settings.queues, sorted(turns.app.registry)
+        lookout.woken = False  # before: who rings while we look may have come too late for it
+        try:
+            found = turns.run(turns.store.peek(queues, lookout.peers, tasks))
+        except BaseException:
+            lookout.woken = True
+            raise
+        lookout.looked(found, tasks, let_others_first=let_others_first)
+        if lookout.barren:
+            if number := turns.run(turns.store.drop_orphans(queues)):
+                turns.announce.orphaned(number)
+
+
+class TakeTurn:
+    """A turn: when there are endings to write, or room for work that may be there."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    @property
+    def at(self) -> float:
+        turns = self._turns
+        at = turns.endings.at
+        if at and turns.lookout.may_have_work and turns.room() > 0:
+            return 0.0
+        return at
+
+    def do(self, now: float) -> None:
+        self._turns.take()
+
+
+class RecordBegun:
+    """Attempts that were claimed ahead, have begun and last; a turn records them on its way."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    @property
+    def at(self) -> float:
+        return self._turns.ahead.record_at
+
+    def do(self, now: float) -> None:
+        turns = self._turns
+        if lasting := turns.ahead.lasting(now):
+            turns.run(turns.store.progress((), begins_of(lasting)))
+            turns.ahead.recorded(lasting)
+
+
+class WriteProgress:
+    """The progress that handlers have reported, a few times a second at most."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._next_at = 0.0
+
+    def _fresh(self) -> list[Attempt]:
+        return [a for a in self._turns.held.values() if a.progress is not a.progress_written]
+
+    @property
+    def at(self) -> float:
+        return self._next_at if self._fresh() else NEVER
+
+    def do(self, now: float) -> None:
+        fresh = self._fresh()
+        for attempt in fresh:
+            attempt.progress_written = attempt.progress
+        self._next_at = time.monotonic() + PROGRESS_INTERVAL
+        turns = self._turns
+        turns.run(turns.store.progress([report_of(attempt) for attempt in fresh]))

@@ -1,0 +1,102 @@
+"""When a worker looks for work: wakes, due times, and what its last look has shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from ..store.turn import Peeked, Turn
+from ..times import MICRO
+from .prefetch import Prefetch
+
+LOOK_INTERVAL = 5.0  # seconds between looks for work when no wake comes
+SHORT_PAUSE = 0.02  # seconds until the next look when less was claimed than seemed to be there
+LONGEST_OVERDUE = 1.0  # seconds between tries to get a due job that another transaction holds
+BARREN_TURNS = 3  # turns in a row that took nothing though jobs were there
+
+
+class Lookout:
+    """Whether a turn is worth taking, and when to look otherwise."""
+
+    def __init__(self, prefetch: Prefetch, queues: int) -> None:
+        self._prefetch = prefetch
+        self._queues = queues
+        self.peers = 1  # workers that are there, this one too
+        self.rank = 0  # its place among them
+        self.may_have_work = True  # a turn may find some
+        self.woken = False
+        self.due: float | None = None  # when a scheduled job comes, by the monotonic clock
+        self.look_at = 0.0
+        self.unpark: Sequence[str] = ()  # tasks whose parked jobs the next turns bring back
+        self._barren = 0
+        self._pause = SHORT_PAUSE
+        self._overdue = SHORT_PAUSE
+
+    @property
+    def at(self) -> float:
+        """When there is a reason to look, or a scheduled job to take."""
+        if self.woken:
+            return 0.0
+        return self.look_at if self.due is None else min(self.look_at, self.due)
+
+    def note_time(self, now: float) -> None:
+        if self.due is not None and now >= self.due:
+            self.due, self.may_have_work = None, True
+
+    def wants_look(self, now: float) -> bool:
+        return self.woken or now >= self.look_at
+
+    @property
+    def barren(self) -> bool:
+        """Whether jobs are there that no turn can take: they may have lost their rows."""
+        return self._barren >= BARREN_TURNS
+
+    def looked(self, found: Peeked, tasks: Sequence[str], *, let_others_first: bool) -> None:
+        """A look has shown this. Of many idle workers that were woken together only the first few
+        take a turn, as many as there are jobs; the others look again a moment later, in case one of
+        those is gone."""
+        now = time.monotonic()
+        self.look_at = now + LOOK_INTERVAL
+        if found.parked:
+            self.unpark = tasks
+        rank = self.rank
+        overdue = self._note_due(found.next_due, found.now)
+        if let_others_first and 0 < found.pending <= rank and not found.parked:
+            self.look_at = now + self._prefetch.peer_delay * (rank // found.pending)
+        elif found.pending or found.parked or (overdue and self._overdue == SHORT_PAUSE):
+            self.may_have_work = True
+        else:
+            self._pause = SHORT_PAUSE
+        if not found.pending:
+            self._barren = 0
+
+    def took(self, turn: Turn, room: int) -> None:
+        """A turn had room for so many: was that all there is, and when to look again?"""
+        if turn.unparked == 0:
+            self.unpark = ()
+        self.may_have_work = len(turn.claimed) >= room
+        self._barren = 0 if turn.claimed else self._barren + 1
+        if turn.claimed:
+            self._pause = SHORT_PAUSE
+        if turn.promoted:
+            self._overdue = SHORT_PAUSE
+        pause = LOOK_INTERVAL
+        if self._queues > 1 and not self.may_have_work:
+            # Others may have held for a moment what they did not take.
+            pause, self._pause = self._pause, min(4 * self._pause, LOOK_INTERVAL)
+        self.look_at = time.monotonic() + pause
+        if not self.may_have_work and self._note_due(turn.next_due, turn.now):
+            self._overdue = min(2 * self._overdue, LONGEST_OVERDUE)
+
+    def _note_due(self, next_due: int | None, now: int) -> bool:
+        """When the next scheduled job comes. One that is overdue after a turn is held by another
+        transaction: it is tried less and less often."""
+        if next_due is None:
+            self.due = None
+            return False
+        if next_due > now:
+            self.due = time.monotonic() + (next_due - now) / MICRO
+            self._overdue = SHORT_PAUSE
+            return False
+        self.due = time.monotonic() + self._overdue
+        return True

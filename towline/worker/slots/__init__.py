@@ -1,0 +1,59 @@
+"""Where handlers run: threads, an event loop, processes of their own. A slot runs one attempt.
+
+A slot tells the pump by `done(attempt, ending)`, from whatever thread it has. What an abandoned
+attempt says is not passed on.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, Protocol
+
+from ...model import Ending
+from ..attempt import Attempt
+from ..ending import put_off
+
+Done = Callable[[Attempt, Ending | None], None]
+
+
+class Slots(Protocol):
+    """Slots of one kind."""
+
+    def start(self, attempt: Attempt) -> None:
+        """Run the attempt as soon as a slot is free; raise when there is no room for one, such as
+        RuntimeError when no thread can be started."""
+        ...
+
+    def interrupt(self, attempt: Attempt) -> None:
+        """The attempt was asked to stop (`attempt.stop`, `attempt.stopped_for`): make it, if this
+        kind can; its end is reported as always."""
+        ...
+
+    def abandon(self, attempt: Attempt) -> None:
+        """It did not stop: give its slot to others, at once. Nothing more is heard of it."""
+        ...
+
+    def close(self) -> None:
+        """No attempt is left: end the slots."""
+        ...
+
+
+def hand_back(attempts: Iterable[Attempt], done: Done) -> None:
+    """No slot can take these: they go back to the database, nothing used."""
+    for attempt in attempts:
+        if attempt.withdraw():
+            done(attempt, put_off(attempt))
+
+
+def kind_of(attempt: Attempt) -> str:
+    """Which slots an attempt needs: "thread", "loop" or "process"."""
+    return _kind(attempt.task.run_in, attempt.task.function)
+
+
+@lru_cache(1024)  # asking a function costs as much as starting it
+def _kind(run_in: str, function: Callable[..., Any]) -> str:
+    if run_in == "process":
+        return "process"
+    return "loop" if inspect.iscoroutinefunction(function) else "thread"

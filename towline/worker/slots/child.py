@@ -1,0 +1,306 @@
+"""A process of `run_in="process"`, from inside: its own app, and one attempt after another.
+
+Handlers run in the main thread. Another thread listens to the worker, so that a stop is heard
+while a handler runs, and so that this process ends when the worker does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import inspect
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from ...model import Ending, storable
+from ..attempt import Attempt
+from ..ending import describe, of_error
+from .locate import load
+from .log_lines import send_log_lines
+from .protocol import (
+    Begun,
+    Broken,
+    Channel,
+    Ended,
+    Exit,
+    Garbled,
+    Load,
+    Order,
+    Ready,
+    Report,
+    Run,
+    Stop,
+)
+
+if TYPE_CHECKING:
+    from ...app import Towline
+
+PR_SET_PDEATHSIG = 1
+ORPHANED = 70  # exit status when the worker is gone
+FIRST_TO_GO = 500  # the kernel's measure of whom to kill when memory runs out
+PROGRESS_INTERVAL = 0.1  # seconds between two reports of progress
+# On Linux what can be written to counts: the address space holds what threads and libraries only
+# reserve, often more than all that is used.
+MEMORY_LIMIT = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+MEMORY_RESERVE = 32 << 20  # bytes beyond the limit, for saying how a handler ended that took all
+
+
+def main(fileno: int) -> None:
+    """Serve the worker at the other end of this socket until it says Exit."""
+    _die_with_the_worker()
+    _be_first_to_go()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Meant for the worker, which decides. Not SIG_IGN: programs a handler starts inherit that.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
+    os.set_inheritable(fileno, False)
+    channel: Channel[Order] = Channel(socket.socket(fileno=fileno), Order)
+    os.register_at_fork(after_in_child=channel.forget)  # or its death would go unseen
+    Child(channel).serve()
+
+
+class Child:
+    """The process: what it has been given, and what it says about it."""
+
+    def __init__(self, channel: Channel[Order]) -> None:
+        self._channel = channel
+        self._app: Towline | None = None
+        self._line: SimpleQueue[Attempt | None] = SimpleQueue()
+        self._mutex = threading.Lock()  # a report is never sent behind the end of its attempt
+        self._current: Attempt | None = None
+        self._news = threading.Event()
+        self._reporter: threading.Thread | None = None
+        self._runner = asyncio.Runner()
+        self._memory = Memory()
+
+    def serve(self) -> None:
+        order = self._channel.receive()
+        if not isinstance(order, Load):
+            return
+        try:
+            threading.Thread(target=self._listen, name="towline-listen", daemon=True).start()
+        except RuntimeError as error:
+            self._channel.send(Broken(f"{error}, in a new process", passing=True))
+            return
+        try:
+            self._memory.limit(order.memory_limit)
+            self._app = app = load(order)
+            send_log_lines(self._channel.send, order.levels)
+            self._memory.note()
+        except BaseException as error:
+            self._channel.send(Broken(storable(describe(error)) or ""))
+            return
+        self._channel.send(Ready())
+        while (attempt := self._line.get()) is not None:
+            ending = self._run(attempt)
+            self._memory.loosen()
+            _flush()
+            self._end(attempt, ending)
+            del attempt, ending
+            self._memory.tighten()
+        self._runner.close()
+        app.close()
+
+    # ---- the worker's orders
+
+    def _listen(self) -> None:
+        try:
+            while (order := self._channel.receive()) is not None:
+                if isinstance(order, Run):
+                    self._take(order)
+                elif isinstance(order, Stop):
+                    self._stop(order)
+                elif isinstance(order, Exit):
+                    self._line.put(None)
+        except Garbled as error:
+            self._channel.send(Broken(str(error)))
+        finally:
+            os._exit(ORPHANED)  # also when listening fails: the worker would go unheard
+
+    def _take(self, order: Run) -> None:
+        """Here and not in the main thread, so that a Stop right behind it finds the attempt."""
+        assert self._app is not None, "a worker waits for Ready"
+        task = self._app.registry.get(order.held.task)
+        if task is None:
+            where = f"no task named {order.held.task} is registered when the app is imported"
+            self._channel.send(Broken(f"{where}: define it at module level, or include it there"))
+            return
+        attempt = Attempt(
+            self._app, task, order.held, order.blockers,
+            worker=order.worker, on_progress=self._report,
+        )  # fmt: skip
+        attempt.begin()
+        attempt.started_at = order.started_at  # as the worker, which has begun it, counts
+        with self._mutex:
+            self._current = attempt
+        self._channel.send(Begun())
+        self._line.put(attempt)
+
+    def _stop(self, order: Stop) -> None:
+        with self._mutex:
+            attempt = self._current
+        if attempt is not None and attempt.key == (order.job_id, order.attempt):
+            attempt.ask_to_stop(order.why)
+            if (slot := attempt.slot) is not None:
+                self._runner.get_loop().call_soon_threadsafe(slot.cancel)
+
+    # ---- attempts
+
+    def _run(self, attempt: Attempt) -> Ending | None:
+        try:
+            context = contextvars.copy_context()
+            if inspect.iscoroutinefunction(attempt.task.function):
+                return self._runner.run(_awaited(attempt), context=context)
+            return context.run(attempt.run)
+        except MemoryError:  # no room even to describe it
+            self._memory.loosen()
+        return of_error(attempt, MemoryError("the process has no memory left"))
+
+    def _end(self, attempt: Attempt, ending: Ending | None) -> None:
+        worn = self._memory.is_worn()
+        with self._mutex:
+            self._current = None
+            try:
+                self._channel.send(_ended(ending, _report_of(attempt), worn))
+            except OSError:
+                raise  # the worker is gone
+            except Exception as error:
+                # Not told what it is, the worker would take it for the death of this process.
+                self._channel.send(_ended(of_error(attempt, error), None, worn))
+
+    # ---- progress
+
+    def _report(self) -> None:
+        self._news.set()
+        if self._reporter is None:
+            reporter = threading.Thread(
+                target=self._send_reports, name="towline-report", daemon=True
+            )
+            try:
+                reporter.start()
+            except RuntimeError:
+                return  # no room for a thread: the last one is sent with the end
+            self._reporter = reporter
+
+    def _send_reports(self) -> None:
+        """A thread of its own: a handler that reports a million times a second is not held up."""
+        while self._news.wait():
+            self._news.clear()
+            with self._mutex:
+                report = None if self._current is None else _report_of(self._current)
+                if report is not None:
+                    self._channel.send(report)
+            time.sleep(PROGRESS_INTERVAL)
+
+
+async def _awaited(attempt: Attempt) -> Ending | None:
+    attempt.slot = asyncio.current_task()
+    if attempt.stop.is_set():
+        attempt.slot.cancel()
+    return await attempt.arun()
+
+
+def _ended(ending: Ending | None, report: Report | None, worn: bool) -> Ended:
+    frame = Ended(report=report, worn=worn)
+    if ending is not None:
+        frame.outcome = ending.outcome
+        frame.output, frame.error, frame.error_type = ending.output, ending.error, ending.error_type
+        frame.delay, frame.started, frame.next = ending.delay, ending.started, ending.next
+    return frame
+
+
+def _report_of(attempt: Attempt) -> Report | None:
+    if attempt.progress is None:
+        return None
+    fraction, text = attempt.progress
+    return Report(fraction, storable(text))
+
+
+def _flush() -> None:
+    """What a handler printed is seen now, and not lost when this process is killed later."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            pass
+
+
+# ---- what the kernel is told
+
+
+def _die_with_the_worker() -> None:
+    """On Linux the kernel sees to it, also while a handler holds the interpreter; elsewhere only
+    the listening thread does."""
+    if sys.platform == "linux":
+        import ctypes
+
+        try:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        except (OSError, AttributeError):
+            pass
+
+
+def _be_first_to_go() -> None:
+    """When memory runs out the kernel should take this process, not the worker or a database."""
+    score = Path("/proc/self/oom_score_adj")
+    try:
+        if int(score.read_text()) < FIRST_TO_GO:
+            score.write_text(str(FIRST_TO_GO))
+    except (OSError, ValueError):
+        pass
+
+
+class Memory:
+    """How much this process may have, and whether its handlers leave it too little."""
+
+    def __init__(self) -> None:
+        self._limit: int | None = None
+        self._most = 0
+        self._before = 0
+
+    def limit(self, size: int | None) -> None:
+        """Let requests for more fail."""
+        if size is None:
+            return
+        most = resource.getrlimit(MEMORY_LIMIT)[1]
+        self._limit = size if most == resource.RLIM_INFINITY else min(size, most)
+        self._most = size + MEMORY_RESERVE if most == resource.RLIM_INFINITY else most
+        self.tighten()
+
+    def tighten(self) -> None:
+        """A handler comes."""
+        if self._limit is not None:
+            resource.setrlimit(MEMORY_LIMIT, (self._limit, self._most))
+
+    def loosen(self) -> None:
+        """The handler has ended, perhaps because it took all there was: say so with the rest."""
+        if self._limit is not None:
+            resource.setrlimit(MEMORY_LIMIT, (self._most, self._most))
+
+    def note(self) -> None:
+        """What is there now, the app needs."""
+        self._before = _memory()
+
+    def is_worn(self) -> bool:
+        """Whether more than half of what handlers may have is not free between them: the next
+        would fail for what another left behind. Known on Linux only."""
+        if self._limit is None or 2 * _memory() <= self._limit + self._before:
+            return False
+        gc.collect()
+        return 2 * _memory() > self._limit + self._before
+
+
+def _memory() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    except OSError:
+        return 0

@@ -1,0 +1,325 @@
+"""Awaiting handlers: tasks on one event loop, in a thread of its own or the application's.
+
+A handler may block the loop it runs on. Nothing that the pump asks for waits for such a loop, and
+a loop of our own that does not answer is replaced:
+
+    serving ─► silent ─► replaced ─► (it answers) what was abandoned there is cancelled ─► ended
+       ▲─────────┘ (it answers)
+
+What had not begun there moves to the next loop; what had begun ends there, or by its timeout. The
+application's own loop cannot be replaced: what has not begun goes back to the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ..attempt import Attempt
+from . import Done, hand_back
+
+log = logging.getLogger("towline.worker")
+
+ANSWER_CHECK = 0.5  # seconds between two checks whether the loop answers
+MOST_MISSED = 10  # checks without an answer after which a loop counts as blocked
+
+
+class LoopSlots:
+    """Each attempt is an asyncio task; as many at a time as may run. A task is stopped by
+    cancelling it; one that will not be cancelled is abandoned and goes on for itself."""
+
+    def __init__(
+        self, limit: int, done: Done, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        self._limit = limit
+        self._done = done
+        self._given = None if loop is None else HandlerLoop(loop)
+        self._loop: HandlerLoop | None = self._given
+        self._mutex = threading.Lock()
+        self._line: deque[Attempt] = deque()
+        self._called = False  # the loop is about to take from the line
+        self._placed: dict[Attempt, HandlerLoop] = {}  # those with a task, and on which loop
+        self._unheard: set[Attempt] = set()  # those whose loop has not heard yet to stop
+        self._wanted = threading.Condition(self._mutex)  # something is there to be watched
+        self._watched = False
+        self._watcher: threading.Thread | None = None
+        self._closed = False
+
+    # ---- what the pump calls; none of it waits for a loop
+
+    def start(self, attempt: Attempt) -> None:
+        with self._mutex:
+            loop = self._serving()
+            if loop is not None:
+                self._line.append(attempt)
+                if not self._called and not self._call(loop):
+                    self._line.remove(attempt)
+                    loop = None
+            self._begin_watching()
+        if loop is None:
+            hand_back([attempt], self._done)
+
+    def interrupt(self, attempt: Attempt) -> None:
+        with self._mutex:
+            loop = self._placed.get(attempt)
+            if loop is not None:
+                self._unheard.add(attempt)
+                loop.call(self._cancel, attempt, loop)
+
+    def abandon(self, attempt: Attempt) -> None:
+        with self._mutex:
+            loop = self._placed.pop(attempt, None)
+            if loop is None:
+                return  # it has ended after all
+            attempt.abandoned = True
+            if attempt in self._unheard:  # it has had its time, and not even heard of it
+                self._unheard.discard(attempt)
+                loop.blocked = True
+            if loop is not self._loop:
+                loop.call(self._wind_up, loop)
+            elif not loop.blocked:
+                self._call(loop)
+            back = self._mend()
+        hand_back(back, self._done)
+
+    def close(self) -> None:
+        with self._mutex:
+            self._closed = True
+            self._wanted.notify_all()
+            loop, self._loop = self._loop, None
+            if loop is not None and loop is not self._given:
+                loop.call(loop.end)
+
+    # ---- loops
+
+    def _call(self, loop: HandlerLoop) -> bool:
+        """Have the loop take from the line; False when it is closed. The caller has the mutex."""
+        self._called = loop.call(self._fill, loop)
+        return self._called
+
+    def _serving(self) -> HandlerLoop | None:
+        """The loop for new attempts; None when it is the application's and blocked or closed."""
+        if self._loop is not None and self._loop.blocked and self._loop is not self._given:
+            self._replace(self._loop)
+        if self._loop is None and not self._closed:
+            self._loop = HandlerLoop.begun()
+        loop = self._loop
+        return None if loop is None or loop.blocked else loop
+
+    def _replace(self, loop: HandlerLoop) -> None:
+        """Leave a blocked loop to what has begun there. The caller has the mutex."""
+        moved = [a for a, at in self._placed.items() if at is loop and a.begun is None]
+        fresh = HandlerLoop.begun()  # or all stays as it is
+        log.warning("an async handler blocks its event loop: other attempts go to another loop")
+        for attempt in moved:
+            del self._placed[attempt]
+        self._line.extendleft(reversed(moved))
+        self._loop = fresh
+        loop.call(self._wind_up, loop)
+        self._call(fresh)
+
+    def _mend(self) -> list[Attempt]:
+        """See that what waits is not kept by a blocked loop; return what must go back. The caller
+        has the mutex."""
+        loop = self._loop
+        if loop is None or not loop.blocked:
+            return []
+        stuck = [a for a, at in self._placed.items() if at is loop and a.begun is None]
+        if not stuck and not self._line:
+            return []
+        if loop is not self._given:
+            try:
+                self._replace(loop)
+                return []
+            except RuntimeError as error:  # no thread for it
+                log.warning("an async handler blocks its event loop, and %s", error)
+        for attempt in stuck:
+            del self._placed[attempt]
+        waiting = [*stuck, *self._line]
+        self._line.clear()
+        return waiting
+
+    # ---- the thread that listens whether the loop answers
+
+    def _begin_watching(self) -> None:
+        """The caller has the mutex."""
+        if self._watched:
+            return
+        if self._watcher is None:
+            watcher = threading.Thread(
+                target=self._watch_loops, name="towline-loop-watch", daemon=True
+            )
+            try:
+                watcher.start()
+            except RuntimeError:
+                return  # with the next attempt, perhaps
+            self._watcher = watcher
+        self._watched = True
+        self._wanted.notify_all()
+
+    def _watch_loops(self) -> None:
+        while True:
+            with self._mutex:
+                while not (self._closed or self._line or self._placed):
+                    self._watched = False
+                    self._wanted.wait()
+                if self._closed:
+                    return
+                loop = self._loop
+                if loop is not None:
+                    loop.check()
+                self._wanted.wait_for(lambda: self._closed, ANSWER_CHECK)
+                back = self._mend()
+            hand_back(back, self._done)
+
+    # ---- on the loop
+
+    def _fill(self, loop: HandlerLoop) -> None:
+        with self._mutex:
+            if loop is not self._loop:
+                return
+            self._called = False
+            fresh = self._take(loop)
+        for attempt in fresh:  # some loops begin a task at once, and it needs the mutex
+            loop.place(attempt, self._serve(attempt, loop))
+
+    def _take(self, loop: HandlerLoop) -> list[Attempt]:
+        """As many from the line as there is room for. The caller has the mutex."""
+        fresh: list[Attempt] = []
+        while self._line and len(self._placed) < self._limit:
+            attempt = self._line.popleft()
+            if not attempt.withdrawn:
+                self._placed[attempt] = loop
+                fresh.append(attempt)
+        return fresh
+
+    async def _serve(self, attempt: Attempt, loop: HandlerLoop) -> None:
+        with self._mutex:
+            if self._placed.get(attempt) is not loop:
+                return  # the loop was blocked before it began, and it has moved on
+            if not attempt.begin():
+                self._placed.pop(attempt, None)
+                self._call(loop)
+                return
+        attempt.slot = asyncio.current_task()
+        if attempt.stopped_for is not None and attempt.slot is not None:
+            attempt.slot.cancel()
+        ending = await attempt.arun()
+        with self._mutex:
+            self._unheard.discard(attempt)
+            if self._placed.get(attempt) is not loop:
+                return  # abandoned
+            del self._placed[attempt]
+            replaced = loop is not self._loop
+            fresh = [] if replaced else self._take(loop)
+        self._done(attempt, ending)
+        for following in fresh:
+            loop.place(following, self._serve(following, loop))
+        if replaced:
+            self._wind_up(loop)
+
+    def _cancel(self, attempt: Attempt, loop: HandlerLoop) -> None:
+        with self._mutex:
+            self._unheard.discard(attempt)
+            loop.blocked = False
+        loop.cancel(attempt)
+
+    def _wind_up(self, loop: HandlerLoop) -> None:
+        """A loop that was replaced has come back: it ends with the last that is its own."""
+        with self._mutex:
+            own = {attempt for attempt, at in self._placed.items() if at is loop}
+        loop.cancel_others(own)
+        if not own:
+            loop.end()
+
+
+class HandlerLoop:
+    """One event loop: what runs on it, and whether it answers."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.blocked = False
+        self._ended = False
+        self._missed = 0  # checks since it was last heard
+        self._tasks: dict[Attempt, asyncio.Task[None]] = {}
+
+    @classmethod
+    def begun(cls) -> HandlerLoop:
+        """A loop in a thread of its own; RuntimeError when there is no room for one."""
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=_serve, args=(loop,), name="towline-loop", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            loop.close()
+            raise
+        return cls(loop)
+
+    def call(self, action: Callable[..., object], *args: object) -> bool:
+        """Have something done on the loop; False when it is closed."""
+        try:
+            self.loop.call_soon_threadsafe(action, *args)
+            return True
+        except RuntimeError:
+            return False
+
+    def end(self) -> None:
+        """Stop the loop, once: what comes after that is its own cleaning up."""
+        if not self._ended:
+            self._ended = True
+            self.loop.stop()
+
+    def check(self) -> None:
+        """Ask for an answer; one that did not come for so many times makes it blocked. Times are
+        counted, not seconds: a process that was stopped for long has one of them to make good."""
+        if self._missed >= MOST_MISSED or self.loop.is_closed():
+            self.blocked = True
+        elif self._missed == 0:
+            self.call(self._answer)
+        self._missed += 1
+
+    def _answer(self) -> None:
+        self._missed = 0
+        self.blocked = False
+
+    def place(self, attempt: Attempt, serving: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(serving)
+        self._tasks[attempt] = task
+        task.add_done_callback(lambda _: self._tasks.pop(attempt, None))
+
+    def cancel(self, attempt: Attempt) -> None:
+        task = self._tasks.get(attempt)
+        if task is not None and attempt.slot is task:  # one that is not begun would vanish
+            task.cancel()
+
+    def cancel_others(self, own: set[Attempt]) -> None:
+        for attempt in [attempt for attempt in self._tasks if attempt not in own]:
+            self.cancel(attempt)
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    while not _ran_until_stopped(loop):
+        pass
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    for task in asyncio.all_tasks(loop):
+        # It swallowed that too, and will never go on: said when it was abandoned.
+        setattr(task, "_log_destroy_pending", False)  # noqa: B010
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
+    """asyncio lets SystemExit and KeyboardInterrupt of a handler's own tasks out of its loop, after
+    whoever awaits them was told: other handlers have nothing to do with it."""
+    try:
+        loop.run_forever()
+        return True
+    except (SystemExit, KeyboardInterrupt):
+        return False

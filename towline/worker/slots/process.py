@@ -1,0 +1,337 @@
+"""Handlers with `run_in="process"`: processes of their own, which can be killed.
+
+Each slot is a thread that keeps one process, kept warm for the next attempt:
+
+    starting ─► free ⇄ running ─► gone
+        └─────────┴───────────────► gone
+
+A process is gone when it was killed, died, has run as many attempts as it may, keeps too much of
+its memory limit, or the slots are closed. Another takes its place when there is an attempt for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ...errors import InvalidTask
+from ...model import Ending, Outcome
+from ..attempt import Attempt
+from ..ending import crashed, never_begun, of_error, put_off, released, timed_out
+from ..settings import Settings
+from . import Done, hand_back
+from .locate import location_of
+from .log_lines import levels
+from .protocol import Begun, Broken, Ended, Garbled, Ready, Report, Run, Stop
+from .spawned import SpawnedProcess
+
+if TYPE_CHECKING:
+    from ...app import Towline
+
+log = logging.getLogger("towline.worker")
+
+HANDLER_GRACE = 0.5  # seconds a handler has to stop by itself when the worker stops
+LOAD_TIMEOUT = 120.0  # seconds an app may take to be imported
+CLOSE_TIMEOUT = 10.0  # seconds in which all processes end, those that were killed too
+
+
+class ProcessSlots:
+    """Processes begin when they are needed, as many as attempts may run at a time.
+
+    Attempts wait in one line, and begin when a process that has loaded the app takes them: the
+    time of a timeout is the handler's own. A handler that is too late or was cancelled is killed
+    at once; when the worker stops it is asked first. What a handler started in its turn is killed
+    with it, as long as it is in the same process group.
+    """
+
+    def __init__(self, app: Towline, settings: Settings, done: Done) -> None:
+        self.app = app
+        self.settings = settings
+        self._done = done
+        self._line: deque[Attempt] = deque()
+        self._slots: list[ProcessSlot] = []
+        self.mutex = threading.Lock()  # of the line, and of what each slot has
+        self.work = threading.Condition(self.mutex)  # something is in the line
+        self.over = threading.Condition(self.mutex)  # an attempt has ended
+        self.closing = False
+
+    # ---- what the pump calls
+
+    def start(self, attempt: Attempt) -> None:
+        with self.mutex:
+            self._line.append(attempt)
+            try:
+                self._open_slots()
+            except RuntimeError:
+                self._line.remove(attempt)
+                raise
+            self.work.notify()
+
+    def interrupt(self, attempt: Attempt) -> None:
+        slot = attempt.slot
+        if not isinstance(slot, ProcessSlot):
+            return
+        if attempt.stopped_for is Outcome.RELEASED:
+            # A thread of its own: the pump does not wait.
+            asking = threading.Thread(target=slot.ask_then_kill, args=(attempt,), daemon=True)
+            try:
+                asking.start()
+            except RuntimeError:  # no room for one
+                slot.kill(attempt)
+        else:
+            slot.kill(attempt)
+
+    def abandon(self, attempt: Attempt) -> None:
+        attempt.abandoned = True
+        if isinstance(attempt.slot, ProcessSlot):
+            attempt.slot.kill(attempt)
+
+    def close(self) -> None:
+        """Return when every process has ended, or will not by any means."""
+        with self.mutex:
+            self.closing = True
+            self.work.notify_all()
+            slots = list(self._slots)
+            for slot in slots:
+                slot.hurry()
+        deadline = time.monotonic() + CLOSE_TIMEOUT
+        for slot in slots:
+            slot.thread.join(max(deadline - time.monotonic(), 0))
+
+    # ---- what the slots call
+
+    def take(self, slot: ProcessSlot) -> Attempt | None:
+        """The next attempt, which begins now; None when the slot is not needed any more."""
+        with self.mutex:
+            while not self.closing:
+                if self._line and not slot.is_alive():
+                    return None  # it died while it was free: no attempt's fault
+                while self._line:
+                    attempt = self._line.popleft()
+                    slot.attempt, attempt.slot = attempt, slot
+                    if attempt.begin():
+                        return attempt
+                    slot.attempt = None
+                self.work.wait()
+            return None
+
+    def refuse(self, error: Exception) -> None:
+        """No process can be started: the attempt that needed it fails, and says why."""
+        with self.mutex:
+            attempt = self._line.popleft() if self._line and not self.closing else None
+        if attempt is not None and attempt.begin():
+            log.error("no process for %s: %s", attempt, error)
+            self._done(attempt, of_error(attempt, error))
+
+    def hand_back(self, error: Exception) -> None:
+        """There is no room for another process: what waited for it goes back, nothing used."""
+        with self.mutex:
+            attempt = self._line.popleft() if self._line and not self.closing else None
+        if attempt is not None and attempt.withdraw():
+            log.warning("no process for %s just now, it is handed back: %s", attempt, error)
+            self._done(attempt, put_off(attempt))
+
+    def ended(self, attempt: Attempt, ending: Ending | None) -> None:
+        if not attempt.abandoned:
+            self._done(attempt, ending)
+
+    def left(self, slot: ProcessSlot) -> None:
+        """This slot is no more; let another take its place if there is something to do."""
+        back: list[Attempt] = []
+        with self.mutex:
+            self._slots.remove(slot)
+            try:
+                self._open_slots()
+            except RuntimeError as error:
+                log.warning("no process for what waits just now, it is handed back: %s", error)
+                back = list(self._line)
+                self._line.clear()
+            self.work.notify()  # it may have been woken for what it did not take
+        hand_back(back, self._done)
+
+    def _open_slots(self) -> None:
+        """As many as are needed; RuntimeError when there is not one. One more that cannot begin
+        does not matter as long as there are others."""
+        free = sum(slot.attempt is None for slot in self._slots)
+        while (
+            free < len(self._line)
+            and len(self._slots) < self.settings.concurrency
+            and not self.closing
+        ):
+            slot = ProcessSlot(self)
+            try:
+                slot.thread.start()
+            except RuntimeError:
+                if not self._slots:
+                    raise
+                return
+            self._slots.append(slot)
+            free += 1
+
+
+class ProcessSlot:
+    """One process and the thread that keeps it. It is the thread that starts the process: the
+    kernel ends the process when that thread does."""
+
+    def __init__(self, owner: ProcessSlots) -> None:
+        self._owner = owner
+        self._process: SpawnedProcess | None = None  # as long as others may kill it
+        self._ready = False
+        self._killed = False
+        self.attempt: Attempt | None = None
+        self.thread = threading.Thread(target=self._serve, name="towline-process", daemon=True)
+
+    # ---- what others call
+
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.is_alive()
+
+    def kill(self, attempt: Attempt) -> None:
+        """Kill the process, if it is still this attempt that runs there."""
+        with self._owner.mutex:
+            if self.attempt is attempt:
+                self._kill()
+
+    def hurry(self) -> None:
+        """The slots are closed: kill what is not free. The caller has the mutex."""
+        if self.attempt is not None or not self._ready:
+            self._kill()
+
+    def ask_then_kill(self, attempt: Attempt) -> None:
+        process = self._process
+        if process is not None and attempt.stopped_for is not None:
+            try:
+                process.channel.send(Stop(*attempt.key, attempt.stopped_for))
+            except OSError:
+                pass  # it has just died
+        with self._owner.mutex:
+            self._owner.over.wait_for(lambda: self.attempt is not attempt, HANDLER_GRACE)
+        self.kill(attempt)
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._killed = True
+            self._process.kill()
+
+    # ---- the thread
+
+    def _serve(self) -> None:
+        try:
+            if (process := self._started()) is not None:
+                try:
+                    self._run_attempts(process)
+                finally:
+                    self._end(process)
+        except Exception as error:
+            log.exception("a process slot ended by an error")
+            if (attempt := self.attempt) is not None:
+                self._owner.ended(attempt, of_error(attempt, error))
+        finally:
+            self._owner.left(self)
+
+    def _started(self) -> SpawnedProcess | None:
+        try:
+            return self._start()
+        except InvalidTask as error:
+            self._owner.refuse(error.with_traceback(None))  # its text says all
+        except (OSError, MemoryError) as error:  # no process, no descriptor, no memory left
+            self._owner.hand_back(error)
+        except Exception as error:
+            self._owner.refuse(error)
+        return None
+
+    def _start(self) -> SpawnedProcess:
+        owner = self._owner
+        load = location_of(owner.app, owner.settings.memory_limit)
+        load.levels = levels()
+        process = SpawnedProcess(load)
+        with owner.mutex:
+            self._process = process
+            if owner.closing:
+                self._kill()
+        answer = process.receive(LOAD_TIMEOUT)
+        with owner.mutex:
+            self._ready = isinstance(answer, Ready)
+        if self._ready:
+            return process
+        why = self._end(process)
+        if isinstance(answer, Broken):
+            why = answer.error
+            if answer.passing:
+                raise OSError(why)
+        raise InvalidTask(f"the process for this task could not load its app: {why}")
+
+    def _run_attempts(self, process: SpawnedProcess) -> None:
+        ran = 0
+        while ran != self._owner.settings.max_tasks_per_child:
+            attempt = self._owner.take(self)
+            if attempt is None or not self._run(process, attempt):
+                return
+            ran += 1
+
+    def _run(self, process: SpawnedProcess, attempt: Attempt) -> bool:
+        """Whether the process can take another one."""
+        try:
+            held, blockers = attempt.held, list(attempt.blockers)
+            process.channel.send(Run(held, blockers, attempt.worker, attempt.started_at))
+        except OSError:
+            pass  # it has just died, as will be seen
+        begun = False
+        try:
+            while isinstance(answer := process.receive(), Begun | Report):
+                begun = True
+                if isinstance(answer, Report):
+                    attempt.progress = answer.fraction, answer.text
+        except Garbled as error:  # it lives, and may have done its work
+            self._free()
+            self._owner.ended(attempt, of_error(attempt, error))
+            return False
+        if isinstance(answer, Ended):
+            killed = self._free()
+            self._owner.ended(attempt, _ending(attempt, answer))
+            return not (killed or answer.worn)
+        if isinstance(answer, Broken):
+            self._free()
+            self._owner.ended(attempt, of_error(attempt, InvalidTask(answer.error)))
+            return False  # the next may have loaded what is missing
+        why = self._end(process)
+        if not self._free():
+            log.warning("%s: %s", attempt, why)
+            self._owner.ended(attempt, crashed(attempt, why) if begun else never_begun(attempt))
+        elif attempt.stopped_for is Outcome.TIMEOUT:
+            self._owner.ended(attempt, timed_out(attempt))
+        elif attempt.stopped_for is Outcome.RELEASED:
+            self._owner.ended(attempt, released(attempt))
+        else:
+            self._owner.ended(attempt, None)  # it is not this worker's any more
+        return False
+
+    def _free(self) -> bool:
+        """The attempt is over; say whether the process was killed because of it."""
+        with self._owner.mutex:
+            self.attempt = None
+            self._owner.over.notify_all()
+            return self._killed
+
+    def _end(self, process: SpawnedProcess) -> str:
+        """Let it end, and see that it does. From here on no other thread may kill it: its number
+        can be another process's."""
+        with self._owner.mutex:
+            self._process = None
+        return process.end()
+
+
+def _ending(attempt: Attempt, ended: Ended) -> Ending | None:
+    """What the process says, with what only the worker knows."""
+    if ended.report is not None:
+        attempt.progress = ended.report.fraction, ended.report.text
+    if ended.outcome is None:
+        return None
+    return Ending(
+        attempt.held, ended.outcome, output=ended.output, error=ended.error,
+        error_type=ended.error_type, delay=ended.delay, started_at=attempt.started_at,
+        started=ended.started, next=ended.next,
+    )  # fmt: skip

@@ -1,0 +1,156 @@
+"""The protocol between a worker and its processes: frames over a socket. Data only, no pickle.
+
+worker → process    Load, then any number of Run, each perhaps with a Stop behind it; Exit
+process → worker    Ready or Broken; for each Run Broken, or Begun, any number of Report and Ended;
+                    a LogLine for what is logged, at any time after Ready
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec import Struct, msgpack
+
+from ...model import BlockerRecord, Claimed, NewJob, Outcome
+
+T = TypeVar("T")
+
+HEAD = 4  # bytes in front of a frame that say how long it is
+
+
+class Main(Struct):
+    """The script that is run: by its name (`python -m name`) or by its path."""
+
+    name: str | None = None
+    path: str | None = None
+
+
+class Load(Struct, tag=True):
+    """Become a process of this app: which modules to import, and where in them the app is."""
+
+    module: str
+    attribute: str
+    modules: list[str]
+    main: Main | None
+    argv: list[str]
+    url: str
+    memory_limit: int | None = None
+    levels: dict[str, int] = {}
+
+
+class Run(Struct, tag=True):
+    """Run this attempt, which began at that time by the database's clock."""
+
+    held: Claimed
+    blockers: list[BlockerRecord]
+    worker: str
+    started_at: int | None
+
+
+class Stop(Struct, tag=True):
+    """Ask the handler to stop, if it is still this attempt that runs."""
+
+    job_id: int
+    attempt: int
+    why: Outcome
+
+
+class Exit(Struct, tag=True):
+    """No more attempts will come."""
+
+
+class Ready(Struct, tag=True):
+    """The app is loaded."""
+
+
+class Broken(Struct, tag=True):
+    """The app cannot be loaded here, or does not have the task that a Run names. `passing`: it is
+    for want of room, and no fault of theirs."""
+
+    error: str
+    passing: bool = False
+
+
+class Begun(Struct, tag=True):
+    """The handler is about to be called: from now on the attempt counts."""
+
+
+class Report(Struct, tag=True):
+    """How far the handler is."""
+
+    fraction: float | None
+    text: str | None
+
+
+class Ended(Struct, tag=True):
+    """How the attempt ended; no outcome when there is nothing to record. `worn`: the next should
+    have another process."""
+
+    outcome: Outcome | None = None
+    output: str | None = None
+    error: str | None = None
+    error_type: str | None = None
+    delay: int | None = None
+    started: bool = True
+    next: NewJob | None = None
+    report: Report | None = None
+    worn: bool = False
+
+
+Order = Load | Run | Stop | Exit
+Answer = Ready | Broken | Begun | Report | Ended
+
+
+class Garbled(Exception):
+    """A frame came that makes no sense here: the other end may run another release."""
+
+
+class Channel(Generic[T]):
+    """One end: sends frames whole, from any thread; one thread receives."""
+
+    def __init__(self, end: socket.socket, incoming: object) -> None:
+        self._end = end
+        self._decoder: msgpack.Decoder[T] = msgpack.Decoder(incoming)
+        self._sending = threading.Lock()
+
+    def send(self, frame: Struct) -> None:
+        """Raise OSError when the other end is closed, something else when it cannot be encoded."""
+        body = msgpack.encode(frame)
+        with self._sending:
+            self._end.sendall(len(body).to_bytes(HEAD, "big") + body)
+
+    def receive(self, timeout: float | None = None) -> T | None:
+        """The next frame; None when the other end is closed, or silent for so many seconds. Raise
+        Garbled when it is none of those that are known here."""
+        self._end.settimeout(timeout)
+        try:
+            head = self._exactly(HEAD)
+            body = head and self._exactly(int.from_bytes(head, "big"))
+            return self._decoder.decode(body) if body else None
+        except OSError:
+            return None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Garbled(f"what the other process says cannot be read: {error}") from None
+        finally:
+            if timeout is not None and self._end.fileno() >= 0:
+                self._end.settimeout(None)
+
+    def close(self) -> None:
+        self._end.close()
+
+    def forget(self) -> None:
+        """This is a fork of the process whose end it is, perhaps made while that was sending."""
+        self._sending = threading.Lock()
+        self._end.close()
+
+    def _exactly(self, size: int) -> bytes | None:
+        body = bytearray()
+        while len(body) < size:
+            part = self._end.recv(min(size - len(body), 1 << 20))
+            if not part:
+                return None
+            body += part
+        return bytes(body)

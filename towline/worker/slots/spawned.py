@@ -1,0 +1,88 @@
+"""A spawned process, as the worker sees it: its channel, its end, what its end means."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from .locate import search_path
+from .log_lines import LogLine
+from .protocol import Answer, Channel, Exit, Garbled, Load
+
+EXIT_GRACE = 2.0  # seconds a process has to end when it was asked
+
+
+class SpawnedProcess:
+    """A spawned process, which never shares memory, locks or connections with this one."""
+
+    def __init__(self, load: Load) -> None:
+        path = search_path(load.modules)
+        ours, theirs = socket.socketpair()
+        code = f"import sys; sys.path[:] = {path!r}; from towline.worker.slots.child import main"
+        flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
+        try:
+            with theirs:
+                self._popen = subprocess.Popen(
+                    [sys.executable, *flags, "-c", f"{code}; main({theirs.fileno()})"],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    process_group=0,  # so that it and what it starts can be killed together
+                )
+        except BaseException:
+            ours.close()
+            raise
+        self.channel: Channel[Answer | LogLine] = Channel(ours, Answer | LogLine)
+        try:
+            self.channel.send(load)
+        except OSError:
+            pass  # it has died already, as will be seen
+
+    def receive(self, timeout: float | None = None) -> Answer | None:
+        """What it says; lines that it logs on the way are logged here, as this process does it."""
+        while isinstance(answer := self.channel.receive(timeout), LogLine):
+            answer.log()
+        return answer
+
+    def is_alive(self) -> bool:
+        return self._popen.poll() is None
+
+    def kill(self) -> None:
+        if self._popen.returncode is None:
+            try:
+                os.killpg(self._popen.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # all of it has ended
+
+    def end(self) -> str:
+        """Ask it to end, then make it; return how it ended, in words."""
+        deadline = time.monotonic() + EXIT_GRACE
+        try:
+            self.channel.send(Exit())
+            while (left := deadline - time.monotonic()) > 0 and self.receive(left) is not None:
+                pass  # its last lines are logged
+        except (OSError, Garbled):
+            pass
+        try:
+            status = self._popen.wait(max(deadline - time.monotonic(), 0.1))
+            return _in_words(status)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self._popen.wait()
+            return "the process was silent and did not end, so it was killed"
+        finally:
+            self.channel.close()
+
+
+def _in_words(status: int) -> str:
+    if status >= 0:
+        return f"the process ended with exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = "unknown"
+    hint = ": was there no memory left?" if -status == signal.SIGKILL else ""
+    return f"the process ended by signal {-status} ({name}){hint}"

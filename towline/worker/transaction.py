@@ -1,0 +1,243 @@
+"""`ctx.transaction()`: the application's own writes and the job's end in one commit.
+
+It takes the fence first: an attempt that was lost finds out before writing. On our own connection
+the block is the transaction. On the application's connection or session it is the application's,
+unless we found it idle: then what we began is committed at the end of the block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import InvalidState, LeaseLost, StoreUnavailable
+from ..operation import Op, Steps, compose
+from .ending import completed
+
+if TYPE_CHECKING:
+    from ..app import Towline
+    from ..connections import Connection
+    from ..model import Ending, Finished
+    from .attempt import Attempt
+
+T = TypeVar("T")
+
+log = logging.getLogger("towline.worker")
+
+LONG_TRANSACTION = 1.0  # seconds after which an open transaction is worth a warning
+
+
+class JobTransaction:
+    """The `tx` of `with ctx.transaction() as tx`."""
+
+    def __init__(self, app: Towline, attempt: Attempt, on: object) -> None:
+        self._app = app
+        self._attempt = attempt
+        self._on = on
+        self._own: AbstractContextManager[Any] | None = None
+        self._awaits = False
+        self._known: Connection | None = None
+        self._ours = False  # whether the transaction on their connection was begun by us
+        self._began = 0.0
+        self._mutex = threading.Lock()  # between a thread that enters and a task that gives up
+        self._entered = False
+        self._given_up: BaseException | None = None
+        self._ending: Ending | None = None
+        self.connection: Any = on
+        """The open connection: for `on=`, and for what the driver offers beyond `execute`."""
+
+    def execute(self, text: str, params: Any = ()) -> Any:
+        """Run a statement with the driver's own placeholders; awaited in `async with`."""
+        if self._on is not None:
+            raise InvalidState("the transaction is your own connection's: write through that")
+        if self._awaits:
+            return asyncio.to_thread(self.connection.execute, text, params)
+        return self.connection.execute(text, params)
+
+    def complete(self, value: Any = None) -> None:
+        """End the job with this value, or with `task.then(…)`, when the block ends well."""
+        if self._ending is not None:
+            raise InvalidState("this transaction has completed the job already")
+        self._ending = completed(self._attempt, value)
+
+    # ---- blocking
+
+    def __enter__(self) -> JobTransaction:
+        self._begin()
+        if self._on is None:
+            self._own = self._app.runner.engine.transaction()
+            try:
+                self.connection = self._own.__enter__()
+            except StoreUnavailable as error:
+                self._attempt.unopened = error  # no fault of the job
+                raise
+        else:
+            self._ours = self._theirs().begin()
+        try:
+            self._pass(self._app.runner.run(self._fence(), on=self.connection))
+        except BaseException as error:
+            self._close(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._close(kind, error, trace)
+            return
+        try:
+            if self._ending is not None:
+                self._accept(self._app.runner.run(self._finish(), on=self.connection))
+        except BaseException as problem:
+            self._close(type(problem), problem, problem.__traceback__)
+            raise
+        self._close(None, None, None)
+        self._note()
+
+    def _close(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Commit or roll back what we began."""
+        self._attempt.caller_commits = error is None and self._ending is not None
+        if self._own is not None:
+            self._own.__exit__(kind, error, trace)
+        elif self._ours:
+            self._theirs().end(commit=error is None)
+
+    # ---- awaiting
+
+    async def __aenter__(self) -> JobTransaction:
+        self._awaits = True
+        if self._on is None:
+            try:
+                return await asyncio.to_thread(self._enter_for_another)
+            except asyncio.CancelledError as error:
+                with self._mutex:
+                    self._given_up = error
+                    entered = self._entered
+                if entered:  # just now, and nobody will leave it
+                    await _whole(self._close, type(error), error, error.__traceback__)
+                raise
+        self._begin()
+        self._ours = await self._theirs().abegin()
+        try:
+            self._pass(await self._app.runner.arun(self._fence(), on=self._on))
+        except BaseException:
+            await self._aclose(commit=False)
+            raise
+        return self
+
+    def _enter_for_another(self) -> JobTransaction:
+        """In a thread, which cannot be stopped while it waits for the database."""
+        self.__enter__()
+        with self._mutex:
+            self._entered = True
+            error = self._given_up
+        if error is not None:
+            self._close(type(error), error, error.__traceback__)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._on is None:
+            await _whole(self.__exit__, kind, error, trace)
+            return
+        if error is not None:
+            await self._aclose(commit=False)
+            return
+        try:
+            if self._ending is not None:
+                self._accept(await self._app.runner.arun(self._finish(), on=self._on))
+        except BaseException:
+            await self._aclose(commit=False)
+            raise
+        self._attempt.caller_commits = self._ending is not None
+        await self._aclose(commit=True)
+        self._note()
+
+    async def _aclose(self, *, commit: bool) -> None:
+        if self._ours:
+            await self._theirs().aend(commit=commit)
+
+    # ---- both
+
+    def _begin(self) -> None:
+        if self._attempt.completed_inside or self._attempt.caller_commits:
+            raise InvalidState("this attempt has completed its job already")
+        self._began = time.monotonic()
+
+    def _theirs(self) -> Connection:
+        if self._known is None:
+            self._known = self._app.runner.engine.recognise(self._on)
+        return self._known
+
+    def _fence(self) -> Op[bool]:
+        return self._app.runner.store.still_running(self._attempt.held)
+
+    def _pass(self, passed: bool) -> None:
+        if not passed:
+            raise self._lost()
+
+    def _finish(self) -> Op[Finished]:
+        assert self._ending is not None
+        attempt, store = self._attempt, self._app.runner.store
+        # Not in the worker's own slot of the roll-ups: its turns would wait for our commit.
+        finish = store.finish([self._ending], attempt.worker)
+        said = attempt.progress
+        if said is None or said is attempt.progress_written:
+            return finish
+
+        def steps() -> Steps[Finished]:
+            yield from store.progress([(attempt.held, *said)])
+            return (yield from finish)
+
+        return compose(finish.name, steps)
+
+    def _accept(self, finished: Finished) -> None:
+        if not finished.accepted:
+            raise self._lost()
+
+    def _lost(self) -> LeaseLost:
+        held = self._attempt.held
+        return LeaseLost(
+            f"attempt {held.attempt} of job {held.job_id} was taken over, cancelled or ended from "
+            "outside: nothing of this transaction is kept"
+        )
+
+    def _note(self) -> None:
+        """It ended well: the job is over, unless the caller still has to commit."""
+        if self._ending is not None and (self._own is not None or self._ours):
+            self._attempt.completed_inside = True
+        took = time.monotonic() - self._began
+        if took > LONG_TRANSACTION:
+            log.warning(
+                "%s held a transaction open for %.1f s: others may wait for it, keep what is slow "
+                "outside the block", self._attempt, took,
+            )  # fmt: skip
+
+
+async def _whole(function: Callable[..., T], *args: Any) -> T:
+    """Run it in a thread, to its end also when we are cancelled meanwhile."""
+    running = asyncio.ensure_future(asyncio.to_thread(function, *args))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

@@ -1,0 +1,125 @@
+"""Endings that a worker has still to write, in the order in which they are tried.
+
+One that touches what another transaction holds is put off, longer each time, and lets the others
+go first: a caller that does not commit keeps the ends of its own chains waiting, and no other.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from ..model import Ending
+from .duty import NEVER
+
+MOST_IN_TURN = 200  # endings
+MOST_BYTES_IN_TURN = 8 * 1024 * 1024  # of outputs and errors
+MOST_UNWRITTEN = 20_000  # endings, and bytes of theirs, beyond which nothing more is claimed
+MOST_UNWRITTEN_BYTES = 64 * 1024 * 1024
+FIRST_RETRY, LONGEST_RETRY = 0.02, 1.0  # seconds until one that was put off is tried again
+
+Key = tuple[int, int]  # job, attempt
+
+
+@dataclass(slots=True)
+class PutOff:
+    """How long an ending waits for another transaction, and until when."""
+
+    pause: float
+    until: float
+
+
+class Unwritten:
+    """Endings that are not written yet. Used by the pump's thread only."""
+
+    def __init__(self) -> None:
+        self._ready: dict[Key, Ending] = {}
+        self._put_off: dict[Key, tuple[Ending, PutOff]] = {}
+        self._pauses: dict[Key, PutOff] = {}  # of ready ones that were put off before
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._put_off)
+
+    def __iter__(self) -> Iterator[Key]:
+        yield from self._ready
+        yield from self._put_off
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is unwritten that more would be too much to lose or to keep."""
+        return len(self) > MOST_UNWRITTEN or self._bytes > MOST_UNWRITTEN_BYTES
+
+    def add(self, ending: Ending) -> None:
+        key = ending.key
+        if key in self._ready or key in self._put_off:
+            self.discard(key)
+        self._ready[key] = ending
+        self._bytes += _size(ending)
+
+    def discard(self, key: Key) -> bool:
+        """It is written, or no longer ours to write; False when it was not here."""
+        ending = self._ready.pop(key, None)
+        if ending is None and key in self._put_off:
+            ending, _ = self._put_off.pop(key)
+        if ending is None:
+            return False
+        self._bytes -= _size(ending)
+        if self._pauses:
+            self._pauses.pop(key, None)
+        return True
+
+    def put_off(self, key: Key) -> None:
+        """Another transaction holds what it needs: the others go first."""
+        ending = self._ready.pop(key, None)
+        if ending is None:
+            return
+        waiting = self._pauses.pop(key, None) or PutOff(FIRST_RETRY / 2, 0.0)
+        waiting.pause = min(2 * waiting.pause, LONGEST_RETRY)
+        waiting.until = time.monotonic() + random.uniform(0.5, 1.0) * waiting.pause
+        self._put_off[key] = ending, waiting
+
+    @property
+    def at(self) -> float:
+        """When there is something to write."""
+        if self._ready:
+            return 0.0
+        return min((waiting.until for _, waiting in self._put_off.values()), default=NEVER)
+
+    def batch(self, now: float) -> list[Ending]:
+        """Those to write next, as many as one turn should carry; at least one if any is due."""
+        if self._put_off:
+            for key, (ending, waiting) in list(self._put_off.items()):
+                if waiting.until <= now:
+                    del self._put_off[key]
+                    self._ready[key] = ending
+                    self._pauses[key] = waiting
+        if self._bytes <= MOST_BYTES_IN_TURN:
+            return list(islice(self._ready.values(), MOST_IN_TURN))
+        chosen: list[Ending] = []
+        size = 0
+        for ending in self._ready.values():
+            size += _size(ending)
+            if chosen and (len(chosen) == MOST_IN_TURN or size > MOST_BYTES_IN_TURN):
+                break
+            chosen.append(ending)
+        return chosen
+
+    def settle(self, sent: Collection[Ending], postponed: Collection[int]) -> list[Key]:
+        """A turn has written these but for the postponed ones; return what was written."""
+        later = set(postponed)
+        written = []
+        for ending in sent:
+            key = ending.key
+            if later and key[0] in later:
+                self.put_off(key)
+            elif self.discard(key):
+                written.append(key)
+        return written
+
+
+def _size(ending: Ending) -> int:
+    return len(ending.output or "") + len(ending.error or "")

@@ -1,0 +1,90 @@
+"""Duties of any worker for all: sweep the jobs of dead workers, prune, give pages back.
+
+No leader: every statement is fenced and bounded, and the intervals are jittered.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Collection
+
+from .identity import is_gone
+from .ledger import begun_by, forget
+from .turns import Turns
+
+DEAD_CHECK = 2.0  # seconds between looks for workers of this host that are gone
+PRUNE_INTERVAL = 60.0
+PRUNE_PAUSE = 0.03  # seconds between batches of pruning: turns go on meanwhile
+
+
+class SweepDead:
+    """Workers of this host whose process is provably gone: they lose their jobs at once."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._host = socket.gethostname()
+        self.at = 0.0
+
+    def do(self, now: float) -> None:
+        self.at = now + DEAD_CHECK * random.uniform(0.8, 1.2)
+        turns = self._turns
+        workers = turns.run(turns.store.workers())
+        ids = sorted(worker.id for worker in workers)
+        turns.lookout.peers = max(len(ids), 1)
+        turns.lookout.rank = ids.index(turns.worker) if turns.worker in ids else 0
+        gone = [w.id for w in workers if w.host == self._host and is_gone(w.pid, w.birth)]
+        if gone:
+            sweep(turns, (), gone)
+
+
+class SweepExpired:
+    """Workers whose lease has ended: they lose their jobs at the second look that finds it so. A
+    long stall of the writer must not cost everybody their leases."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._interval = max(turns.settings.lease / 3, DEAD_CHECK)
+        self._suspects: set[int] = set()
+        self._seen_as = 0  # the number that this worker had then
+        self.at = 0.0
+
+    def do(self, now: float) -> None:
+        self.at = now + self._interval * random.uniform(1.0, 1.3)
+        turns = self._turns
+        if self._seen_as != turns.worker:  # it had lost its own lease: what it saw before is old
+            self._seen_as, self._suspects = turns.worker, set()
+        expired = turns.run(turns.store.expired())
+        workers = {worker.id for worker in expired.workers}
+        if workers & self._suspects or expired.strays:
+            sweep(turns, workers & self._suspects, ())
+        self._suspects = workers
+
+
+class Prune:
+    """Old ended chains, one batch at a time; the next soon while there is something left."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self.at = time.monotonic() + random.uniform(0.2, 1) * PRUNE_INTERVAL
+
+    def do(self, now: float) -> None:
+        self.at = now + PRUNE_INTERVAL * random.uniform(0.8, 1.2)
+        turns = self._turns
+        pruned = turns.run(turns.store.prune(turns.app.settings.keep))
+        turns.announce.pruned(pruned.chains)
+        if pruned.done:
+            turns.app.runner.engine.after_prune()
+        else:
+            self.at = time.monotonic() + PRUNE_PAUSE
+
+
+def sweep(turns: Turns, suspects: Collection[int], gone: Collection[int]) -> None:
+    """Take back what these workers held; their ledgers say what of it had begun."""
+    begun = {id: known for id in (*suspects, *gone) if (known := begun_by(id)) is not None}
+    while taken := turns.run(turns.store.sweep(suspects, gone, begun=begun)):
+        turns.lookout.may_have_work = True
+        turns.announce.swept(taken)
+    for id in begun:
+        forget(id)
