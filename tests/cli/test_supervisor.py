@@ -123,7 +123,11 @@ def test_one_whose_children_keep_dying_says_so_at_the_end(shop: Shop) -> None:
 
 def test_a_hangup_stops_in_order(shop: Shop) -> None:
     """W1, finding A30: a terminal that is closed loses no attempt."""
-    supervisor = shop.start(*WORKER)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
+    try:
+        supervisor = shop.start(*WORKER)
+    finally:
+        signal.signal(signal.SIGHUP, before)
     crew(shop, supervisor)
     supervisor.signal(signal.SIGHUP)
     assert supervisor.ends() == 0
