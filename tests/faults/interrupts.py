@@ -13,6 +13,7 @@ interrupted job is stored once or not at all. Exit code 1 on any finding.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import queue
 import random
@@ -218,6 +219,7 @@ class Interrupts:
         self._crew.close()
         self._reader.close()
         self._app.close()
+        gc.collect()  # generators that an interrupt left half done say so when they go: here
 
     def _read(self) -> object:
         return self._app.job(self._first.id), self._app.counts()

@@ -9,18 +9,17 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..errors import InvalidState, StoreUnavailable
 from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK
 from ..secret import masked
-from ..times import MICRO, Seconds
+from ..times import MICRO
 from .identity import identity_of
 from .pump import Pump
-from .settings import check_settings
+from .settings import WorkerSettings, check_settings
 from .slots import Slots, locate
 from .slots.loop import LoopSlots
 from .slots.thread import ThreadSlots
@@ -47,28 +46,11 @@ class Worker:
     long handlers may go on after a stop. `drain`: stop when nothing is left to do.
     """
 
-    def __init__(
-        self,
-        app: Towline,
-        *,
-        queues: Sequence[str] | None = None,
-        concurrency: int = 8,
-        lease: Seconds = 30.0,
-        grace: Seconds = 30.0,
-        prefetch: int | None = None,
-        drain: bool = False,
-        name: str | None = None,
-        max_tasks_per_child: int | None = None,
-        memory_limit: int | None = None,
-    ) -> None:
+    def __init__(self, app: Towline, **settings: Unpack[WorkerSettings]) -> None:
         self.app = app
-        self.settings = check_settings(
-            queues=queues, queues_of_tasks=(task.queue for task in app.registry.values()),
-            concurrency=concurrency, lease=lease, grace=grace, prefetch=prefetch, drain=drain,
-            name=name, max_tasks_per_child=max_tasks_per_child, memory_limit=memory_limit,
-        )  # fmt: skip
-        self._slots: dict[str, Slots] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.settings = check_settings((task.queue for task in app.registry.values()), **settings)
+        self._slots = OpenSlots(self)
+        self.loop: asyncio.AbstractEventLoop | None = None  # the application's own, if it has one
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._at_once = False
@@ -158,27 +140,17 @@ class Worker:
     def __enter__(self) -> Worker:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     async def __aenter__(self) -> Worker:
         """Inside an asyncio application: awaiting handlers run on its own loop."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         return await asyncio.to_thread(self.start)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.stop)
-        self._loop = None
+        self.loop = None
 
     # ---- inside
 
@@ -207,7 +179,7 @@ class Worker:
             self._ended.set()
 
     def _new_pump(self) -> Pump:
-        return Pump(self.app, self.settings, self._slots_of, self._register)
+        return Pump(self.app, self.settings, self._slots, self._register)
 
     def _register(self) -> int:
         settings = self.settings
@@ -228,23 +200,6 @@ class Worker:
             wake.start(self.pump.wake)
             self._wakes.append(wake)
 
-    def _slots_of(self, kind: str) -> Slots:
-        """Slots are opened when the first attempt needs them."""
-        if kind not in self._slots:
-            limit, done = self.settings.concurrency, self._done
-            if kind == "thread":
-                self._slots[kind] = ThreadSlots(limit, done)
-            elif kind == "loop":
-                self._slots[kind] = LoopSlots(limit, done, self._loop)
-            else:
-                from .slots.process import ProcessSlots
-
-                self._slots[kind] = ProcessSlots(self.app, self.settings, done)
-        return self._slots[kind]
-
-    def _done(self, *args: Any) -> None:
-        self.pump.done(*args)
-
     def _take_signals(self) -> dict[int, Any]:
         if threading.current_thread() is not threading.main_thread():
             return {}
@@ -263,6 +218,26 @@ class Worker:
         for queue in self.settings.queues:
             if queue not in known and queue != "default":
                 log.warning("no task of this app is in queue %s: is it spelt right?", queue)
+
+
+class OpenSlots(dict[str, Slots]):
+    """The slots of a worker by kind, opened when the first attempt needs them."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def __missing__(self, kind: str) -> Slots:
+        worker = self._worker
+        limit, done = worker.settings.concurrency, worker.pump.done
+        if kind == "thread":
+            self[kind] = ThreadSlots(limit, done)
+        elif kind == "loop":
+            self[kind] = LoopSlots(limit, done, worker.loop)
+        else:
+            from .slots.process import ProcessSlots
+
+            self[kind] = ProcessSlots(worker.app, worker.settings, done)
+        return self[kind]
 
 
 def counted(number: int, one: str, many: str) -> str:

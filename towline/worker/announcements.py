@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -14,11 +14,6 @@ from ..events.kinds import (
     AttemptEnded,
     AttemptReturned,
     AttemptStopping,
-    ChainPruned,
-    JobOrphaned,
-    JobParked,
-    JobSwept,
-    LeaseLost,
     TurnTaken,
     WorkerChanged,
 )
@@ -87,25 +82,6 @@ class Announcements:
         """Its ending is not this worker's to write."""
         self._ended.pop(key, None)
 
-    def stopping(self, attempt: Attempt, why: str) -> None:
-        held = attempt.held
-        self._events.publish(
-            AttemptStopping(task=held.task, why=why, job=held.job_id, attempt=held.attempt)
-        )
-
-    def abandoned(self, attempt: Attempt) -> None:
-        held = attempt.held
-        self._events.publish(
-            AttemptAbandoned(task=held.task, job=held.job_id, attempt=held.attempt)
-        )
-
-    def returned(self, held: Claimed, why: str, error: Exception) -> None:
-        self._events.publish(
-            AttemptReturned(
-                task=held.task, why=why, job=held.job_id, attempt=held.attempt, error=error
-            )
-        )
-
     def _is_final(self, held: Claimed, outcome: Outcome, retry_in: float | None) -> bool:
         """Whether the job is over with this attempt."""
         if outcome is Outcome.LOST:
@@ -114,7 +90,7 @@ class Announcements:
             return retry_in is None or held.used + 1 >= held.max_attempts
         return outcome in (*WELL, Outcome.CANCELLED)
 
-    # ---- jobs, turns, the worker itself
+    # ---- turns, the worker itself
 
     def turn_taken(self, finished: Finished, claimed: int, duration: float) -> None:
         if TurnTaken.name in self._events.wanted:
@@ -128,25 +104,23 @@ class Announcements:
                 )
             )
 
-    def parked(self, jobs: Collection[Claimed]) -> None:
-        tasks = [held.task for held in jobs]
-        for task in sorted(set(tasks)):
-            self._events.publish(JobParked(task=task, count=tasks.count(task)))
-
-    def swept(self, count: int) -> None:
-        self._events.publish(JobSwept(count=count))
-
-    def orphaned(self, count: int) -> None:
-        self._events.publish(JobOrphaned(count=count))
-
-    def pruned(self, count: int) -> None:
-        if count:
-            self._events.publish(ChainPruned(count=count))
-
-    def lease_lost(self) -> None:
-        self._events.publish(LeaseLost(worker=self._worker))
-
     def changed(self, state: str, text: str, error: BaseException | None = None) -> None:
         self._events.publish(
             WorkerChanged(state=state, worker=self._worker, text=text, error=error)
         )
+
+
+def stopping(attempt: Attempt, why: str) -> AttemptStopping:
+    held = attempt.held
+    return AttemptStopping(task=held.task, why=why, job=held.job_id, attempt=held.attempt)
+
+
+def abandoned(attempt: Attempt) -> AttemptAbandoned:
+    held = attempt.held
+    return AttemptAbandoned(task=held.task, job=held.job_id, attempt=held.attempt)
+
+
+def returned(held: Claimed, why: str, error: Exception) -> AttemptReturned:
+    return AttemptReturned(
+        task=held.task, why=why, job=held.job_id, attempt=held.attempt, error=error
+    )

@@ -16,7 +16,7 @@ from .duty import NEVER
 from .ledger import Ledger
 from .prefetch import Prefetch
 
-RECORD_BEGUN_AFTER = 0.02  # seconds after which an attempt is worth being recorded as begun
+LASTING = 0.02  # seconds after which an attempt is worth being recorded as begun
 
 
 class ClaimedAhead:
@@ -26,6 +26,7 @@ class ClaimedAhead:
         self._prefetch = prefetch
         self._line: deque[tuple[Attempt, float]] = deque()  # and since when they are there
         self._begun: dict[Attempt, None] = {}  # began, and the database does not know
+        self.at = NEVER  # when there may be something to do
         self.ledger: Ledger | None = None
 
     def open(self, worker: int) -> None:
@@ -42,18 +43,23 @@ class ClaimedAhead:
         self.ledger = None
         self._line.clear()
         self._begun.clear()
+        self.at = NEVER
 
     def add(self, attempt: Attempt) -> None:
         """It was claimed ahead, and goes to its slots now."""
-        self._line.append((attempt, time.monotonic()))
+        now = time.monotonic()
+        self._line.append((attempt, now))
+        self.at = min(self.at, now + LASTING)
 
     def begins(self, attempt: Attempt) -> None:
         """It was not recorded as begun by its claim, and goes to a free slot now."""
         self._begun[attempt] = None
+        self.at = min(self.at, time.monotonic() + LASTING)
 
     def waiting_too_long(self, now: float) -> Collection[Attempt]:
         """All that wait, if the first of them has waited longer than quick jobs take."""
-        if now < self.hand_back_at:
+        self._advance()
+        if not self._line or now < self._line[0][1] + self._prefetch.patience:
             return ()
         line, self._line = self._line, deque()
         return [attempt for attempt, _ in line]
@@ -65,26 +71,15 @@ class ClaimedAhead:
         for attempt in list(self._begun):
             if attempt.over:
                 del self._begun[attempt]
-            elif attempt.begun is not None and now >= attempt.begun + RECORD_BEGUN_AFTER:
+            elif attempt.begun is not None and now >= attempt.begun + LASTING:
                 found.append(attempt)
         return found
 
     def recorded(self, attempts: Collection[Attempt]) -> None:
+        """The database knows that these have begun; see when there is something to do again."""
         for attempt in attempts:
             self._begun.pop(attempt, None)
-
-    @property
-    def hand_back_at(self) -> float:
-        """When the first in the line has waited too long."""
-        self._advance()
-        return self._line[0][1] + self._prefetch.patience if self._line else NEVER
-
-    @property
-    def record_at(self) -> float:
-        """When one has lasted so long that it is recorded as begun."""
-        self._advance()
-        times = [a.begun for a in self._begun if a.begun is not None and not a.over]
-        return min(times) + RECORD_BEGUN_AFTER if times else NEVER
+        self.at = time.monotonic() + LASTING if self._line or self._begun else NEVER
 
     def _advance(self) -> None:
         """Let those leave the head of the line that have begun or gone back."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection
 
 from ..model import Outcome
+from .announcements import abandoned, stopping
 from .attempt import Attempt
 from .duty import NEVER
 from .ending import timed_out
@@ -67,11 +68,11 @@ class Deadlines:
     def _too_late(self, attempt: Attempt, now: float) -> None:
         """First the handler is asked; when it does not stop, its slot is given to others."""
         if attempt.stopped_for is None:
-            self._turns.announce.stopping(attempt, "timeout")
+            self._turns.publish(stopping(attempt, "timeout"))
             self._turns.ask_to_stop(attempt, Outcome.TIMEOUT)
             attempt.deadline = now + STOP_GRACE
             return
-        self._turns.announce.abandoned(attempt)
+        self._turns.publish(abandoned(attempt))
         self._turns.abandon(attempt)
         if attempt.key in self._held:
             self._turns.end(attempt, timed_out(attempt))
@@ -88,6 +89,6 @@ class Deadlines:
                 continue
             self._turns.end(attempt, None)
             if not attempt.withdraw():
-                self._turns.announce.stopping(attempt, "lost")
+                self._turns.publish(stopping(attempt, "lost"))
                 self._turns.ask_to_stop(attempt, Outcome.CANCELLED)
                 self.dismissed[attempt] = time.monotonic() + STOP_GRACE

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from ..events.kinds import JobOrphaned, LeaseLost
 from ..model import Ending, Outcome
 from ..times import MICRO
 from .attempt import Attempt
@@ -37,11 +38,10 @@ class Duties:
             self.collect,
             self.lease,
             self.deadlines,
-            HandBack(turns),
+            WatchClaimedAhead(turns),
             StartLastTry(turns),
             LookForWork(turns),
             TakeTurn(turns),
-            RecordBegun(turns),
             WriteProgress(turns),
             SweepDead(turns),
             SweepExpired(turns),
@@ -121,20 +121,21 @@ class RenewLease:
             self.at = time.monotonic() + settings.lease / 3
             self._deadlines.drop_lost(renewed.lost)
             return
-        turns.announce.lease_lost()
+        turns.publish(LeaseLost(worker=settings.name))
         self._deadlines.drop_lost(mine)
         self.register()
 
 
-class HandBack:
-    """Jobs that were claimed ahead and wait behind a slow one: they are for other workers."""
+class WatchClaimedAhead:
+    """Jobs that were claimed ahead: those that wait behind a slow one go back, for other workers;
+    those that have begun and last are recorded as begun, if no turn has done so on its way."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
 
     @property
     def at(self) -> float:
-        return self._turns.ahead.hand_back_at
+        return self._turns.ahead.at
 
     def do(self, now: float) -> None:
         turns = self._turns
@@ -142,6 +143,9 @@ class HandBack:
             if attempt.key in turns.held and attempt.withdraw():
                 turns.end(attempt, released(attempt))
                 turns.stall()
+        if lasting := turns.ahead.lasting(now):
+            turns.run(turns.store.progress((), begins_of(lasting)))
+        turns.ahead.recorded(lasting)
 
 
 class StartLastTry:
@@ -155,22 +159,23 @@ class StartLastTry:
     def at(self) -> float:
         if not self._tries.want_it_all:
             return NEVER
-        return 0.0 if self._can_start() else self._tries.at
+        return 0.0 if self._can_start(time.monotonic()) else self._tries.at
 
-    def _can_start(self) -> bool:
+    def _can_start(self, now: float) -> bool:
         turns, tries = self._turns, self._tries
         # What has ended and is not written yet would be lost with this worker as well.
-        if not tries.is_next or turns.endings:
+        if not tries.is_next(now) or turns.endings:
             return False
         return all(kind_of(a) == "process" or tries.has(a) for a in turns.held.values())
 
     def do(self, now: float) -> None:
         turns = self._turns
-        if self._can_start():
+        if self._can_start(now):
             attempt = self._tries.start(now)
             turns.ahead.begins(attempt)
             turns.start(attempt)
         for attempt in self._tries.waiting_too_long(now):
+            self._tries.over(attempt)
             if attempt.key in turns.held and attempt.withdraw():
                 turns.end(attempt, put_off(attempt))
 
@@ -204,7 +209,7 @@ class LookForWork:
         lookout.looked(found, tasks, let_others_first=let_others_first)
         if lookout.barren:
             if number := turns.run(turns.store.drop_orphans(queues)):
-                turns.announce.orphaned(number)
+                turns.publish(JobOrphaned(count=number))
 
 
 class TakeTurn:
@@ -223,23 +228,6 @@ class TakeTurn:
 
     def do(self, now: float) -> None:
         self._turns.take()
-
-
-class RecordBegun:
-    """Attempts that were claimed ahead, have begun and last; a turn records them on its way."""
-
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
-
-    @property
-    def at(self) -> float:
-        return self._turns.ahead.record_at
-
-    def do(self, now: float) -> None:
-        turns = self._turns
-        if lasting := turns.ahead.lasting(now):
-            turns.run(turns.store.progress((), begins_of(lasting)))
-            turns.ahead.recorded(lasting)
 
 
 class WriteProgress:

@@ -7,7 +7,6 @@ that were only beside it come through.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Collection
 
@@ -25,24 +24,20 @@ class LastTries:
         self._line: deque[Attempt] = deque()
         self._running: Attempt | None = None
         self._until = 0.0
+        self.want_it_all = False  # nothing else may be claimed
 
     def add(self, attempt: Attempt) -> None:
         self._line.append(attempt)
+        self.want_it_all = True
 
     def has(self, attempt: Attempt) -> bool:
         """Whether it still waits."""
         return attempt in self._line
 
-    @property
-    def want_it_all(self) -> bool:
-        """Whether nothing else may be claimed."""
-        if self._running is not None and time.monotonic() >= self._until:
-            self._running = None
-        return bool(self._line) or self._running is not None
-
-    @property
-    def is_next(self) -> bool:
-        """Whether one could run, if nothing else did."""
+    def is_next(self, now: float) -> bool:
+        """Whether one could run, if nothing else did; one that has lived so long is trusted."""
+        if self._running is not None and now >= self._until:
+            self.over(self._running)
         return bool(self._line) and self._running is None
 
     def start(self, now: float) -> Attempt:
@@ -54,14 +49,14 @@ class LastTries:
         """All that wait while something else goes on and on."""
         if self._running is not None or now < self.at:
             return ()
-        line, self._line = self._line, deque()
-        return line
+        return list(self._line)
 
     def over(self, attempt: Attempt) -> None:
         if attempt is self._running:
             self._running = None
         elif attempt in self._line:
             self._line.remove(attempt)
+        self.want_it_all = bool(self._line) or self._running is not None
 
     @property
     def at(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import TowlineError
@@ -38,7 +38,7 @@ class Pump:
         self,
         app: Towline,
         settings: Settings,
-        slots: Callable[[str], Slots],
+        slots: Mapping[str, Slots],
         register: Callable[[], int],
     ) -> None:
         self._app = app

@@ -7,7 +7,7 @@ import secrets
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 from ..errors import InvalidSetting
 from ..task import check_name
@@ -20,7 +20,7 @@ LOCK_WAIT = 1.0
 
 
 class WorkerSettings(TypedDict, total=False):
-    """What `app.worker(...)` takes: what `Worker` does."""
+    """What `app.worker(...)` takes."""
 
     queues: Sequence[str] | None
     concurrency: int
@@ -48,20 +48,13 @@ class Settings:
     memory_limit: int | None
 
 
-def check_settings(
-    *,
-    queues: Sequence[str] | None,
-    queues_of_tasks: Iterable[str],
-    concurrency: int,
-    lease: Seconds,
-    grace: Seconds,
-    prefetch: int | None,
-    drain: bool,
-    name: str | None,
-    max_tasks_per_child: int | None,
-    memory_limit: int | None,
-) -> Settings:
+def check_settings(queues_of_tasks: Iterable[str], **given: Unpack[WorkerSettings]) -> Settings:
     """The settings, or InvalidSetting for the first that makes no sense."""
+    queues, name = given.get("queues"), given.get("name")
+    concurrency = given.get("concurrency", 8)
+    lease, grace = given.get("lease", 30.0), given.get("grace", 30.0)
+    prefetch, memory_limit = given.get("prefetch"), given.get("memory_limit")
+    max_tasks_per_child = given.get("max_tasks_per_child")
     if isinstance(queues, str | Mapping) or (queues is not None and not queues):
         raise InvalidSetting(
             f"queues= is a list of names, such as ['default', 'mail'], not {queues!r}"
@@ -93,7 +86,7 @@ def check_settings(
         lease=micros(lease) / MICRO,
         grace=micros(grace) / MICRO,
         prefetch=prefetch,
-        drain=drain,
+        drain=given.get("drain", False),
         max_tasks_per_child=max_tasks_per_child,
         memory_limit=memory_limit,
     )

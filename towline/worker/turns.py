@@ -7,17 +7,20 @@ cannot be written stays here and is tried again; what cannot be stored at all fa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import StoreError, TowlineError
+from ..events.kinds import JobParked
 from ..model import Claimed, Ending, Finished, Outcome, type_of
 from ..store.lease import Report
 from ..store.turn import Turn
 from ..wakes.bell import Bell
-from .announcements import Announcements
+from .announcements import Announcements, returned
 from .attempt import Attempt
 from .claimed_ahead import ClaimedAhead
+from .duty import NEVER
 from .ending import MOST_SET_BACK, put_off
 from .last_try import LastTries
 from .lookout import Lookout
@@ -37,7 +40,7 @@ T = TypeVar("T")
 class Turns:
     """The attempts of one worker, from their claim to the commit of their end."""
 
-    def __init__(self, app: Towline, settings: Settings, slots: Callable[[str], Slots]) -> None:
+    def __init__(self, app: Towline, settings: Settings, slots: Mapping[str, Slots]) -> None:
         self.app = app
         self.settings = settings
         self._slots = slots
@@ -52,6 +55,7 @@ class Turns:
         self.ahead = ClaimedAhead(self._prefetch)
         self.last_tries = LastTries()
         self.finished = 0
+        self.publish = app.runner.events.publish
         self.announce = Announcements(app.runner.events, settings.name, self.store.crash_limit)
 
     @property
@@ -67,19 +71,19 @@ class Turns:
     def start(self, attempt: Attempt) -> None:
         """Give it to the slots of its kind; back to the database when they cannot take it."""
         try:
-            self._slots(kind_of(attempt)).start(attempt)
+            self._slots[kind_of(attempt)].start(attempt)
         except Exception as error:
-            self.announce.returned(attempt.held, "not started", error)
+            self.publish(returned(attempt.held, "not started", error))
             attempt.withdraw()
             self.end(attempt, put_off(attempt))
 
     def ask_to_stop(self, attempt: Attempt, why: Outcome) -> None:
         attempt.ask_to_stop(why)
-        self._slots(kind_of(attempt)).interrupt(attempt)
+        self._slots[kind_of(attempt)].interrupt(attempt)
 
     def abandon(self, attempt: Attempt) -> None:
         """It did not stop: its slot is given to others."""
-        self._slots(kind_of(attempt)).abandon(attempt)
+        self._slots[kind_of(attempt)].abandon(attempt)
 
     def end(self, attempt: Attempt, ending: Ending | None) -> None:
         """It is over: held no longer, and recorded so; None: there is nothing to record."""
@@ -130,7 +134,7 @@ class Turns:
         room = min(max(self.room(), 0), MOST_IN_TURN)
         free = min(max(self.settings.concurrency - len(self.held), 0), room)
         sent = self.endings.batch(now)
-        lasting = self.ahead.lasting(now)
+        lasting = self.ahead.lasting(now) if self.ahead.at < NEVER else []
         reports = []
         if self._reports:
             reports = [self._reports[e.key] for e in sent if e.key in self._reports]
@@ -156,7 +160,8 @@ class Turns:
             return
         self._prefetch.end_turn()
         self._prefetch.claimed(turn.claimed)
-        self.ahead.recorded(lasting)
+        if lasting:
+            self.ahead.recorded(lasting)
         self._note_written(sent, turn.finished)
         self.announce.turn_taken(turn.finished, len(turn.claimed), time.monotonic() - began)
         if room:  # else there is nothing to say about what waits
@@ -185,7 +190,7 @@ class Turns:
 
     def _refuse(self, ending: Ending, error: Exception) -> None:
         if ending.error_type == type_of(error):  # not even that it was refused can be written
-            self.announce.returned(ending.held, "not recorded", error)
+            self.publish(returned(ending.held, "not recorded", error))
             self.forget(ending.key)  # a renewal finds the job and puts it back
         else:
             self.endings.add(ending.refused(error))
@@ -215,7 +220,8 @@ class Turns:
             self.start(attempt)
         if unknown:
             self.run(self.store.park(unknown))
-            self.announce.parked(unknown)
+            for name, count in Counter(held.task for held in unknown).items():
+                self.publish(JobParked(task=name, count=count))
 
 
 def begins_of(attempts: Collection[Attempt]) -> list[tuple[Claimed, int]]:

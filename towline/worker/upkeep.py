@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Collection
 
+from ..events.kinds import ChainPruned, JobSwept
 from .identity import is_gone
 from .ledger import begun_by, forget
 from .turns import Turns
@@ -73,7 +74,8 @@ class Prune:
         self.at = now + PRUNE_INTERVAL * random.uniform(0.8, 1.2)
         turns = self._turns
         pruned = turns.run(turns.store.prune(turns.app.settings.keep))
-        turns.announce.pruned(pruned.chains)
+        if pruned.chains:
+            turns.publish(ChainPruned(count=pruned.chains))
         if pruned.done:
             turns.app.runner.engine.after_prune()
         else:
@@ -85,6 +87,6 @@ def sweep(turns: Turns, suspects: Collection[int], gone: Collection[int]) -> Non
     begun = {id: known for id in (*suspects, *gone) if (known := begun_by(id)) is not None}
     while taken := turns.run(turns.store.sweep(suspects, gone, begun=begun)):
         turns.lookout.may_have_work = True
-        turns.announce.swept(taken)
+        turns.publish(JobSwept(count=taken))
     for id in begun:
         forget(id)
