@@ -356,6 +356,7 @@ def test_E13_every_operation_belongs_to_the_callers_transaction(
     assert [job.id for job in call("jobs", state="cancelled")] == [5]
     assert [chain.id for chain in call("chains", state="completed")] == [7]
     assert call("counts")["default"][State.PENDING] == 5
+    assert {"cancelled", "completed"} <= {ended.outcome for ended in call("stats")}
     call("pause", "late")
     call("resume", "shut")
     assert call("paused") == ["late"]

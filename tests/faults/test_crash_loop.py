@@ -19,7 +19,7 @@ def test_L3_L4_O1_a_kill_at_any_statement_loses_nothing(place: Place) -> None:
     loop = crash_everywhere(place, NAMES, step=by_speed(6, 2))
     assert loop.findings == []
     assert set(loop.points) == set(NAMES), "some act was never killed"
-    assert min(loop.points.values()) >= 4
+    assert min(loop.points.values()) >= 2, "an act is one statement at least, with two sides"
 
 
 def test_every_operation_that_must_survive_a_kill_has_an_act() -> None:

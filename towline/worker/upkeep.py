@@ -46,7 +46,7 @@ class SweepExpired:
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._interval = max(turns.settings.lease / 3, DEAD_CHECK)
+        self._interval = turns.settings.lease / 3
         self._suspects: set[int] = set()
         self._seen_as = 0  # the number that this worker had then
         self.at = 0.0
