@@ -13,6 +13,6 @@ from tests.faults.fresh import Place, places
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """A fresh database, and a folder for the diary."""
+    """A fresh database, and a folder for the event log."""
     with places(request.param, tmp_path) as place:
         yield place

@@ -1,7 +1,7 @@
 """What the crash loop does to itself: every operation, each with a crash point in its middle.
 
 An act makes what it needs, arms the point for the operation it is named after, and writes in the
-diary what it was told. It runs in a process of its own, which is killed there or ends well.
+event log what it was told. It runs in a process of its own, which is killed there or ends well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import Any
 
 from tests import database as databases
-from tests.faults import diary, tasks
+from tests.faults import event_log, tasks
 from tests.faults.crash_point import CrashPoint
 from tests.faults.tasks import ANYHOW, OWN, app
 from tests.kit import MINUTE
@@ -42,7 +42,7 @@ def act(name: str) -> Callable[[Act], Act]:
 
 def stored(*jobs: Job[Any]) -> None:
     """Write down that these were acknowledged."""
-    diary.write_new(job.id for job in jobs)
+    event_log.write_new(job.id for job in jobs)
 
 
 class Hand:
@@ -66,7 +66,7 @@ class Hand:
             app.runner.store.turn(self.worker, self.name, ["default"], room, endings)
         )
         for held in turn.claimed:
-            diary.write_start(held)
+            event_log.write_start(held)
         return turn
 
     def claim(self, number: int) -> list[Claimed]:
@@ -182,13 +182,13 @@ def finish(point: CrashPoint, ending: Callable[[Claimed], Ending], *jobs: Job[An
     claimed = hand.turn(room=len(jobs)).claimed
     assert claimed
     for held in claimed:
-        diary.write_end(held, "value" if ending(held).output else "no value")
+        event_log.write_end(held, "value" if ending(held).output else "no value")
     with point:
         hand.turn([ending(held) for held in claimed])
 
 
 def completed(held: Claimed) -> Ending:
-    stamp = diary.stamp_of(held.job_id, held.attempt, held.claimed_at)
+    stamp = event_log.stamp_of(held.job_id, held.attempt, held.claimed_at)
     return Ending(held, Outcome.COMPLETED, output=json.dumps(stamp))
 
 
@@ -278,7 +278,7 @@ def cancel_waiting(point: CrashPoint) -> None:
     stored(one, *behind)
     with point:
         app.cancel(one.id, reason="not wanted")
-    diary.write("cancelled", jobs=[one.id])
+    event_log.write("cancelled", jobs=[one.id])
 
 
 @act("cancel: running")
@@ -288,7 +288,7 @@ def cancel_running(point: CrashPoint) -> None:
     Hand().claim(1)
     with point:
         app.cancel(job.id, reason="not wanted")
-    diary.write("cancelled", jobs=[job.id])
+    event_log.write("cancelled", jobs=[job.id])
 
 
 @act("retry of a failed job")
@@ -309,7 +309,7 @@ def prune(point: CrashPoint) -> None:
     app.cancel(jobs[0].id, reason="not wanted")
     with closing(open_reader(app.url)) as reader:
         ended = [id for (id,) in ask(reader, "SELECT id FROM towline_job")]
-    diary.write("gone", jobs=ended)
+    event_log.write("gone", jobs=ended)
     stored(tasks.plain.using(delay=60).enqueue())  # open, so it stays
     with point:
         app.runner.run(app.runner.store.prune(NOW))

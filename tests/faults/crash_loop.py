@@ -5,7 +5,7 @@
 
 The n-th statement of an act, for n = 1, 2, … until the act ends by itself. After each kill clean
 workers in a fresh process run to quiet, at once and without help: the process is provably gone.
-Then the verdict over tables and diary. Exit code 1 on any finding.
+Then the audit over tables and event log. Exit code 1 on any finding.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.faults import diary
+from tests.faults import event_log
+from tests.faults.audit import Audit, judge
 from tests.faults.crash_acts import ACTS
 from tests.faults.crash_point import When
 from tests.faults.fresh import Place, heal, perform, places, run
-from tests.faults.verdict import Verdict, judge
 from tests.races.auditor import is_sqlite, open_reader
 from tests.races.logs import Finding
 from towline.sql import TABLES
@@ -39,7 +39,7 @@ class Loop:
 
     points: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
-    verdict: Verdict = field(default_factory=Verdict)
+    audit: Audit = field(default_factory=Audit)
 
     @property
     def kills(self) -> int:
@@ -81,14 +81,14 @@ def look(place: Place, at: str, loop: Loop) -> Iterator[Finding]:
     if code:
         yield Finding("healing", f"{at}: clean workers ended with exit code {code}")
     with closing(open_reader(place.url)) as reader:
-        loop.verdict = judge(reader, place.folder, loop.kills)
-    for finding in loop.verdict.findings:
+        loop.audit = judge(reader, place.folder, loop.kills)
+    for finding in loop.audit.findings:
         yield Finding(finding.kind, f"{at}: {finding.text}")
 
 
 def empty(place: Place) -> None:
-    """Take all of our tables away; begin a new diary."""
-    (place.folder / diary.NAME).unlink(missing_ok=True)
+    """Take all of our tables away; begin a new event log."""
+    (place.folder / event_log.NAME).unlink(missing_ok=True)
     with closing(open_reader(place.url)) as reader:
         execute = reader.execute
         execute("DELETE FROM mine")
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         points += loop.kills
         findings += len(loop.findings)
         took = time.monotonic() - began
-        print(f"  {name:42}{loop.kills:>5} kills {took:>6.0f} s  {loop.verdict.line()}")
+        print(f"  {name:42}{loop.kills:>5} kills {took:>6.0f} s  {loop.audit.line()}")
         for finding in loop.findings[:10]:
             print(f"    {finding.kind}: {finding.text}")
         sys.stdout.flush()

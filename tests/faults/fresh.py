@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import database as databases
-from tests.faults import diary, tasks
+from tests.faults import event_log, tasks
 from tests.faults.crash_acts import ACTS, EVERY_THREAD
 from tests.faults.crash_point import CrashPoint, When, install
 from tests.kit import HOUR
@@ -36,24 +36,24 @@ FRESH.set_forkserver_preload(
 
 @dataclass
 class Place:
-    """A database, and the folder of its diary."""
+    """A database, and the folder of its event log."""
 
     url: str
     folder: Path
 
     def enter(self) -> None:
         """Let the application of this process work here."""
-        os.environ[diary.VARIABLE] = str(self.folder / diary.NAME)
+        os.environ[event_log.VARIABLE] = str(self.folder / event_log.NAME)
         os.environ[tasks.VARIABLE] = self.url
         tasks.app.use(self.url)
 
 
 @contextmanager
 def places(engine: str, folder: Path) -> Iterator[Place]:
-    """A fresh database of this engine, and a folder for the diary."""
+    """A fresh database of this engine, and a folder for the event log."""
     name = databases.SQLITE if engine == "sqlite" else databases.newest()
     with databases.opened(name, folder) as database:
-        book = folder / "diary"
+        book = folder / "event log"
         book.mkdir()
         yield Place(database.url, book)
 

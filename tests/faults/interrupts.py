@@ -30,8 +30,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 import towline
+from tests.faults.audit import Audit
 from tests.faults.fresh import Place, places
-from tests.faults.verdict import Verdict
 from tests.races.auditor import ask, open_reader
 from tests.races.logs import Finding
 from towline import Towline
@@ -124,7 +124,7 @@ class Point:
             raise self._kind(self.place)
 
 
-class Crew:
+class Bystanders:
     """Another thread and another process, which must get their turn whatever happens here."""
 
     def __init__(self, app: Towline, url: str) -> None:
@@ -200,12 +200,12 @@ class Interrupts:
     """A place with an app, what can be done there, and what was found."""
 
     def __init__(self, place: Place, inside: Sequence[str] = INSIDE) -> None:
-        self.verdict = Verdict()
+        self.audit = Audit()
         self._inside = inside
         self._app = Towline(place.url, lock_timeout=5)
         self._mine = self._app.task(name="mine")(_nothing)
         self._first = self._mine.enqueue()
-        self._crew = Crew(self._app, place.url)
+        self._bystanders = Bystanders(self._app, place.url)
         self._reader = open_reader(place.url)
         self._checks = 0
         self.acts: dict[str, Callable[[], object]] = {
@@ -216,7 +216,7 @@ class Interrupts:
         }
 
     def close(self) -> None:
-        self._crew.close()
+        self._bystanders.close()
         self._reader.close()
         self._app.close()
         gc.collect()  # generators that an interrupt left half done say so when they go: here
@@ -229,7 +229,7 @@ class Interrupts:
         most = max(len(self.count(name)) for _ in range(3)) + OVER
         with self._others(name == "beside"):
             for number in range(start, most, step):
-                if len(self.verdict.findings) >= ENOUGH:
+                if len(self.audit.findings) >= ENOUGH:
                     return
                 if self._once(name, number, kind) is not None:
                     self._count(f"{name} {kind.__name__}: bytecodes", 1)
@@ -270,7 +270,7 @@ class Interrupts:
         end = time.monotonic() + seconds
         hits = writes = 0
         try:
-            while time.monotonic() < end and len(self.verdict.findings) < ENOUGH:
+            while time.monotonic() < end and len(self.audit.findings) < ENOUGH:
                 floor = self._newest()
                 done: list[int] = []
                 try:
@@ -301,7 +301,7 @@ class Interrupts:
         floor = self._newest()
         held = name == "wait"
         if held:
-            self._crew.hold(HOLD)
+            self._bystanders.hold(HOLD)
         done = 0
         with Point(number, kind, self._inside) as point:
             try:
@@ -312,7 +312,7 @@ class Interrupts:
                     self._find(f"{name} at {point.place}", error)
         if held:
             try:
-                self._crew.rejoin()
+                self._bystanders.rejoin()
             except BaseException as error:
                 self._find(f"{name} at {point.place}, the other", error)
         self._check(f"{name} at {number} {point.place}", floor, done, int(name != "read"))
@@ -326,7 +326,7 @@ class Interrupts:
         if not least <= stored <= most:
             self._find(where, f"{stored} stored, {least} acknowledged, {most} tried")
         try:
-            self._crew.try_all(process=self._checks % NEIGHBOUR == 0)
+            self._bystanders.try_all(process=self._checks % NEIGHBOUR == 0)
         except BaseException as error:
             self._find(where, error)
 
@@ -339,7 +339,7 @@ class Interrupts:
         def write() -> None:
             while not stop.is_set():
                 try:
-                    acknowledged.append(self._crew.other.enqueue().id)
+                    acknowledged.append(self._bystanders.other.enqueue().id)
                 except BaseException as error:
                     self._find("another thread", error)
                     return
@@ -365,10 +365,10 @@ class Interrupts:
 
     def _find(self, where: str, problem: object) -> None:
         kind = f"{type(problem).__name__}: " if isinstance(problem, BaseException) else ""
-        self.verdict.findings.append(Finding("stuck", f"{where}: {kind}{problem}"))
+        self.audit.findings.append(Finding("stuck", f"{where}: {kind}{problem}"))
 
     def _count(self, name: str, number: int) -> None:
-        self.verdict.figures[name] += number
+        self.audit.figures[name] += number
 
 
 @contextmanager
@@ -396,8 +396,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     continue
                 for name in chosen.act or interrupts.acts:
                     interrupts.every(name, kind, chosen.step)
-            verdict = interrupts.verdict
-    return 1 if verdict.say(chosen.engine) else 0
+            audit = interrupts.audit
+    return 1 if audit.say(chosen.engine) else 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m tests.faults.kills --engine sqlite --jobs 20000 --kills 200
 
 Jobs with chains and joins; a kill each time so many more handlers have ended. A worker that was
-killed is started again, as a supervisor would. In the end the verdict over tables and diary. Exit
+killed is started again, as a supervisor would. In the end the audit over tables and event log. Exit
 code 1 on any finding.
 """
 
@@ -21,9 +21,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.faults import diary, tasks
+from tests.faults import event_log, tasks
+from tests.faults.audit import Audit, judge
 from tests.faults.fresh import Place, heal, places, run
-from tests.faults.verdict import Verdict, judge
 from tests.faults.workers import Worker, at, open_jobs, wait
 from tests.races.auditor import open_reader
 from tests.races.logs import Finding
@@ -65,13 +65,13 @@ def enqueue(jobs: int, dice: random.Random) -> None:
     for _ in range(jobs // EIGHT):
         calls += graph(dice)
         if len(calls) >= BATCH:
-            diary.write_new(job.id for job in tasks.app.enqueue_many(calls))
+            event_log.write_new(job.id for job in tasks.app.enqueue_many(calls))
             calls = []
-    diary.write_new(job.id for job in tasks.app.enqueue_many(calls))
+    event_log.write_new(job.id for job in tasks.app.enqueue_many(calls))
 
 
 class Progress:
-    """How many handlers have ended, read from the end of the diary as it grows."""
+    """How many handlers have ended, read from the end of the event log as it grows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -120,9 +120,7 @@ class Crew:
         return [worker for worker in self.workers if worker.process.poll() is not None]
 
 
-def kill_at_random(
-    place: Place, jobs: int, kills: int, *, seed: int = 0, again: int = 1
-) -> Verdict:
+def kill_at_random(place: Place, jobs: int, kills: int, *, seed: int = 0, again: int = 1) -> Audit:
     """Store the jobs, kill as they progress, let the crew do the rest, and judge.
 
     `again`: so many handlers per kill may have ended and not been recorded, on average. A worker
@@ -131,7 +129,7 @@ def kill_at_random(
     dice = random.Random(seed)
     with at(place) as start:
         enqueue(jobs, dice)
-        progress = Progress(place.folder / diary.NAME)
+        progress = Progress(place.folder / event_log.NAME)
         crew = Crew(start, dice)
         began = time.monotonic()
         while crew.kills < kills and progress.ended() < jobs:
@@ -145,13 +143,13 @@ def kill_at_random(
         codes = [worker.stop() for worker in crew.workers]
     run(heal, place)
     with closing(open_reader(place.url)) as reader:
-        verdict = judge(reader, place.folder, again * crew.kills, at_limit=AT_LIMIT)
-    verdict.findings += died
-    verdict.findings += [Finding("exit", f"exit code {code}") for code in codes if code]
-    verdict.figures["kills"] = crew.kills
-    verdict.figures["of slot processes"] = crew.kills_of_children
-    verdict.figures["seconds"] = round(took)
-    return verdict
+        audit = judge(reader, place.folder, again * crew.kills, at_limit=AT_LIMIT)
+    audit.findings += died
+    audit.findings += [Finding("exit", f"exit code {code}") for code in codes if code]
+    audit.figures["kills"] = crew.kills
+    audit.figures["of slot processes"] = crew.kills_of_children
+    audit.figures["seconds"] = round(took)
+    return audit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -163,8 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as folder:
         with places(chosen.engine, Path(folder)) as place:
-            verdict = kill_at_random(place, chosen.jobs, chosen.kills, seed=chosen.seed)
-    return 1 if verdict.say(chosen.engine) else 0
+            audit = kill_at_random(place, chosen.jobs, chosen.kills, seed=chosen.seed)
+    return 1 if audit.say(chosen.engine) else 0
 
 
 if __name__ == "__main__":

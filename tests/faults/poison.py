@@ -20,9 +20,9 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from tests.faults import diary, tasks
+from tests.faults import event_log, tasks
+from tests.faults.audit import Audit, judge
 from tests.faults.fresh import Place, places
-from tests.faults.verdict import Verdict, judge
 from tests.faults.workers import at, open_jobs, registered, rows, wait
 from tests.races.auditor import open_reader
 from tests.races.logs import Finding
@@ -89,7 +89,7 @@ class Poisoner:
     def _run(self) -> None:
         for kind in self._kinds:
             job = tasks.app.registry[kind].enqueue()
-            diary.write_new([job.id])
+            event_log.write_new([job.id])
             self.jobs.append(job)
             self._stop.wait(self._pause)
 
@@ -102,7 +102,7 @@ class Poisoner:
         self._thread.join()
 
 
-def poison_processes(place: Place, innocent: int, kinds: Sequence[str]) -> Verdict:
+def poison_processes(place: Place, innocent: int, kinds: Sequence[str]) -> Audit:
     """Innocent work alone, the same beside poison of these kinds; both on one worker."""
     with at(place) as start:
         options = (f"--concurrency={CONCURRENCY}", "--memory-limit=256M", "--log-level=error")
@@ -117,16 +117,16 @@ def poison_processes(place: Place, innocent: int, kinds: Sequence[str]) -> Verdi
                 wait(f"{job.task} ends", lambda: not job.refresh().state.open, LIMIT)  # noqa: B023
         code = worker.stop()
     with closing(open_reader(place.url)) as reader:
-        verdict = judge(reader, place.folder, len(kinds) * CRASH_LIMIT, at_limit=len(kinds))
+        audit = judge(reader, place.folder, len(kinds) * CRASH_LIMIT, at_limit=len(kinds))
     if code:
-        verdict.findings.append(Finding("exit", f"exit code {code}"))
+        audit.findings.append(Finding("exit", f"exit code {code}"))
     for job in poisoner.jobs:
-        verdict.findings += look_at(place, job.id, job.task)
-    verdict.figures["poison"] = len(kinds)
-    verdict.figures["jobs/s alone"] = round(alone)
-    verdict.figures["jobs/s beside poison"] = round(beside)
-    verdict.figures["per cent kept"] = round(100 * beside / alone)
-    return verdict
+        audit.findings += look_at(place, job.id, job.task)
+    audit.figures["poison"] = len(kinds)
+    audit.figures["jobs/s alone"] = round(alone)
+    audit.figures["jobs/s beside poison"] = round(beside)
+    audit.figures["per cent kept"] = round(100 * beside / alone)
+    return audit
 
 
 def work(jobs: int) -> float:
@@ -135,7 +135,7 @@ def work(jobs: int) -> float:
     began = time.monotonic()
     calls = [kinds[n % len(kinds)].call(PAUSE) for n in range(jobs)]
     stored = tasks.app.enqueue_many(calls)
-    diary.write_new(job.id for job in stored)
+    event_log.write_new(job.id for job in stored)
     for job in stored:
         job.result(timeout=LIMIT)
     return jobs / (time.monotonic() - began)
@@ -162,7 +162,7 @@ def poison_threads(
     pause: float = PAUSE,
     task: Task[[], str] = tasks.segfaults_in_a_thread,
     processes: int = 2,
-) -> Verdict:
+) -> Audit:
     """Some jobs take their worker process with them, again and again, until they fail: they, and
     no other (O11). What their worker had claimed and never called is not even marked as lost."""
     began = time.monotonic()
@@ -171,7 +171,7 @@ def poison_threads(
         for number in range(poison):
             calls.insert((2 * number + 1) * innocent // (2 * poison), task.call())
         jobs = tasks.app.enqueue_many(calls)
-        diary.write_new(job.id for job in jobs)
+        event_log.write_new(job.id for job in jobs)
         supervisor = start("supervised", f"--processes={processes}", "--lease=5")
         wait("nothing is left to do", lambda: not open_jobs(place), LIMIT)
         took = time.monotonic() - began
@@ -180,7 +180,7 @@ def poison_threads(
         code = supervisor.stop()
         said_so = code == 1 and "kept dying" in supervisor.said.read_text()
     with closing(open_reader(place.url)) as reader:
-        verdict = judge(reader, place.folder, innocent, at_limit=poison)
+        audit = judge(reader, place.folder, innocent, at_limit=poison)
     failed = {
         job
         for (job,) in rows(
@@ -191,21 +191,21 @@ def poison_threads(
     if failed != poisonous:
         more, less = len(failed - poisonous), len(poisonous - failed)
         text = f"{more} innocent jobs failed, {less} poisonous ones did not"
-        verdict.findings.append(Finding("innocent", text))
+        audit.findings.append(Finding("innocent", text))
     lost = set(rows(place, f"SELECT job_id, number FROM towline_attempt WHERE outcome = {LOST}"))
-    uncalled = lost - diary.Diary.read(place.folder).starts.keys()
+    uncalled = lost - event_log.EventLog.read(place.folder).starts.keys()
     # Each thread may die between its note that it begins and the first line of its handler.
     if len(uncalled) > deaths * CONCURRENCY:
-        verdict.findings.append(Finding("uncalled", f"{len(uncalled)} lost, and never called"))
+        audit.findings.append(Finding("uncalled", f"{len(uncalled)} lost, and never called"))
     if code and not said_so:
-        verdict.findings.append(Finding("exit", f"exit code {code}"))
-    verdict.figures["failed"] = len(failed)
-    verdict.figures["worker processes that died"] = deaths
-    verdict.figures["attempts lost"] = len(lost)
-    verdict.figures["of innocent jobs"] = sum(job not in poisonous for job, _ in lost)
-    verdict.figures["lost and never called"] = len(uncalled)
-    verdict.figures["seconds"] = round(took)
-    return verdict
+        audit.findings.append(Finding("exit", f"exit code {code}"))
+    audit.figures["failed"] = len(failed)
+    audit.figures["worker processes that died"] = deaths
+    audit.figures["attempts lost"] = len(lost)
+    audit.figures["of innocent jobs"] = sum(job not in poisonous for job, _ in lost)
+    audit.figures["lost and never called"] = len(uncalled)
+    audit.figures["seconds"] = round(took)
+    return audit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", action="store_true", help="poison in thread slots only")
     chosen = parser.parse_args(arguments)
     findings = 0
-    scenes: dict[str, Callable[[Place], Verdict]] = {
+    scenes: dict[str, Callable[[Place], Audit]] = {
         "process slots": lambda place: poison_processes(place, chosen.jobs, list(POISON)),
         "1 in a thread among 200": lambda place: poison_threads(place, 200),
     }
@@ -231,8 +231,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, scene in scenes.items():
         with tempfile.TemporaryDirectory(prefix="poison-") as folder:
             with places(chosen.engine, Path(folder)) as place:
-                verdict = scene(place)
-        findings += verdict.say(f"{chosen.engine}, {name}")
+                audit = scene(place)
+        findings += audit.say(f"{chosen.engine}, {name}")
     return 1 if findings else 0
 
 

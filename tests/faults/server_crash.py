@@ -25,9 +25,7 @@ from pathlib import Path
 
 import psycopg
 
-from tests.races.actor import Actor
 from tests.races.auditor import audit_logs, audit_tables, open_reader
-from tests.races.crew import Log
 from tests.races.logs import Finding, Logs, read_logs
 from tests.races.storm import (
     Clock,
@@ -39,6 +37,8 @@ from tests.races.storm import (
     wait_until,
     words_of,
 )
+from tests.races.storm_client import StormClient
+from tests.races.storm_worker import Log
 from tests.races.together import own_connection
 from towline import Towline
 from towline.errors import CommitUnknown, StoreUnavailable
@@ -51,7 +51,7 @@ BETWEEN = (0.2, 1.2)  # seconds of work between a recovery and the next crash, a
 EVENTS = 60  # written down between two crashes, at least
 
 
-class Survivor(Actor):
+class Survivor(StormClient):
     """An actor that takes a crash for what it is, and connects again."""
 
     def note_lease(self, before: int) -> None:

@@ -3,7 +3,7 @@
     python -m tests.faults.server_restarts --restarts 20
 
 An immediate stop is a crash: the server recovers from its log. Applications go on to enqueue,
-workers go on to work; what was acknowledged is in the diary. Exit code 1 on any finding.
+workers go on to work; what was acknowledged is in the event log. Exit code 1 on any finding.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pathlib import Path
 import psycopg
 
 from tests import servers
-from tests.faults import diary, tasks
+from tests.faults import event_log, tasks
+from tests.faults.audit import Audit, judge
 from tests.faults.fresh import Place, heal, run
 from tests.faults.kills import graph
-from tests.faults.verdict import Verdict, judge
 from tests.faults.workers import at, open_jobs, registered, wait
 from tests.races.auditor import open_reader
 from tests.races.logs import Finding
@@ -57,7 +57,7 @@ class Customers:
             except StoreError:
                 self.refused += 1
             else:
-                diary.write_new(job.id for job in jobs)
+                event_log.write_new(job.id for job in jobs)
                 self.acknowledged += len(jobs)
             self._stop.wait(0.03)
 
@@ -70,14 +70,14 @@ class Customers:
         self._thread.join()
 
 
-def restart_again_and_again(folder: Path, server: str, restarts: int, seed: int = 0) -> Verdict:
+def restart_again_and_again(folder: Path, server: str, restarts: int, seed: int = 0) -> Audit:
     """Crash the server under load, again and again; then let the workers do the rest, and judge."""
     dice = random.Random(seed)
     logging.getLogger("psycopg").addHandler(logging.NullHandler())
     with servers.durable_server(server) as cluster, furnished(cluster, folder) as place:
         with at(place) as start:
             options = (f"--lease={LEASE}", f"--concurrency={CONCURRENCY}")
-            crew = [start(f"w{number}", *options) for number in range(WORKERS)]
+            workers = [start(f"w{number}", *options) for number in range(WORKERS)]
             wait("all workers are there", lambda: registered(place) == WORKERS)
             with Customers(seed) as customers:
                 for _ in range(restarts):
@@ -88,37 +88,37 @@ def restart_again_and_again(folder: Path, server: str, restarts: int, seed: int 
                     cluster.stop("immediate")
                     cluster.start()
             wait("nothing is left to do", lambda: not open_jobs(place), LONG)
-            died = [worker.name for worker in crew if worker.process.poll() is not None]
+            died = [worker.name for worker in workers if worker.process.poll() is not None]
             wait("all workers are back", lambda: registered(place) >= WORKERS - len(died))
-            codes = [worker.stop() for worker in crew]
+            codes = [worker.stop() for worker in workers]
         run(heal, place)
         most = restarts * WORKERS * CONCURRENCY * 2  # in hand, and ended but not recorded
         with closing(open_reader(place.url)) as reader:
-            verdict = judge(reader, place.folder, most)
-    verdict.findings += [Finding("worker", f"{name} did not survive") for name in died]
-    verdict.findings += [Finding("exit", f"exit code {code}") for code in codes if code]
-    verdict.figures["restarts"] = restarts
-    verdict.figures["acknowledged"] = customers.acknowledged
-    verdict.figures["refused"] = customers.refused
-    verdict.figures["workers back"] = WORKERS - len(died)
-    return verdict
+            audit = judge(reader, place.folder, most)
+    audit.findings += [Finding("worker", f"{name} did not survive") for name in died]
+    audit.findings += [Finding("exit", f"exit code {code}") for code in codes if code]
+    audit.figures["restarts"] = restarts
+    audit.figures["acknowledged"] = customers.acknowledged
+    audit.figures["refused"] = customers.refused
+    audit.figures["workers back"] = WORKERS - len(died)
+    return audit
 
 
 def ends(place: Place) -> int:
-    return (place.folder / diary.NAME).read_bytes().count(b'"e": "end"')
+    return (place.folder / event_log.NAME).read_bytes().count(b'"e": "end"')
 
 
 @contextmanager
 def furnished(cluster: servers.DurableServer, folder: Path) -> Iterator[Place]:
-    """A database there with our tables and `mine`, and a folder for the diary."""
+    """A database there with our tables and `mine`, and a folder for the event log."""
     url = cluster.create()
     with closing(Towline(url)) as app:
         app.migrate()
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE mine (id bigint PRIMARY KEY)")
-    book = folder / "diary"
+    book = folder / "event log"
     book.mkdir()
-    (book / diary.NAME).touch()
+    (book / event_log.NAME).touch()
     yield Place(url, book)
 
 
@@ -129,8 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="restarts-") as folder:
-        verdict = restart_again_and_again(Path(folder), chosen.server, chosen.restarts, chosen.seed)
-    return 1 if verdict.say(chosen.server) else 0
+        audit = restart_again_and_again(Path(folder), chosen.server, chosen.restarts, chosen.seed)
+    return 1 if audit.say(chosen.server) else 0
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from tests.faults import diary, tasks
+from tests.faults import event_log, tasks
+from tests.faults.audit import Audit, judge
 from tests.faults.fresh import Place, heal, places, run
-from tests.faults.verdict import Verdict, judge
 from tests.faults.workers import at, number, rows, running, wait
 from tests.races.auditor import open_reader
 from tests.races.logs import Finding
@@ -30,7 +30,7 @@ BACK = "SELECT job_id, state, used, lost FROM towline_live"
 ENDED = "SELECT count(*) FROM towline_attempt WHERE final = 1 AND outcome = 1"
 
 
-def shut_down(place: Place, jobs: int, *, grace: float, long: int) -> Verdict:
+def shut_down(place: Place, jobs: int, *, grace: float, long: int) -> Audit:
     """Stop a worker while `jobs` handlers run in slots of every kind, `long` of them for a minute.
 
     The long ones do not listen: threads that sleep, a loop that awaits, processes.
@@ -46,35 +46,35 @@ def shut_down(place: Place, jobs: int, *, grace: float, long: int) -> Verdict:
         worker = start("leaving", f"--concurrency={jobs}", f"--grace={grace}")
         # Processes take a while to begin: the short ones wait until all of them are there.
         tasks.hold(place.folder)
-        diary.write_new(job.id for job in tasks.app.enqueue_many(calls))
+        event_log.write_new(job.id for job in tasks.app.enqueue_many(calls))
         wait("all of them run", lambda: running(place) == jobs)
         tasks.let_go(place.folder)
         began = time.monotonic()
         code = worker.stop()
         took = time.monotonic() - began
-    verdict = Verdict()
+    audit = Audit()
     back = rows(place, BACK)
     finished = number(place, ENDED)
     if code:
-        verdict.findings.append(Finding("exit", f"exit code {code}"))
+        audit.findings.append(Finding("exit", f"exit code {code}"))
     if finished + len(back) != jobs:
-        verdict.findings.append(Finding("lost", f"{finished} finished, {len(back)} handed back"))
+        audit.findings.append(Finding("lost", f"{finished} finished, {len(back)} handed back"))
     for job, state, used, lost in back:
         if (state, used, lost) != (0, 0, 0):
             text = f"job {job} was left in live state {state}, {used} used and {lost} lost attempts"
-            verdict.findings.append(Finding("handed back", text))
+            audit.findings.append(Finding("handed back", text))
     if finished < jobs - long:
-        verdict.findings.append(Finding("grace", f"only {finished} could end in the grace time"))
+        audit.findings.append(Finding("grace", f"only {finished} could end in the grace time"))
     run(heal, place)
     with closing(open_reader(place.url)) as reader:
         judged = judge(reader, place.folder, 0)
-    verdict.findings += judged.findings
-    verdict.figures.update(
+    audit.findings += judged.findings
+    audit.figures.update(
         {"running": jobs, "finished": finished, "handed back": len(back), "exit code": code}
     )
-    verdict.figures["ms until it was gone"] = round(took * 1000)
-    verdict.figures["ms of grace"] = round(grace * 1000)
-    return verdict
+    audit.figures["ms until it was gone"] = round(took * 1000)
+    audit.figures["ms of grace"] = round(grace * 1000)
+    return audit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,8 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, grace, long in (("all end in time", 30.0, 0), ("half do not", 4.0, chosen.jobs // 2)):
         with tempfile.TemporaryDirectory(prefix="shutdown-") as folder:
             with places(chosen.engine, Path(folder)) as place:
-                verdict = shut_down(place, chosen.jobs, grace=grace, long=long)
-        findings += verdict.say(f"{chosen.engine}, {name}")
+                audit = shut_down(place, chosen.jobs, grace=grace, long=long)
+        findings += audit.say(f"{chosen.engine}, {name}")
     return 1 if findings else 0
 
 

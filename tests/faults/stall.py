@@ -21,9 +21,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.faults import diary, tasks
+from tests.faults import event_log, tasks
+from tests.faults.audit import Audit, judge
 from tests.faults.fresh import Place, heal, places, run
-from tests.faults.verdict import Verdict, judge
 from tests.faults.workers import at, open_jobs, registered, rows, running, wait
 from tests.races.auditor import open_reader
 from tests.races.logs import Finding
@@ -36,7 +36,7 @@ LOST = 7
 ENDED = "SELECT job_id, number, outcome FROM towline_attempt ORDER BY job_id, number"
 
 
-def stop_and_continue(place: Place, how: str, jobs: int = 4) -> Verdict:
+def stop_and_continue(place: Place, how: str, jobs: int = 4) -> Audit:
     """A worker stands still while its handlers run, another takes over what it has and works on
     jobs of its own; then it goes on, and all of its work is refused.
 
@@ -56,7 +56,7 @@ def stop_and_continue(place: Place, how: str, jobs: int = 4) -> Verdict:
             stalled.signal(signal.SIGSTOP)
         began = time.monotonic()
         others = [tasks.plain.enqueue(pause) for _ in range(4)]
-        diary.write_new(job.id for job in [*stored, *others])
+        event_log.write_new(job.id for job in [*stored, *others])
         other = start("other", f"--lease={LEASE}", "--concurrency=12")
         its_own = {job.id for job in stored}
         wait("all of it is taken over", lambda: its_own <= {row[0] for row in rows(place, ENDED)})
@@ -65,27 +65,27 @@ def stop_and_continue(place: Place, how: str, jobs: int = 4) -> Verdict:
         fcntl.flock(gil, fcntl.LOCK_UN)
         away = time.monotonic() - began
         first = {(job.id, 1) for job in stored}
-        wait("its handlers end", lambda: first <= diary.Diary.read(place.folder).ends.keys())
+        wait("its handlers end", lambda: first <= event_log.EventLog.read(place.folder).ends.keys())
         wait("nothing is left to do", lambda: not open_jobs(place))
         codes = [stalled.stop(), other.stop()]
     with closing(open_reader(place.url)) as reader:
-        verdict = judge(reader, place.folder, len(stored))
+        audit = judge(reader, place.folder, len(stored))
     first_ends = [row for row in rows(place, ENDED) if row[1] == 1]
     accepted = [row for row in first_ends if row[0] in its_own and row[2] != LOST]
     lost = [row for row in first_ends if row[0] not in its_own and row[2] == LOST]
-    verdict.findings += [
+    audit.findings += [
         Finding("stale", f"attempt {number} of job {job} of the stalled worker was accepted")
         for job, number, _ in accepted
     ]
-    verdict.findings += _lost_leases(lost)
-    verdict.findings += [Finding("exit", f"exit code {code}") for code in codes if code]
-    verdict.figures["seconds stopped"] = round(away)
-    verdict.figures["of its attempts accepted"] = len(accepted)
-    verdict.figures["leases others lost"] = len(lost)
-    return verdict
+    audit.findings += _lost_leases(lost)
+    audit.findings += [Finding("exit", f"exit code {code}") for code in codes if code]
+    audit.figures["seconds stopped"] = round(away)
+    audit.figures["of its attempts accepted"] = len(accepted)
+    audit.figures["leases others lost"] = len(lost)
+    return audit
 
 
-def block(place: Place, kind: str) -> Verdict:
+def block(place: Place, kind: str) -> Audit:
     """One handler blocks for three leases, others of the same worker run as long beside it, and
     another worker stands by to take over what seems lost."""
     blocking = {
@@ -100,16 +100,16 @@ def block(place: Place, kind: str) -> Verdict:
         job = blocking.enqueue(pause)
         wait("it blocks", lambda: running(place) == len(beside) + 1)
         standby = start("standby", f"--lease={LEASE}")
-        diary.write_new(j.id for j in [*beside, job])
+        event_log.write_new(j.id for j in [*beside, job])
         wait("nothing is left to do", lambda: not open_jobs(place))
         codes = [worker.stop(), standby.stop()]
     with closing(open_reader(place.url)) as reader:
-        verdict = judge(reader, place.folder, 0)
+        audit = judge(reader, place.folder, 0)
     lost = [row for row in rows(place, ENDED) if row[2] == LOST]
-    verdict.findings += _lost_leases(lost)
-    verdict.findings += [Finding("exit", f"exit code {code}") for code in codes if code]
-    verdict.figures["leases lost"] = len(lost)
-    return verdict
+    audit.findings += _lost_leases(lost)
+    audit.findings += [Finding("exit", f"exit code {code}") for code in codes if code]
+    audit.figures["leases lost"] = len(lost)
+    return audit
 
 
 def _lost_leases(ends: Sequence[tuple[Any, ...]]) -> list[Finding]:
@@ -121,16 +121,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", choices=("sqlite", "postgres"), default="sqlite")
     chosen = parser.parse_args(arguments)
     findings = 0
-    scenes: list[tuple[Callable[[Place, str], Verdict], str]] = [
+    scenes: list[tuple[Callable[[Place, str], Audit], str]] = [
         (stop_and_continue, "stopped"), (stop_and_continue, "gil"),
         (block, "thread"), (block, "loop"), (block, "gil"),
     ]  # fmt: skip
     for scene, name in scenes:
         with tempfile.TemporaryDirectory(prefix="stall-") as folder:
             with places(chosen.engine, Path(folder)) as place:
-                verdict = scene(place, name)
+                audit = scene(place, name)
                 run(heal, place)
-        findings += verdict.say(f"{chosen.engine}, {scene.__name__}, {name}")
+        findings += audit.say(f"{chosen.engine}, {scene.__name__}, {name}")
     return 1 if findings else 0
 
 

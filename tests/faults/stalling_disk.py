@@ -40,7 +40,7 @@ static void stall(void) {
     static __thread unsigned long long state;
     struct timespec now, left;
     unsigned one_in = number("STALL_ONE_IN"), longest = number("STALL_MILLISECONDS"), time;
-    const char *diary = getenv("STALL_DIARY");
+    const char *log = getenv("STALL_LOG");
     char line[64];
     int kept = errno, file;
 
@@ -49,7 +49,7 @@ static void stall(void) {
     if (!one_in || !longest || (state >> 33) % one_in) return;
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
     time = (state >> 33) % longest;
-    if (diary && (file = open(diary, O_WRONLY | O_APPEND | O_CLOEXEC)) >= 0) {
+    if (log && (file = open(log, O_WRONLY | O_APPEND | O_CLOEXEC)) >= 0) {
         if (write(file, line, snprintf(line, sizeof line, "%d %u\n", getpid(), time)) < 0) {}
         close(file);
     }
@@ -102,17 +102,17 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="stall-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # a server that root starts runs as somebody else
-        diary = folder / "diary"
-        diary.touch()
-        diary.chmod(0o666)
+        log = folder / "events"
+        log.touch()
+        log.chmod(0o666)
         told = {
             "LD_PRELOAD": str(build(folder)),
-            "STALL_DIARY": str(diary),
+            "STALL_LOG": str(log),
             "STALL_ONE_IN": str(given.one_in),
             "STALL_MILLISECONDS": str(round(given.seconds * 1000)),
         }
         code = subprocess.run(command, env={**os.environ, **told}).returncode
-        stalls = [int(line.split()[1]) / 1000 for line in diary.read_text().splitlines()]
+        stalls = [int(line.split()[1]) / 1000 for line in log.read_text().splitlines()]
     longest = max(stalls, default=0)
     print(f"{len(stalls)} stalls, {sum(stalls):.0f} s in all, the longest {longest:.1f} s")
     return code

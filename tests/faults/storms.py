@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from tests.faults.verdict import Verdict
+from tests.faults.audit import Audit
 from tests.races.logs import Finding
 
 HANG = 60.0  # seconds beyond those asked for
@@ -37,12 +37,12 @@ def add(number: int) -> int:
     return number
 
 first = add.using(queue="nobody").enqueue(0)
-diary = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+log = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 stop = threading.Event()
 problems = []
 
 def write():
-    os.write(diary, b"%d\\n" % add.enqueue(1).id)
+    os.write(log, b"%d\\n" % add.enqueue(1).id)
 
 def read():
     app.job(first.id)
@@ -128,37 +128,37 @@ time.sleep(random.uniform(0.05, 0.4))
 SCRIPTS = {"forks": FORKS, "closes": CLOSES, "ends": ENDS}
 
 
-def storm(name: str, folder: Path, seconds: float = 0.0) -> Verdict:
+def storm(name: str, folder: Path, seconds: float = 0.0) -> Audit:
     """Run a storm once on a new file, and look at what it left."""
-    verdict = Verdict()
-    database, diary = folder / "app.db", folder / "diary"
+    audit = Audit()
+    database, log = folder / "app.db", folder / "events"
     command = [sys.executable, "-c", COMMON + SCRIPTS[name]]
-    command += [str(database), str(diary), str(seconds)]
+    command += [str(database), str(log), str(seconds)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + HANG)
     except subprocess.TimeoutExpired:
-        verdict.findings.append(Finding("hang", f"{name} did not end"))
-        return verdict
+        audit.findings.append(Finding("hang", f"{name} did not end"))
+        return audit
     if done.returncode:
         tail = done.stderr.strip().splitlines()[-3:]
-        verdict.findings.append(Finding("crash", f"exit code {done.returncode}: {tail}"))
+        audit.findings.append(Finding("crash", f"exit code {done.returncode}: {tail}"))
     for line in done.stdout.splitlines():
         kind, _, rest = line.partition(" ")
         if kind == "problem":
-            verdict.findings.append(Finding("problem", rest))
+            audit.findings.append(Finding("problem", rest))
         else:
-            verdict.figures[kind] += int(rest)
+            audit.figures[kind] += int(rest)
     with closing(sqlite3.connect(database)) as connection:
         stored = {id for (id,) in connection.execute("SELECT id FROM towline_job")}
         if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
-            verdict.findings.append(Finding("damaged", "integrity_check"))
-    acknowledged = [int(line) for line in diary.read_text().split()] if diary.exists() else []
-    verdict.figures["acknowledged"] += len(acknowledged)
+            audit.findings.append(Finding("damaged", "integrity_check"))
+    acknowledged = [int(line) for line in log.read_text().split()] if log.exists() else []
+    audit.figures["acknowledged"] += len(acknowledged)
     if len(set(acknowledged)) != len(acknowledged):
-        verdict.findings.append(Finding("twice", "an id was given twice"))
+        audit.findings.append(Finding("twice", "an id was given twice"))
     if missing := set(acknowledged) - stored:
-        verdict.findings.append(Finding("lost", f"{len(missing)} acknowledged jobs are missing"))
-    return verdict
+        audit.findings.append(Finding("lost", f"{len(missing)} acknowledged jobs are missing"))
+    return audit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -172,9 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     findings: list[Finding] = []
     for _ in range(chosen.times):
         with tempfile.TemporaryDirectory(prefix="storm-", dir=chosen.folder) as folder:
-            verdict = storm(chosen.name, Path(folder), chosen.seconds)
-        figures += verdict.figures
-        findings += verdict.findings
+            audit = storm(chosen.name, Path(folder), chosen.seconds)
+        figures += audit.figures
+        findings += audit.findings
     shown = ", ".join(f"{name} {number}" for name, number in figures.items())
     version = ".".join(map(str, sys.version_info[:2]))
     print(f"{chosen.name} × {chosen.times} on {version}: {shown}, findings {len(findings)}")

@@ -1,4 +1,4 @@
-"""The application of the fault proofs: every attempt writes its start and its end in the diary."""
+"""The application of the fault proofs: every attempt logs its start and its end as an event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from tests.faults import diary
+from tests.faults import event_log
 from towline import INJECTED, Backoff, Cancel, Context, Next, Snooze, Towline, context
 
 VARIABLE = "TOWLINE_FAULTS_URL"
@@ -42,18 +42,18 @@ OWN = "own"  # of a job stored together with a row of the application's
 def written_down(ctx: Context) -> Generator[None, Any, None]:
     """The start before the handler, the end behind it, whatever it was."""
     held = ctx._attempt.held
-    diary.write_start(held)
+    event_log.write_start(held)
     try:
         yield
     except BaseException as error:
-        diary.write_end(held, type(error).__name__)
+        event_log.write_end(held, type(error).__name__)
         raise
-    diary.write_end(held)
+    event_log.write_end(held)
 
 
 def stamp() -> str:
     token = context().token
-    return diary.stamp_of(token.job_id, token.attempt, token.claimed_at)
+    return event_log.stamp_of(token.job_id, token.attempt, token.claimed_at)
 
 
 def is_sqlite() -> bool:
@@ -140,7 +140,7 @@ def books(pause: float = 0.0, ctx: Context = INJECTED) -> None:
 
 def gate() -> Path:
     """While this file is there, slow handlers have not begun their pause."""
-    return Path(os.environ[diary.VARIABLE]).with_name("hold")
+    return Path(os.environ[event_log.VARIABLE]).with_name("hold")
 
 
 def hold(folder: Path) -> None:

@@ -38,7 +38,7 @@ def test_A3_after_an_interrupt_anywhere_everybody_can_write_and_read_at_once(
         chosen = inner[2 * (kind is Alarm) :: step]
         spread = random.Random(seed(7)).sample(range(len(files)), SPREAD)
         interrupts.only(act, kind, chosen + spread)
-        assert interrupts.verdict.findings == []
+        assert interrupts.audit.findings == []
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -46,4 +46,4 @@ def test_A3_after_an_interrupt_anywhere_everybody_can_write_and_read_at_once(
 def test_A3_signals_at_random_moments_leave_nothing_stuck(place: Place) -> None:
     with at(place) as interrupts:
         interrupts.random(by_speed(1.0, 5.0), Interrupt, seed=seed(3))
-        assert interrupts.verdict.findings == []
+        assert interrupts.audit.findings == []

@@ -18,15 +18,15 @@ def test_L1_L3_L4_kills_of_workers_and_their_processes_lose_nothing(place: Place
     """`python -m tests.faults.kills` kills 200 times. How many endings a worker had not written
     yet when it was killed is not judged here."""
     jobs, kills = by_speed((160, 3), (800, 12))
-    verdict = kill_at_random(place, jobs=jobs, kills=kills, again=jobs, seed=seed(0))
-    assert verdict.findings == []
-    assert verdict.figures["kills"] == kills
-    assert verdict.figures["jobs"] == jobs
+    audit = kill_at_random(place, jobs=jobs, kills=kills, again=jobs, seed=seed(0))
+    assert audit.findings == []
+    assert audit.figures["kills"] == kills
+    assert audit.figures["jobs"] == jobs
 
 
 @pytest.mark.timeout(300)
 def test_P6_L4_workers_outlive_restarts_of_the_server(tmp_path: Path) -> None:
     """`python -m tests.faults.server_restarts` does it 20 times."""
-    verdict = restart_again_and_again(tmp_path, servers.startable()[-1], by_speed(1, 5), seed(0))
-    assert verdict.findings == []
-    assert verdict.figures["acknowledged"] > 0
+    audit = restart_again_and_again(tmp_path, servers.startable()[-1], by_speed(1, 5), seed(0))
+    assert audit.findings == []
+    assert audit.figures["acknowledged"] > 0

@@ -12,7 +12,7 @@ from tests.faults.shutdown import shut_down
 @pytest.mark.parametrize("long", [0, 10])
 def test_W1_a_stop_finishes_or_hands_back_what_runs(place: Place, long: int) -> None:
     """`python -m tests.faults.shutdown` stops a worker with 50 running jobs."""
-    verdict = shut_down(place, 20, grace=60.0 if not long else 4.0, long=long)
-    assert verdict.findings == []
-    assert verdict.figures["finished"] + verdict.figures["handed back"] == 20
-    assert verdict.figures["handed back"] == long
+    audit = shut_down(place, 20, grace=60.0 if not long else 4.0, long=long)
+    assert audit.findings == []
+    assert audit.figures["finished"] + audit.figures["handed back"] == 20
+    assert audit.figures["handed back"] == long

@@ -12,14 +12,14 @@ from tests.faults.stall import block, stop_and_continue
 @pytest.mark.parametrize("how", ["stopped", "gil"])
 def test_L2_L3_of_a_worker_that_stood_still_nothing_is_accepted(place: Place, how: str) -> None:
     """Stopped from outside, or by one of its threads; jobs of another worker keep their leases."""
-    verdict = stop_and_continue(place, how)
-    assert verdict.findings == []
-    assert verdict.figures["of its attempts accepted"] == 0
+    audit = stop_and_continue(place, how)
+    assert audit.findings == []
+    assert audit.figures["of its attempts accepted"] == 0
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", ["thread", "loop", "gil"])
 def test_L2_a_handler_that_blocks_costs_no_lease(place: Place, kind: str) -> None:
-    verdict = block(place, kind)
-    assert verdict.findings == []
-    assert verdict.figures["leases lost"] == 0
+    audit = block(place, kind)
+    assert audit.findings == []
+    assert audit.figures["leases lost"] == 0

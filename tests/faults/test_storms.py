@@ -14,6 +14,6 @@ from tests.speed import by_speed
 @pytest.mark.parametrize("name", ["forks", "closes", "ends"])
 def test_A2_a_storm_crashes_nothing_and_loses_nothing(name: str, tmp_path: Path) -> None:
     """`python -m tests.faults.storms` does it for as long as one likes."""
-    verdict = storm(name, tmp_path, by_speed(1.0, 5.0))
-    assert verdict.findings == []
-    assert verdict.figures["acknowledged"]
+    audit = storm(name, tmp_path, by_speed(1.0, 5.0))
+    assert audit.findings == []
+    assert audit.figures["acknowledged"]

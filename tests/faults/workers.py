@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.faults import diary, tasks
+from tests.faults import event_log, tasks
 from tests.faults.fresh import Place
 from tests.races.auditor import ask, open_reader
 
@@ -28,7 +28,7 @@ LIMIT = 120.0  # seconds after which something that should have happened has not
 
 
 class Worker:
-    """One `towline worker` process; what it says is kept beside the diary."""
+    """One `towline worker` process; what it says is kept beside the event log."""
 
     def __init__(self, place: Place, name: str, *options: str) -> None:
         self.name = name
@@ -36,7 +36,7 @@ class Worker:
         environment = {
             **os.environ,
             tasks.VARIABLE: place.url,
-            diary.VARIABLE: str(place.folder / diary.NAME),
+            event_log.VARIABLE: str(place.folder / event_log.NAME),
         }
         with open(self.said, "ab") as out:
             self.process = subprocess.Popen(
@@ -75,7 +75,7 @@ class Worker:
 @contextmanager
 def at(place: Place) -> Iterator[Callable[..., Worker]]:
     """The application works here; a function that starts workers. None of them is left behind."""
-    before = {name: os.environ.get(name) for name in (diary.VARIABLE, tasks.VARIABLE)}
+    before = {name: os.environ.get(name) for name in (event_log.VARIABLE, tasks.VARIABLE)}
     url = tasks.app.url
     place.enter()
     workers: list[Worker] = []
@@ -116,7 +116,7 @@ def registered(place: Place) -> int:
 
 def running(place: Place) -> int:
     """How many handlers have been called and have not ended."""
-    book = diary.Diary.read(place.folder)
+    book = event_log.EventLog.read(place.folder)
     return len(book.starts.keys() - book.ends.keys())
 
 

@@ -9,7 +9,7 @@ import argparse
 import time
 from collections import Counter
 
-from tests.model import hunt, run
+from tests.model import mutant_search, run
 
 
 def main() -> None:
@@ -23,11 +23,11 @@ def main() -> None:
     told = parser.parse_args()
     if told.mutant:
         name, database = told.mutant, (told.on or run.both())[0]
-        found = hunt.hunt(name, database, told.programs, told.seed, shrink=told.shrink)
+        found = mutant_search.search(name, database, told.programs, told.seed, shrink=told.shrink)
         print(found.found or "it lives")
         print(found)
     elif told.mutants:
-        for found in hunt.report(told.programs, told.seed):
+        for found in mutant_search.report(told.programs, told.seed):
             print(found, flush=True)
     else:
         count(told.programs, told.seed, told.on or run.both())

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, TypeVar
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.kit import MINUTE, SECOND
-from tests.model.deeds import DRAFTS, LEFT_OUT, QUEUES, TASKS, Draft, Drawn, deeds
 from tests.model.program import OLD_SNAPSHOT, End, Held, Keep, New, Where
+from tests.model.strategies import DRAFTS, LEFT_OUT, QUEUES, TASKS, Draft, Drawn, operations
 from tests.model.tables import Tables
 from tests.model.trace import World
 from towline.model import ChainState, Live, Outcome, Policy, State
@@ -113,7 +113,7 @@ class Machine(RuleBasedStateMachine):
             draft.on_conflict, after, draft.policy, "trace" if draft.extra else None,
         )  # fmt: skip
 
-    @rule(deed=deeds())
+    @rule(deed=operations())
     def go(self, deed: tuple[Any, ...]) -> None:
         name, *told = deed
         if name not in self.left_out:

@@ -13,8 +13,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests import database as databases
 from tests.kit import Clock
+from tests.model.engine_driver import EngineDriver
 from tests.model.machine import Machine
-from tests.model.side import Side
 from tests.model.trace import Coverage, World, steady
 
 STEPS = 50
@@ -35,9 +35,9 @@ def opened(names: Sequence[str]) -> Iterator[World]:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="towline-model-")))
         stack.enter_context(steady())
         clock = Clock()
-        sides: list[Side] = []
+        sides: list[EngineDriver] = []
         for name in names:
-            sides.append(Side(stack.enter_context(databases.opened(name, folder)), clock))
+            sides.append(EngineDriver(stack.enter_context(databases.opened(name, folder)), clock))
             stack.callback(sides[-1].close)
         yield World(sides, clock)
 

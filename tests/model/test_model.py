@@ -10,8 +10,8 @@ import re
 
 import pytest
 
-from tests.model import hunt, run
-from tests.model.side import Side
+from tests.model import mutant_search, run
+from tests.model.engine_driver import EngineDriver
 from tests.speed import by_speed, seed
 from towline.store import Store
 
@@ -64,7 +64,7 @@ def test_both_engines_do_what_the_model_does() -> None:
 
 def test_every_operation_of_the_store_is_a_verb() -> None:
     """An operation that is new in the store is missed here until programs have it."""
-    known = {name for name in dir(Side) if not name.startswith("_")}
+    known = {name for name in dir(EngineDriver) if not name.startswith("_")}
     elsewhere = {
         "attempts",
         "blockers",
@@ -91,7 +91,7 @@ def operations() -> set[str]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("mutant", "database"), HUNTS)
 def test_programs_find_planted_bugs(mutant: str, database: str) -> None:
-    found = hunt.hunt(mutant, database, HUNTED, 1).found
+    found = mutant_search.search(mutant, database, HUNTED, 1).found
     assert found is not None
     assert found.startswith(f"AssertionError: {database} d")  # differs, or does not mark
 
@@ -99,7 +99,9 @@ def test_programs_find_planted_bugs(mutant: str, database: str) -> None:
 @pytest.mark.timeout(300)
 def test_a_program_that_finds_one_is_shrunk_to_what_it_takes() -> None:
     """A claim is enough: by a worker that is there or by a new one, in a transaction or not."""
-    found = hunt.hunt("attempt counted at the end", run.both()[0], HUNTED, 1, shrink=True).found
+    found = mutant_search.search(
+        "attempt counted at the end", run.both()[0], HUNTED, 1, shrink=True
+    ).found
     assert found is not None
     steps = re.findall(r"^ *\d+ (\w+)\(", found, re.MULTILINE)
     assert steps[:2] == ["register", "enqueue"]

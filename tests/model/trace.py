@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tests.kit import SECOND, Clock
+from tests.model.engine_driver import EngineDriver
 from tests.model.model import Model
 from tests.model.program import OLD_SNAPSHOT, Answer, Refusal, Seen, Step
-from tests.model.side import Side
 from tests.model.tables import Tables
 from towline.model import ChainState, Live
 from towline.store import lease
@@ -44,7 +44,7 @@ class Coverage:
 class World:
     """The model and the engines, on one clock."""
 
-    def __init__(self, sides: Sequence[Side], clock: Clock) -> None:
+    def __init__(self, sides: Sequence[EngineDriver], clock: Clock) -> None:
         self.sides = sides
         self.coverage = Coverage()
         self._clock = clock
@@ -116,7 +116,7 @@ class World:
                 self._audit(side)
         return answer
 
-    def _taken(self, side: Side, step: Step, answer: Answer) -> Answer:
+    def _taken(self, side: EngineDriver, step: Step, answer: Answer) -> Answer:
         """A side's answer. One without levels would do what another must refuse for its level: it
         leaves that out, so that both hold the same."""
         if answer == OLD_SNAPSHOT and not side.has_levels:
@@ -128,7 +128,7 @@ class World:
         for side in self.sides:
             self._compare(side, "tables", self.model.tables.dump(), side.dump(anew=True))
 
-    def _compare(self, side: Side, what: str, wanted: object, found: object) -> None:
+    def _compare(self, side: EngineDriver, what: str, wanted: object, found: object) -> None:
         if wanted == found:
             return
         lines = list(differences(what, wanted, found))
@@ -136,7 +136,7 @@ class World:
             f"{side.name} differs from the model:\n" + "\n".join(lines) + "\n" + self.told()
         )
 
-    def _marked(self, side: Side, before: Stands, promoted: bool) -> None:
+    def _marked(self, side: EngineDriver, before: Stands, promoted: bool) -> None:
         """What became pending or ended by the last step was marked (finding S4)."""
         tables = self.model.tables
         for job in tables.jobs.values():
@@ -157,7 +157,7 @@ class World:
                         f"{side.name} does not mark that {chain.name} ended\n{self.told()}"
                     )
 
-    def _audit(self, side: Side) -> None:
+    def _audit(self, side: EngineDriver) -> None:
         if findings := side.audit():
             told = "\n".join(f"  {finding.kind}: {finding.text}" for finding in findings)
             raise AssertionError(f"{side.name}, an auditor finds:\n{told}\n{self.told()}")

@@ -30,4 +30,4 @@ def test_A3_after_an_interrupt_anywhere_everybody_can_write_and_read_at_once(
         inner = [number for number, file in enumerate(files) if file in INNER]
         spread = random.Random(7).sample(range(len(files)), SPREAD)
         interrupts.only(act, kind, inner[::3] + spread)
-        assert interrupts.verdict.findings == []
+        assert interrupts.audit.findings == []

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from tests.races.footprint import Footprint, Marks
-from tests.races.side import Side, Style
-from tests.races.stage import Stage
+from tests.races.scratch_database import ScratchDatabase
+from tests.races.stepped import SteppedOperation, Style
 from towline.errors import TowlineError
 from towline.model import Finished
 from towline.operation import Op, Steps, compose
@@ -45,7 +45,7 @@ class Met(Generic[G]):
     store: Store
     given: G
     answers: Sequence[Any]
-    stage: Stage
+    stage: ScratchDatabase
 
     def states(self, *ids: int) -> list[str]:
         """Where these jobs stand; one that is not there is left out."""
@@ -104,8 +104,8 @@ class Interleaver:
     """A database on which operations meet, and connections for them."""
 
     def __init__(self, url: str, sides: int = 2) -> None:
-        self._stage = Stage(url)
-        self._all = [Side(f"side {NAMES[n]}", url) for n in range(sides)]
+        self._stage = ScratchDatabase(url)
+        self._all = [SteppedOperation(f"side {NAMES[n]}", url) for n in range(sides)]
         self._stage.sides = [side.pid for side in self._all]
         self._sides = self._all
         self._marks: Marks = {}  # as they are now, where known
@@ -203,7 +203,7 @@ class Interleaver:
         node.tried[node.choice] = footprint
         return {n: f for n, f in others.items() if reduce and not f.meets(footprint)}
 
-    def _step(self, side: Side) -> None:
+    def _step(self, side: SteppedOperation) -> None:
         """One step of one side; those who waited for it come to the end of theirs."""
         side.go(self._stage.is_blocked)
         for other in self._sides:

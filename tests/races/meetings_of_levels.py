@@ -13,7 +13,7 @@ from typing import Any
 from tests.races import meetings as m
 from tests.races import meetings_of_control as c
 from tests.races.interleaver import Meeting
-from tests.races.side import Style
+from tests.races.stepped import Style
 from towline.model import Policy
 
 OURS, CALLER = Style.OURS, Style.CALLER

@@ -29,7 +29,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from tests.races.actor import Actor, add_tasks
 from tests.races.auditor import (
     Reader,
     ask,
@@ -38,8 +37,9 @@ from tests.races.auditor import (
     is_sqlite,
     open_reader,
 )
-from tests.races.crew import LEASE, QUEUES, TASKS, Log
 from tests.races.logs import Finding, Logs, read_logs
+from tests.races.storm_client import StormClient, add_tasks
+from tests.races.storm_worker import LEASE, QUEUES, TASKS, Log
 from tests.races.together import still_owed
 from towline import Towline
 from towline.model import Claimed, Ending, Outcome
@@ -316,7 +316,7 @@ def play_child(folder: Path, url: str, name: str, seed: str, threads: int, offse
     durable = random.Random(seed).random() < 0.5  # others' commits, others' moments to be killed
     app = Towline(url, clock=Clock(offset), durable=durable, connections=threads)
     log = Log(folder / "logs" / f"{name}.jsonl")
-    play(app, folder, name, lambda thread, until: Actor(
+    play(app, folder, name, lambda thread, until: StormClient(
         app, log, f"{name}-{thread}", f"{seed}.{thread}"
     ).run(until), threads)  # fmt: skip
 

@@ -21,7 +21,7 @@ from tests.races import meetings as m
 from tests.races import meetings_of_control as c
 from tests.races.interleaver import Interleaver, Meeting, Report
 from tests.races.meetings_of_levels import with_an_old_snapshot
-from tests.races.side import Style
+from tests.races.stepped import Style
 from towline import Towline
 from towline.model import Policy
 from towline.postgres.store import PostgresStore

@@ -11,7 +11,6 @@ import pytest
 from tests import database as databases
 from tests.database import Database
 from tests.kit import SECOND, Clock, claim, completed, continued, failed, new, register
-from tests.races.actor import MENU
 from tests.races.auditor import (
     CHECKS,
     Reader,
@@ -22,6 +21,7 @@ from tests.races.auditor import (
 )
 from tests.races.logs import Event, Finding, Logs, read_logs
 from tests.races.storm import storm
+from tests.races.storm_client import MENU
 from tests.speed import by_speed, seed
 from towline import Towline
 from towline.model import Policy

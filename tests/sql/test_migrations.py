@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit import Clock, new, rows
 from tests.sqlite.conftest import add
-from tests.sqlite.crew import crew
+from tests.sqlite.processes import together
 from towline import Towline
 from towline.errors import InvalidSetting, SchemaMismatch, SchemaMissing
 from towline.migrate import Migrations
@@ -71,7 +71,7 @@ def work(number):
 
 
 def test_M1_fifty_processes_open_an_empty_database_at_once(database: Path) -> None:
-    assert sorted(crew(50, OPEN_AT_ONCE, database)) == list(range(1, 51))
+    assert sorted(together(50, OPEN_AT_ONCE, database)) == list(range(1, 51))
     arguments = rows(database, "SELECT arguments FROM towline_job")
     assert {text for (text,) in arguments} == {f'{{"number":{n}}}' for n in range(50)}
     assert rows(database, RECORDED) == [(name,) for name in KNOWN]
@@ -156,7 +156,7 @@ def work(number):
     app.close()
     return applied
 """
-    answers = crew(8, script, database)
+    answers = together(8, script, database)
     assert sorted(answers) == [[]] * 7 + [["0900-more"]]
     assert len([c for c in rows(database, "PRAGMA table_info(towline_job)") if c[1] == "more"]) == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.kit import rows
-from tests.sqlite.crew import run
+from tests.sqlite.processes import run
 
 LIMITED = """
 import resource, threading

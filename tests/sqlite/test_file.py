@@ -14,7 +14,7 @@ import pytest
 
 from tests.kit import package_for_all, rows
 from tests.sqlite.conftest import add
-from tests.sqlite.crew import Held, engine_of, run
+from tests.sqlite.processes import Held, engine_of, run
 from towline import Towline
 from towline.errors import (
     DatabaseReplaced,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.kit import rows
-from tests.sqlite.crew import run
+from tests.sqlite.processes import run
 
 # Scripts run in an interpreter of their own: a test's process has threads.
 FORKED = """

@@ -14,7 +14,7 @@ import pytest
 
 from tests.kit import rows
 from tests.sqlite.conftest import add
-from tests.sqlite.crew import Held, Other, Pause, engine_of, start, until
+from tests.sqlite.processes import Held, OtherProcess, Pause, engine_of, start, until
 from towline import Job, Towline
 from towline.errors import StoreUnavailable, WriterBusy
 from towline.task import Task
@@ -58,14 +58,14 @@ def task(hasty: Towline) -> Task[[int], int]:
 
 
 @pytest.fixture
-def towline(app: Towline, database: Path) -> Iterator[Other]:
+def towline(app: Towline, database: Path) -> Iterator[OtherProcess]:
     with start(LONG, database) as other:
         assert other.hear() == "holding"
         yield other
 
 
 @pytest.fixture
-def foreign(app: Towline, database: Path) -> Iterator[Other]:
+def foreign(app: Towline, database: Path) -> Iterator[OtherProcess]:
     with start(FOREIGN, database) as other:
         assert other.hear() == "holding"
         yield other
@@ -81,7 +81,7 @@ def refusal(call: Callable[[], object]) -> str:
 
 @linux
 def test_Q2_another_towline_process_is_named_with_what_it_does_and_since_when(
-    task: Task[[int], int], towline: Other, database: Path
+    task: Task[[int], int], towline: OtherProcess, database: Path
 ) -> None:
     text = refusal(lambda: task.enqueue(1))
     assert text.startswith(f"enqueue waited 0.05 s for the writer of {database}: ")
@@ -94,7 +94,9 @@ def test_Q2_another_towline_process_is_named_with_what_it_does_and_since_when(
 
 
 @linux
-def test_Q2_a_connection_outside_towline_is_named(task: Task[[int], int], foreign: Other) -> None:
+def test_Q2_a_connection_outside_towline_is_named(
+    task: Task[[int], int], foreign: OtherProcess
+) -> None:
     text = refusal(lambda: task.enqueue(1))
     assert f"a connection outside Towline in process {foreign.pid} ({sys.executable}" in text
     assert "operation" not in text
@@ -121,7 +123,7 @@ def test_Q2_an_open_transaction_of_this_very_process_is_told_to_pass_it(
 
 
 @linux
-def test_Q2_the_awaiting_face_says_the_same(task: Task[[int], int], towline: Other) -> None:
+def test_Q2_the_awaiting_face_says_the_same(task: Task[[int], int], towline: OtherProcess) -> None:
     async def enqueue() -> None:
         await task.aenqueue(1)
 
@@ -154,7 +156,7 @@ def writing_is_refused(hasty: Towline, job: Job[int]) -> None:
 
 
 def test_Q2_a_killed_holder_frees_the_writer_at_once_and_stores_nothing(
-    task: Task[[int], int], towline: Other, database: Path
+    task: Task[[int], int], towline: OtherProcess, database: Path
 ) -> None:
     refusal(lambda: task.enqueue(1))
     towline.kill()
@@ -164,14 +166,14 @@ def test_Q2_a_killed_holder_frees_the_writer_at_once_and_stores_nothing(
 
 
 def test_Q2_a_killed_connection_outside_towline_frees_the_writer_at_once(
-    task: Task[[int], int], foreign: Other
+    task: Task[[int], int], foreign: OtherProcess
 ) -> None:
     foreign.kill()
     assert task.enqueue(1).id == 1
 
 
 def test_Q2_the_record_of_a_killed_holder_misleads_nobody(
-    task: Task[[int], int], towline: Other, database: Path
+    task: Task[[int], int], towline: OtherProcess, database: Path
 ) -> None:
     towline.kill()
     record = Path(f"{database}.lock").read_bytes()

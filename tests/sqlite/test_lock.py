@@ -111,7 +111,7 @@ sys.stdin.read()
 """
 
 
-class Other:
+class OtherProcess:
     """Another process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -137,11 +137,11 @@ class Other:
 
 
 @contextmanager
-def start(script: str, *arguments: object) -> Iterator[Other]:
+def start(script: str, *arguments: object) -> Iterator[OtherProcess]:
     command = [sys.executable, "-c", script, *map(str, arguments)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
-        other = Other(process)
+        other = OtherProcess(process)
         try:
             yield other
         finally:
@@ -166,14 +166,14 @@ def connection(database: Path) -> Iterator[sqlite3.Connection]:
 
 
 @pytest.fixture
-def towline(database: Path) -> Iterator[Other]:
+def towline(database: Path) -> Iterator[OtherProcess]:
     with start(TOWLINE, database, database) as other:
         assert other.hear() == "ready"
         yield other
 
 
 @pytest.fixture
-def foreign(database: Path) -> Iterator[Other]:
+def foreign(database: Path) -> Iterator[OtherProcess]:
     with start(FOREIGN, database) as other:
         assert other.hear() == "ready"
         yield other
@@ -195,7 +195,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def has_a_lock(other: Other, file: Path) -> bool:
+def has_a_lock(other: OtherProcess, file: Path) -> bool:
     inode = file.stat().st_ino
     lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     return any(line[4] == str(other.pid) and line[5].endswith(f":{inode}") for line in lines)
@@ -257,7 +257,7 @@ def test_q1_the_first_turn_of_a_new_lock_file_is_not_taken_for_a_standstill(
 
 
 def test_q2_the_deadline_leaves_nothing_locked_and_nothing_open(
-    database: Path, connection: sqlite3.Connection, towline: Other
+    database: Path, connection: sqlite3.Connection, towline: OtherProcess
 ) -> None:
     lock = Turns(database)
     assert towline.do("acquire turn") == "holding"
@@ -274,7 +274,7 @@ def test_q2_the_deadline_leaves_nothing_locked_and_nothing_open(
 
 
 def test_q2_the_deadline_passes_while_a_foreign_writer_holds(
-    database: Path, connection: sqlite3.Connection, towline: Other, foreign: Other
+    database: Path, connection: sqlite3.Connection, towline: OtherProcess, foreign: OtherProcess
 ) -> None:
     lock = Turns(database)
     foreign.do("BEGIN IMMEDIATE")
@@ -286,7 +286,7 @@ def test_q2_the_deadline_passes_while_a_foreign_writer_holds(
 
 
 def test_an_error_that_is_not_busy_reaches_the_caller_and_leaves_nothing_locked(
-    database: Path, towline: Other
+    database: Path, towline: OtherProcess
 ) -> None:
     lock = Turns(database)
     closed = sqlite3.connect(database, isolation_level=None, timeout=0)
@@ -311,7 +311,7 @@ def test_q3_a_turn_is_an_immediate_transaction(
 
 
 def test_q2_a_killed_holder_releases_and_its_record_is_harmless(
-    database: Path, connection: sqlite3.Connection, towline: Other
+    database: Path, connection: sqlite3.Connection, towline: OtherProcess
 ) -> None:
     lock = Turns(database)
     assert towline.do("acquire turn") == "holding"
@@ -323,7 +323,7 @@ def test_q2_a_killed_holder_releases_and_its_record_is_harmless(
 
 
 def test_q2_a_killed_waiter_is_no_obstacle(
-    database: Path, connection: sqlite3.Connection, towline: Other, foreign: Other
+    database: Path, connection: sqlite3.Connection, towline: OtherProcess, foreign: OtherProcess
 ) -> None:
     foreign.do("BEGIN IMMEDIATE")
     towline.send("acquire waiting")
@@ -341,7 +341,7 @@ def test_a_damaged_lock_file_is_harmless(database: Path, connection: sqlite3.Con
 
 
 def test_a_removed_lock_file_does_not_stop_anybody(
-    database: Path, connection: sqlite3.Connection, towline: Other
+    database: Path, connection: sqlite3.Connection, towline: OtherProcess
 ) -> None:
     lock = Turns(database)
     lock.acquire(connection, far())
@@ -354,7 +354,7 @@ def test_a_removed_lock_file_does_not_stop_anybody(
 
 
 @linux
-def test_q2_another_towline_process_is_named(database: Path, towline: Other) -> None:
+def test_q2_another_towline_process_is_named(database: Path, towline: OtherProcess) -> None:
     lock = Turns(database)
     before = time.time()
     assert towline.do("acquire turn") == "holding"
@@ -371,7 +371,7 @@ def test_q2_another_towline_process_is_named(database: Path, towline: Other) -> 
 
 @linux
 def test_q2_a_connection_outside_towline_is_named(
-    database: Path, connection: sqlite3.Connection, towline: Other, foreign: Other
+    database: Path, connection: sqlite3.Connection, towline: OtherProcess, foreign: OtherProcess
 ) -> None:
     lock = Turns(database)
     foreign.do("BEGIN IMMEDIATE")
@@ -391,7 +391,7 @@ def test_q2_a_connection_outside_towline_is_named(
 
 @linux
 def test_q2_this_very_process_is_named(
-    database: Path, connection: sqlite3.Connection, towline: Other
+    database: Path, connection: sqlite3.Connection, towline: OtherProcess
 ) -> None:
     lock = Turns(database)
     mine = sqlite3.connect(database)
@@ -416,7 +416,7 @@ def test_q2_an_unknown_holder_has_advice_too() -> None:
 
 @linux
 def test_q2_a_stopped_process_is_named_and_passed(
-    database: Path, connection: sqlite3.Connection, towline: Other
+    database: Path, connection: sqlite3.Connection, towline: OtherProcess
 ) -> None:
     """Stopped while it waits for its turn, it keeps its place in the line but not the database."""
     lock = Turns(database)
@@ -440,11 +440,13 @@ def test_q2_a_stopped_process_is_named_and_passed(
         lock.acquire(connection, soon())
 
 
-def is_stopped(other: Other) -> bool:
+def is_stopped(other: OtherProcess) -> bool:
     return Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def test_q12_a_foreign_writer_is_waited_for(database: Path, towline: Other, foreign: Other) -> None:
+def test_q12_a_foreign_writer_is_waited_for(
+    database: Path, towline: OtherProcess, foreign: OtherProcess
+) -> None:
     foreign.do("BEGIN IMMEDIATE")
     towline.send("acquire patient")
     until(lambda: lock_file(database).exists() and b"patient" in lock_file(database).read_bytes())
@@ -463,7 +465,7 @@ def test_q5_after_fork_the_child_has_a_baton_of_its_own(database: Path) -> None:
 
 
 def test_two_locks_of_one_process_take_turns(
-    database: Path, connection: sqlite3.Connection, towline: Other
+    database: Path, connection: sqlite3.Connection, towline: OtherProcess
 ) -> None:
     first, second = Turns(database), Turns(str(database))
     other = sqlite3.connect(database, isolation_level=None, timeout=0)
@@ -511,7 +513,7 @@ def test_the_lock_file_has_the_permissions_of_the_database(
 
 
 def test_without_a_lock_file_turns_are_taken_by_retrying(
-    database: Path, connection: sqlite3.Connection, foreign: Other
+    database: Path, connection: sqlite3.Connection, foreign: OtherProcess
 ) -> None:
     lock_file(database).mkdir()
     lock = Turns(database)

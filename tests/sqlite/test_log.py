@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit import new, rows
 from tests.sqlite.conftest import Trace
-from tests.sqlite.crew import Held, Pause, engine_of
+from tests.sqlite.processes import Held, Pause, engine_of
 from towline import Towline
 from towline.errors import ReadOnlyDatabase
 from towline.model import State

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit import rows
 from tests.sqlite.conftest import CONNECT, Trace
-from tests.sqlite.crew import Held, crew, run, until
+from tests.sqlite.processes import Held, run, together, until
 from towline import Towline
 
 # Half of them only enqueue, half of them are workers without handlers. For three seconds, and on a
@@ -102,7 +102,7 @@ def sound(database: Path) -> None:
 
 def test_Q1_a_storm_of_eight_processes_loses_nothing_and_raises_nothing(database: Path) -> None:
     run("open_app().migrate()", database)
-    assert crew(8, STORM, database) == ["fine"] * 8
+    assert together(8, STORM, database) == ["fine"] * 8
     stored: list[int] = []
     ran: list[int] = []
     for number in range(8):
@@ -124,7 +124,7 @@ def test_Q1_a_storm_of_eight_processes_loses_nothing_and_raises_nothing(database
 
 def test_Q1_processes_that_come_and_go_never_find_the_database_locked(database: Path) -> None:
     run("open_app().migrate()", database)
-    times = crew(6, COMING_AND_GOING, database)
+    times = together(6, COMING_AND_GOING, database)
     assert all(isinstance(each, int) for each in times), times
     assert rows(database, "SELECT count(*) FROM towline_job") == [(sum(times),)]
     sound(database)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.kit import completed, new, register, rows
 from tests.sqlite.conftest import Trace
-from tests.sqlite.crew import Held, Pause, engine_of, until
+from tests.sqlite.processes import Held, Pause, engine_of, until
 from towline import Towline
 from towline.errors import BlockerError, DiskFull, WriterBusy
 from towline.model import Enqueued

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.brokers import Broker, broker, brokers
-from tests.sqlite.crew import ROOT, Other, until
+from tests.sqlite.processes import ROOT, OtherProcess, until
 from tests.wakes.rings import FAR, Rings
 from tests.wakes.writer import writer
 from towline.errors import InvalidSetting
@@ -29,7 +29,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def other() -> Iterator[Other]:
+def other() -> Iterator[OtherProcess]:
     with writer("sqlite:///unused.db") as other:
         yield other
 
@@ -57,7 +57,7 @@ def threads() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith("towline ")]
 
 
-def test_P2_another_process_tells_of_its_queues(server: Broker, other: Other) -> None:
+def test_P2_another_process_tells_of_its_queues(server: Broker, other: OtherProcess) -> None:
     with listening(server.url) as (_, rings):
         for number in range(5):
             other.do(f"tell {server.url} {CHANNEL} a b{number}")
@@ -66,7 +66,7 @@ def test_P2_another_process_tells_of_its_queues(server: Broker, other: Other) ->
         assert rings.take() == [None]
 
 
-def test_M5_another_channel_is_not_heard(server: Broker, other: Other) -> None:
+def test_M5_another_channel_is_not_heard(server: Broker, other: OtherProcess) -> None:
     with listening(server.url) as (_, rings):
         other.do(f"tell {server.url} another.channel a")
         other.do(f"tell {server.url} {CHANNEL} b")
@@ -79,7 +79,7 @@ def test_P2_one_that_listens_tells_as_well(server: Broker) -> None:
         assert ringing_two.take() == [{"a"}]
 
 
-def test_P2_one_that_tells_begins_to_listen(server: Broker, other: Other) -> None:
+def test_P2_one_that_tells_begins_to_listen(server: Broker, other: OtherProcess) -> None:
     with opened(server.url) as wake:
         wake.tell(["a"])
         rings = Rings()
@@ -89,7 +89,9 @@ def test_P2_one_that_tells_begins_to_listen(server: Broker, other: Other) -> Non
         rings.take_until({"b"})
 
 
-def test_P1_a_server_that_was_away_is_heard_and_told_again(server: Broker, other: Other) -> None:
+def test_P1_a_server_that_was_away_is_heard_and_told_again(
+    server: Broker, other: OtherProcess
+) -> None:
     with listening(server.url) as (_, rings), opened(server.url) as teller:
         for number in range(2):
             teller.tell(["before"])
@@ -123,7 +125,9 @@ def tell_until_heard(teller: Wake, rings: Rings, queue: str) -> None:
     ear.join(FAR)
 
 
-def test_P1_a_server_that_is_away_at_the_start_is_heard_later(server: Broker, other: Other) -> None:
+def test_P1_a_server_that_is_away_at_the_start_is_heard_later(
+    server: Broker, other: OtherProcess
+) -> None:
     server.stop()
     rings = Rings()
     with opened(server.url) as wake:

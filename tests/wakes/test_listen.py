@@ -15,7 +15,7 @@ from tests import database as databases
 from tests import servers
 from tests.database import Database
 from tests.kit import new
-from tests.sqlite.crew import Other, until
+from tests.sqlite.processes import OtherProcess, until
 from tests.wakes.rings import Rings
 from tests.wakes.writer import writer
 from towline import Towline
@@ -46,7 +46,7 @@ def app(url: str, make_app: Callable[..., Towline]) -> Towline:
 
 
 @pytest.fixture
-def other(url: str) -> Iterator[Other]:
+def other(url: str) -> Iterator[OtherProcess]:
     with writer(url) as other:
         yield other
 
@@ -80,7 +80,7 @@ def listening(
 
 @pytest.mark.parametrize("order", ["enqueue FULL some", "enqueue NORMAL some", "caller some"])
 def test_P2_a_commit_of_another_process_rings_with_its_queue(
-    app: Towline, other: Other, order: str
+    app: Towline, other: OtherProcess, order: str
 ) -> None:
     with listening(app) as (_, rings):
         for _ in range(10):
@@ -97,7 +97,7 @@ def test_P2_rings_of_one_moment_are_one(app: Towline) -> None:
         assert sorted(heard) == ["a", "b", "c"]
 
 
-def test_P3_what_is_not_announced_does_not_ring(app: Towline, other: Other) -> None:
+def test_P3_what_is_not_announced_does_not_ring(app: Towline, other: OtherProcess) -> None:
     with listening(app) as (_, rings):
         other.do("silent")
         other.do("insert")
@@ -169,7 +169,9 @@ def end_session(url: str) -> None:
         eye.execute("SELECT pg_terminate_backend(%s)", [pid])
 
 
-def test_P1_a_killed_session_comes_back_and_rings(app: Towline, url: str, other: Other) -> None:
+def test_P1_a_killed_session_comes_back_and_rings(
+    app: Towline, url: str, other: OtherProcess
+) -> None:
     with listening(app) as (_, rings):
         for _ in range(3):
             end_session(url)

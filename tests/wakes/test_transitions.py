@@ -19,7 +19,7 @@ import pytest
 from tests import database as databases
 from tests.brokers import Broker, broker, brokers
 from tests.database import Database
-from tests.sqlite.crew import ROOT
+from tests.sqlite.processes import ROOT
 from tests.worker.gate import LIMIT, until
 from towline import INJECTED, ChainCancelled, Context, Job, Next, State, Towline
 from towline.worker import Worker

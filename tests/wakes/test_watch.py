@@ -17,7 +17,7 @@ import pytest
 
 from tests.database import SqliteDatabase
 from tests.kit import new
-from tests.sqlite.crew import Other, engine_of, run
+from tests.sqlite.processes import OtherProcess, engine_of, run
 from tests.wakes.rings import Rings
 from tests.wakes.writer import STORED, writer
 from towline import Towline
@@ -73,7 +73,7 @@ def watching(app: Towline) -> Iterator[Rings]:
 
 
 @pytest.fixture
-def other(url: str) -> Iterator[Other]:
+def other(url: str) -> Iterator[OtherProcess]:
     with writer(url) as other:
         yield other
 
@@ -86,7 +86,7 @@ WAYS = [
 
 @pytest.mark.parametrize("order", WAYS)
 def test_Q4_every_commit_of_another_process_rings(
-    app: Towline, other: Other, how: str, order: str
+    app: Towline, other: OtherProcess, how: str, order: str
 ) -> None:
     """Plain SQL, our API, our API in the caller's transaction; at synchronous FULL and NORMAL."""
     with watching(app) as rings:
@@ -97,7 +97,7 @@ def test_Q4_every_commit_of_another_process_rings(
 
 @pytest.mark.parametrize("level", ["FULL", "NORMAL"])
 def test_Q4_the_last_of_many_commits_is_never_missed(
-    app: Towline, other: Other, how: str, level: str
+    app: Towline, other: OtherProcess, how: str, level: str
 ) -> None:
     """Rings of commits that follow each other closely may be one, which comes after the last."""
     each = 20 if level == "FULL" else 150
@@ -126,7 +126,9 @@ def test_Q4_commits_of_this_process_ring_too(app: Towline, how: str) -> None:
             rings.wait_until_seen(number)
 
 
-def test_Q4_a_log_that_begins_anew_is_still_watched(app: Towline, other: Other, how: str) -> None:
+def test_Q4_a_log_that_begins_anew_is_still_watched(
+    app: Towline, other: OtherProcess, how: str
+) -> None:
     with watching(app) as rings:
         for number in range(1, 6):
             other.do("insert")
@@ -135,7 +137,7 @@ def test_Q4_a_log_that_begins_anew_is_still_watched(app: Towline, other: Other, 
 
 
 def test_S3_what_is_no_commit_does_not_ring(
-    app: Towline, other: Other, how: str, database: Path
+    app: Towline, other: OtherProcess, how: str, database: Path
 ) -> None:
     """A transaction that is taken back after it was written to the log; files beside it."""
     with watching(app) as rings:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.kit import new
 from tests.races.together import begin, own_connection
-from tests.sqlite.crew import ROOT, Other
+from tests.sqlite.processes import ROOT, OtherProcess
 from towline import Towline
 from towline.wakes.address import open_wake
 
@@ -23,12 +23,12 @@ LARGE = 3_000_000  # bytes, more than SQLite keeps in memory before it writes to
 
 
 @contextmanager
-def writer(url: str) -> Iterator[Other]:
+def writer(url: str) -> Iterator[OtherProcess]:
     """Run it beside us; it is gone at the end."""
     command = [sys.executable, "-W", "error", "-m", "tests.wakes.writer", url]
     with Popen(command, cwd=ROOT, stdin=PIPE, stdout=PIPE, text=True) as process:
         try:
-            yield Other(process)
+            yield OtherProcess(process)
         finally:
             process.kill()
 

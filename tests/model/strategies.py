@@ -103,7 +103,7 @@ def wheres(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def deeds(draw: st.DrawFn) -> tuple[Any, ...]:
+def operations(draw: st.DrawFn) -> tuple[Any, ...]:
     """A deed by name, and what it is told."""
     deed = draw(
         st.sampled_from([deed for deed, (often, *_) in DEEDS.items() for _ in range(often)])
@@ -136,7 +136,7 @@ FILTERS: dict[str, st.SearchStrategy[Any]] = {
 WHERE = wheres()
 
 DEEDS: dict[str, tuple[Any, ...]] = {
-    "nothing": (1,),  # the simplest, so that hypothesis tries long programs without most deeds
+    "nothing": (1,),  # the simplest, so that hypothesis tries long programs without most operations
     "enqueue": (5, DRAFTS),
     "enqueue_behind": (6, DRAFT, BEHIND),
     "claim": (

@@ -1,4 +1,4 @@
-"""Other processes: one that follows orders, or a whole crew that starts at the same moment."""
+"""Other processes: one that follows orders, or several that start at the same moment."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def engine_of(app: Towline) -> SqliteEngine:
     return app.runner.engine
 
 
-class Other:
+class OtherProcess:
     """Another process; each line it is sent is an order, each line it prints an answer."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -86,13 +86,13 @@ class Other:
 
 
 @contextmanager
-def start(script: str, database: Path, *arguments: object) -> Iterator[Other]:
+def start(script: str, database: Path, *arguments: object) -> Iterator[OtherProcess]:
     """Run a script beside us; it is gone at the end."""
     command = [sys.executable, "-c", OPEN + script, str(database), *map(str, arguments)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
         try:
-            yield Other(process)
+            yield OtherProcess(process)
         finally:
             process.kill()
 
@@ -109,7 +109,7 @@ def run(script: str, database: Path, *arguments: object, root: Path = ROOT) -> s
     return done.stdout.strip()
 
 
-def crew(number: int, script: str, database: Path) -> list[Any]:
+def together(number: int, script: str, database: Path) -> list[Any]:
     """Call the script's `work(n)` in so many processes at the same moment; give their answers."""
     lines = run(script + CREW, database, number).splitlines()
     assert len(lines) == number

@@ -37,7 +37,7 @@ ALL = 10_000
 BLOCKER = re.compile(r"^blocker chain (\d+)")
 
 
-class Eye:
+class EngineReads:
     """A database, our app on it, a connection of the caller's, and the names of all in it."""
 
     def __init__(self, database: Database, clock: Clock) -> None:

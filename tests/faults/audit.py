@@ -1,4 +1,4 @@
-"""The verdict: what clean workers left behind, compared with the diary.
+"""The audit: what clean workers left behind, compared with the event log.
 
 lost        acknowledged and not there, or never brought to its end
 stale       an ending recorded of an attempt after another had begun, or a value nobody computed
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.faults.diary import Diary
+from tests.faults.event_log import EventLog
 from tests.faults.tasks import ANYHOW, ENDS, OWN, USUALLY
 from tests.races.auditor import Reader, ask, audit_tables
 from tests.races.logs import Finding
@@ -26,7 +26,7 @@ SHOWN = ("lost", "stale", "concurrent")
 
 
 @dataclass
-class Verdict:
+class Audit:
     """What was found, and figures for people."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -48,63 +48,63 @@ class Verdict:
         return len(self.findings)
 
 
-def judge(reader: Reader, folder: Path, again: int, *, at_limit: int = 0) -> Verdict:
-    """Compare tables and diary when nothing is left to do.
+def judge(reader: Reader, folder: Path, again: int, *, at_limit: int = 0) -> Audit:
+    """Compare tables and event log when nothing is left to do.
 
     `again`: so many handlers may have run to their end once more, one for each kill, say.
     `at_limit`: so many jobs may have met so many kills that they failed as jobs that kill.
     """
-    diary = Diary.read(folder)
-    verdict = Verdict(audit_tables(reader, healed=True))
-    verdict.findings += _lost(reader, diary)
-    verdict.findings += _stale(reader, diary)
-    verdict.findings += _concurrent(diary)
-    ended = list(_wrong_ends(reader, diary))
+    log = EventLog.read(folder)
+    audit = Audit(audit_tables(reader, healed=True))
+    audit.findings += _lost(reader, log)
+    audit.findings += _stale(reader, log)
+    audit.findings += _concurrent(log)
+    ended = list(_wrong_ends(reader, log))
     unlucky = [finding for finding in ended if finding.kind == "crash limit"]
-    verdict.findings += [finding for finding in ended if finding not in unlucky]
-    verdict.findings += unlucky[at_limit:]
-    verdict.findings += _own_rows(reader)
-    if diary.twice > again:
-        text = f"{diary.twice} handlers ran to their end once more; {again} may"
-        verdict.findings.append(Finding("twice", text))
-    verdict.figures.update(
+    audit.findings += [finding for finding in ended if finding not in unlucky]
+    audit.findings += unlucky[at_limit:]
+    audit.findings += _own_rows(reader)
+    if log.twice > again:
+        text = f"{log.twice} handlers ran to their end once more; {again} may"
+        audit.findings.append(Finding("twice", text))
+    audit.figures.update(
         {
             "jobs": ask(reader, "SELECT count(*) FROM towline_job")[0][0],
-            "starts": diary.starts.total(),
-            "cut short": len(diary.starts.keys() - diary.ends.keys()),
-            "run twice": diary.twice,
+            "starts": log.starts.total(),
+            "cut short": len(log.starts.keys() - log.ends.keys()),
+            "run twice": log.twice,
         }
     )
     if at_limit:
-        verdict.figures["at the crash limit"] = len(unlucky)
-    return verdict
+        audit.figures["at the crash limit"] = len(unlucky)
+    return audit
 
 
-def _lost(reader: Reader, diary: Diary) -> Iterator[Finding]:
+def _lost(reader: Reader, log: EventLog) -> Iterator[Finding]:
     stored = {id for (id,) in ask(reader, "SELECT id FROM towline_job")}
-    for id in sorted(diary.new - stored - diary.gone):
+    for id in sorted(log.new - stored - log.gone):
         yield Finding("lost", f"job {id} was acknowledged and is gone")
 
 
-def _stale(reader: Reader, diary: Diary) -> Iterator[Finding]:
+def _stale(reader: Reader, log: EventLog) -> Iterator[Finding]:
     begun: dict[int, int] = {}
-    for job, attempt in diary.starts:
+    for job, attempt in log.starts:
         begun[job] = max(begun.get(job, 0), attempt)
     rows = ask(reader, "SELECT job_id, number, outcome, final, output FROM towline_attempt")
     for job, number, outcome, final, output in rows:
-        if outcome == COMPLETED and json.loads(output) != diary.stamps.get((job, number)):
+        if outcome == COMPLETED and json.loads(output) != log.stamps.get((job, number)):
             yield Finding("stale", f"attempt {number} of job {job} has the output {output}")
         if final and outcome != LOST and begun.get(job, 0) > number:
             yield Finding("stale", f"job {job} ended with {number} after {begun[job]} had begun")
 
 
-def _concurrent(diary: Diary) -> Iterator[Finding]:
-    for (job, attempt), number in diary.starts.items():
+def _concurrent(log: EventLog) -> Iterator[Finding]:
+    for (job, attempt), number in log.starts.items():
         if number > 1:
             yield Finding("concurrent", f"attempt {attempt} of job {job} was begun {number} times")
 
 
-def _wrong_ends(reader: Reader, diary: Diary) -> Iterator[Finding]:
+def _wrong_ends(reader: Reader, log: EventLog) -> Iterator[Finding]:
     text = """SELECT j.id, j.chain_id, j.task, j.label, a.outcome, a.error, a.blocker
                 FROM towline_job AS j JOIN towline_attempt AS a
                   ON a.job_id = j.id AND a.final = 1"""
@@ -116,7 +116,7 @@ def _wrong_ends(reader: Reader, diary: Diary) -> Iterator[Finding]:
     for job, chain, task, label, outcome, error, _ in rows:
         state = STATES[outcome]
         may = {state} if label == ANYHOW else ENDS.get(task, USUALLY)
-        if job in diary.cancelled:
+        if job in log.cancelled:
             may = {"cancelled"}
         if outcome == LOST:
             yield Finding("crash limit", f"job {job} ({task}): {error}")

@@ -55,7 +55,7 @@ class Log:
         os.write(self._file, json.dumps({"e": event, **fields}).encode() + b"\n")
 
 
-class Crew:
+class StormWorker:
     """Draws what a worker does, and how its jobs end."""
 
     def __init__(self, app: Towline, log: Log, name: str, seed: str) -> None:

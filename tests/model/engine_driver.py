@@ -1,7 +1,8 @@
 """One engine with the verbs of a program: a real database behind our store.
 
-Reads are in `eye`. Whoever has a handle knows an id and the time of creation that goes with it, so
-a handle of a job that was rolled back finds nothing, also where its id is another's by now (E12).
+Reads are in `engine_reads`. Whoever has a handle knows an id and the time of creation that goes
+with it, so a handle of a job that was rolled back finds nothing, also where its id is another's by
+now (E12).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tests.database import Database
 from tests.kit import Clock
-from tests.model.eye import Eye
+from tests.model.engine_reads import EngineReads
 from tests.model.program import Answer, End, Held, Keep, New, Refusal, Seen, Step, Where
 from tests.model.storing import UNSTORED
 from towline.errors import DuplicateKey, StillNeeded, StoreError, TowlineError
@@ -24,7 +25,7 @@ ORPHANS = 10**9  # an id that no program comes to
 KEPT = ("migration", "mark")
 
 
-class Side(Eye):
+class EngineDriver(EngineReads):
     """A database, our app on it, and a connection of the caller's."""
 
     def __init__(self, database: Database, clock: Clock) -> None:

@@ -48,7 +48,7 @@ class Left(Exception):
     """An operation is not brought to its end."""
 
 
-class Side:
+class SteppedOperation:
     """A connection, and what is done on it. All of its steps run in one thread of its own."""
 
     def __init__(self, name: str, url: str) -> None:

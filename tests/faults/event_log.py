@@ -1,4 +1,4 @@
-"""The diary of the fault proofs: what handlers did, kept outside of the database.
+"""The event log of the fault proofs: what handlers did, kept outside of the database.
 
 One line per event, one write per line, appended: it survives any kill of its writers, and shares
 no fate with the tables it is compared with.
@@ -18,14 +18,14 @@ from tests.races.logs import read_logs
 from towline.model import Claimed
 
 VARIABLE = "TOWLINE_FAULTS_DIARY"
-NAME = "diary.jsonl"
+NAME = "event_log.jsonl"
 
 Key = tuple[int, int]
 """A job and the number of an attempt."""
 
 
 def write(event: str, **facts: Any) -> None:
-    """Append one event to the diary that the environment names."""
+    """Append one event to the event log that the environment names."""
     line = json.dumps({"e": event, **facts}).encode() + b"\n"
     file = os.open(os.environ[VARIABLE], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
@@ -57,8 +57,8 @@ def _stamp(held: Claimed) -> str:
 
 
 @dataclass
-class Diary:
-    """What is in a diary.
+class EventLog:
+    """What is in an event log.
 
     start      a handler was called, under this stamp      end    it ended: "value" or an exception
     new        jobs that were acknowledged                 gone   jobs that may be deleted from now
@@ -73,24 +73,24 @@ class Diary:
     cancelled: set[int] = field(default_factory=set)
 
     @classmethod
-    def read(cls, folder: Path) -> Diary:
-        diary = cls()
+    def read(cls, folder: Path) -> EventLog:
+        log = cls()
         for event in read_logs(folder):
             match event["e"]:
                 case "start":
-                    diary.starts[event["job"], event["attempt"]] += 1
-                    diary.stamps[event["job"], event["attempt"]] = event["stamp"]
+                    log.starts[event["job"], event["attempt"]] += 1
+                    log.stamps[event["job"], event["attempt"]] = event["stamp"]
                 case "end":
-                    diary.ends[event["job"], event["attempt"]] = event["how"]
+                    log.ends[event["job"], event["attempt"]] = event["how"]
                 case "new":
-                    diary.new.update(event["jobs"])
+                    log.new.update(event["jobs"])
                 case "gone":
-                    diary.gone.update(event["jobs"])
+                    log.gone.update(event["jobs"])
                 case "cancelled":
-                    diary.cancelled.update(event["jobs"])
+                    log.cancelled.update(event["jobs"])
                 case unknown:
-                    raise ValueError(f"a diary has an event of kind {unknown!r}")
-        return diary
+                    raise ValueError(f"an event log has an event of kind {unknown!r}")
+        return log
 
     @property
     def twice(self) -> int:

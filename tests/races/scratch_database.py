@@ -42,7 +42,7 @@ SELECT json_build_array(
 """
 
 
-class Stage:
+class ScratchDatabase:
     """A connection that watches the others, whose server processes are `sides`."""
 
     sides: Sequence[int] = ()

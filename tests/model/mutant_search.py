@@ -1,4 +1,4 @@
-"""Hunting planted bugs: which mutants of tests/mutants do programs find, on which engine.
+"""Searching for planted bugs: which mutants of tests/mutants do programs find, on which engine.
 
 A mutant is killed by whatever program fails on it; one that shows only when transactions overlap
 lives on, since here nobody comes between.
@@ -16,7 +16,7 @@ from tests.mutants.mutants import MUTANTS
 
 
 @dataclass
-class Hunt:
+class Search:
     """What became of a mutant: how it showed, or None; and after how much."""
 
     mutant: str
@@ -33,7 +33,7 @@ class Hunt:
         )
 
 
-def hunt(name: str, database: str, programs: int, seed: int, *, shrink: bool = False) -> Hunt:
+def search(name: str, database: str, programs: int, seed: int, *, shrink: bool = False) -> Search:
     """Plant a mutant in this process, and run programs on it until one fails."""
     found = None
     with planted(MUTANTS[name]), run.opened([database]) as world:
@@ -43,12 +43,12 @@ def hunt(name: str, database: str, programs: int, seed: int, *, shrink: bool = F
             # In a group if the program does not fail each time.
             first = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
             found = f"{type(first).__name__}: {first}"
-        return Hunt(name, database, found, world.coverage.programs, world.coverage.steps)
+        return Search(name, database, found, world.coverage.programs, world.coverage.steps)
 
 
-def report(programs: int, seed: int) -> Iterator[Hunt]:
+def report(programs: int, seed: int) -> Iterator[Search]:
     """Every mutant on every engine it can be planted in."""
     for mutant in MUTANTS.values():
         for engine in mutant.engines:
             database = databases.SQLITE if engine == SQLITE else databases.newest()
-            yield hunt(mutant.name, database, programs, seed)
+            yield search(mutant.name, database, programs, seed)

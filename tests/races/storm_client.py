@@ -13,7 +13,7 @@ from typing import Any
 from psycopg import IsolationLevel, errors
 
 from tests.races.auditor import OWN
-from tests.races.crew import QUEUES, SECOND, TASKS, UNKNOWN, Crew, Log
+from tests.races.storm_worker import QUEUES, SECOND, TASKS, UNKNOWN, Log, StormWorker
 from tests.races.together import begin, own_connection
 from towline import Towline
 from towline.app.handles import Job
@@ -91,7 +91,7 @@ def met_others(error: BaseException) -> bool:
     return isinstance(error, met) or isinstance(error.__cause__, met)
 
 
-class Actor(Crew):
+class StormClient(StormWorker):
     """Draws operations until its time is up."""
 
     def __init__(self, app: Towline, log: Log, name: str, seed: str) -> None:
