@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests import database as databases
 from tests.cli.shop import Shop
+from tests.speed import one_of
 
 
 @pytest.fixture
@@ -20,9 +21,17 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         shop.close()
 
 
-@pytest.fixture(params=[databases.SQLITE, databases.newest()])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "any_shop" in metafunc.fixturenames:
+        names: Sequence[str] = [databases.SQLITE, databases.newest()]
+        if not metafunc.definition.get_closest_marker("each_engine"):
+            names = one_of(names, metafunc.definition.name)
+        metafunc.parametrize("any_shop", names, indirect=True)
+
+
+@pytest.fixture
 def any_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
-    """On each engine."""
+    """On an engine; on each where it says so, or in a proof."""
     with databases.opened(request.param, tmp_path) as database:
         shop = Shop(tmp_path, database.url)
         yield shop

@@ -103,8 +103,9 @@ class Play:
 # Which kinds a case gets, by the name it asks for.
 WANTED: dict[str, Callable[[str, Kind], bool]] = {
     "play": lambda name, kind: kind.played if PROOF else plain(name, kind),
-    "play_anywhere": lambda name, kind: True,
+    "play_anywhere": lambda name, kind: PROOF or kind.ours or kind.played,
     "caller": lambda name, kind: not kind.ours,
+    "caller_of_kind": lambda name, kind: not kind.ours and (PROOF or kind.played),
     "awaiting_caller": lambda name, kind: kind.shared and kind.idle,
     "psycopg_caller": lambda name, kind: not kind.ours and kind.caller is PsycopgCaller,
 }
@@ -155,6 +156,12 @@ def caller(kind: Kind, app: Towline, database: Database) -> Iterator[Caller]:
     caller = kind.caller(kind, app, database)
     yield caller
     caller.close()
+
+
+@pytest.fixture
+def caller_of_kind(caller: Caller) -> Caller:
+    """A caller of every kind, in a proof in every state."""
+    return caller
 
 
 @pytest.fixture

@@ -108,6 +108,7 @@ def test_E5_a_bulk_keeps_every_text(play: Play, app: Towline, store: Store) -> N
     assert [(r.arguments, r.label) for r in records] == [(j.arguments, j.label) for j in jobs]
 
 
+@pytest.mark.usefixtures("caller_of_kind")
 def test_E5_names_and_texts_are_kept(caller: Caller, app: Towline, store: Store) -> None:
     """Label, key, queue, names of blockers, errors, progress, who and why: none is read as SQL,
     none is folded into another; what a database does not take is replaced in a text alone."""
@@ -158,6 +159,7 @@ def over(limit: int) -> tuple[str, str]:
     return text, text + "x"
 
 
+@pytest.mark.usefixtures("caller_of_kind")
 def test_E8_a_payload_may_take_the_limit_and_no_byte_more(caller: Caller, app: Towline) -> None:
     """As argument and as output, a mebibyte by default; refused with its size."""
     plain = carrier(app, "plain", str)
@@ -183,6 +185,7 @@ def enqueue_on(caller: Caller, task: Carry, *values: Any, **options: Any) -> Any
     return caller.wait(bound.aenqueue(*values)) if caller.kind.awaits else bound.enqueue(*values)
 
 
+@pytest.mark.usefixtures("caller_of_kind")
 def test_E5_E6_E7_what_is_refused_leaves_the_callers_transaction_as_it_was(
     caller: Caller, app: Towline
 ) -> None:

@@ -1,17 +1,26 @@
-"""Every proof runs small here, on SQLite and on the newest PostgreSQL; its own command runs it in
+"""Every proof runs small here, on SQLite or on the newest PostgreSQL; its own command runs it in
 full size."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.faults.fresh import Place, places
+from tests.speed import one_of
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "place" in metafunc.fixturenames and "place" not in vars(metafunc.module):
+        names: Sequence[str] = ["sqlite", "postgres"]
+        if not metafunc.definition.get_closest_marker("each_engine"):
+            names = one_of(names, metafunc.definition.name)
+        metafunc.parametrize("place", names, indirect=True)
+
+
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """A fresh database, and a folder for the event log."""
     with places(request.param, tmp_path) as place:

@@ -18,6 +18,7 @@ from bench.seed import BLOCKED, FINISHED, PENDING, PREFIX, SCHEDULED, STRANGER, 
 from tests import servers
 from tests.kit import completed, continued, failed, new
 from tests.postgres.plans import BIG_TABLES, QUEUES, Explained, explain, fill
+from tests.speed import by_speed
 from towline import Towline
 from towline.model import ChainState, Claimed, Outcome, State
 from towline.operation import Op, Steps, compose
@@ -30,7 +31,7 @@ from towline.store.revive import BLOCK_AGAIN
 
 EACH = 25_000
 NUMBERS = Numbers.each(EACH, len(QUEUES))
-STATISTICS = ("none", "of everything", "of 100 jobs")
+STATISTICS = ("of 100 jobs", "none", "of everything")
 MODES = ("force_custom_plan", "force_generic_plan")
 MOST = 2_000  # rows that a statement may look at; a few in a hundred of any kind
 
@@ -270,10 +271,12 @@ class Filled(NamedTuple):
 
 
 def cases() -> list[tuple[str, int, str]]:
-    """Everything on the newest server; on the others that the statements are the same there."""
+    """Everything on the newest server; on the others that the statements are the same there. What
+    misleads the planner most is always tried, the rest in a proof."""
     *others, newest = servers.servers()
     found = [(newest, EACH, statistics) for statistics in STATISTICS]
-    return found + [(name, 10_000, "of everything") for name in others]
+    found += [(name, 10_000, "of everything") for name in others]
+    return by_speed(found[:1], found)
 
 
 def name_of(case: tuple[str, int, str]) -> str:

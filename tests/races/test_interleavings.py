@@ -22,6 +22,7 @@ from tests.races import meetings_of_control as c
 from tests.races.interleaver import Interleaver, Meeting, Report
 from tests.races.meetings_of_levels import with_an_old_snapshot
 from tests.races.stepped import Style
+from tests.speed import by_speed
 from towline import Towline
 from towline.model import Policy
 from towline.postgres.store import PostgresStore
@@ -164,7 +165,7 @@ def test_on_other_servers_too(open_on: Open, server: str, name: str) -> None:
     assert report.schedules > 1
 
 
-@pytest.mark.parametrize("name", ["sweep, renew", "claim, claim"])
+@pytest.mark.parametrize("name", by_speed(["claim, claim"], ["sweep, renew", "claim, claim"]))
 def test_schedules_that_are_not_run_would_end_in_no_other_way(open_on: Open, name: str) -> None:
     """All orders, not only those that can be told apart, end as the ones we run do."""
     few = explore(open_on, servers.servers()[-1], name)

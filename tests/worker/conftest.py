@@ -1,4 +1,5 @@
-"""Every test runs on SQLite and on the newest PostgreSQL, with a worker in this process.
+"""A test runs on SQLite or on the newest PostgreSQL, on both in a proof or where the database is
+part of what it is about (`each_engine`), with a worker in this process.
 
 Handlers and tests meet at gates and events. What a worker only survives is a failure here: a test
 that provokes it asks for `trouble`.
@@ -8,13 +9,14 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from tests import database as databases
 from tests.database import Database
 from tests.furnished import database, url
+from tests.speed import one_of
 from towline import Towline
 
 __all__ = ["database", "url"]  # fixtures
@@ -28,7 +30,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     elif "sqlite" in metafunc.fixturenames:
         metafunc.parametrize("database", [databases.SQLITE], indirect=True)
     elif "database" in metafunc.fixturenames:
-        metafunc.parametrize("database", [databases.SQLITE, databases.newest()], indirect=True)
+        names: Sequence[str] = [databases.SQLITE, databases.newest()]
+        if not metafunc.definition.get_closest_marker("each_engine"):
+            names = one_of(names, metafunc.definition.name)
+        metafunc.parametrize("database", names, indirect=True)
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from towline.model import Outcome
 from towline.operation import Op
 from towline.store.turn import Turn
 
+pytestmark = pytest.mark.each_engine
+
 Trouble = Callable[[Database], AbstractContextManager[None]]
 
 

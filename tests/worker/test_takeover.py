@@ -18,6 +18,8 @@ from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from towline import INJECTED, Context, State, Towline
 
+pytestmark = pytest.mark.each_engine
+
 PROGRAM = """
 import os, sys, threading
 from towline import Towline

@@ -21,6 +21,8 @@ from towline import (
 )
 from towline.errors import LeaseLost
 
+pytestmark = pytest.mark.each_engine
+
 AT_ONCE = Backoff(first=0)
 
 

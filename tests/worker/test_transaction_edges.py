@@ -7,6 +7,7 @@ import threading
 from contextlib import closing
 from typing import Any
 
+import pytest
 import sqlalchemy
 from sqlalchemy.orm import Session
 
@@ -25,6 +26,8 @@ from tests.worker.test_transaction_on import (
     written,
 )
 from towline import INJECTED, Backoff, Context, Towline
+
+pytestmark = pytest.mark.each_engine
 
 AT_ONCE = Backoff(first=0)
 COMMITS = [cell for cell in CELLS if cell[1].place is Place.AUTOCOMMIT]

@@ -19,6 +19,8 @@ from tests.worker.gate import LIMIT, Gate, outcomes, until
 from towline import INJECTED, Backoff, Context, InvalidState, State, Towline
 from towline.errors import LeaseLost, WrongIsolation
 
+pytestmark = pytest.mark.each_engine
+
 AT_ONCE = Backoff(first=0)
 CELLS = [
     (name, kind)

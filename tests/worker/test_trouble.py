@@ -16,6 +16,8 @@ from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from towline import State, StoreUnavailable, Towline
 
+pytestmark = pytest.mark.each_engine
+
 # Every connection to this database but the test's own.
 TERMINATE = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
