@@ -183,7 +183,7 @@ class Side:
         if self._style is Style.OURS:
             self._steps = iter(op)
         else:
-            self._steps = PsycopgConnection(self.raw, self._sql).framed(op)
+            self._steps = PsycopgConnection(self.raw).framed(op)
         self._advance(lambda: next(self._steps))
 
     def _begin_at(self, level: str, lock_timeout: str) -> None:

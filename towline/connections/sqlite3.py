@@ -60,7 +60,8 @@ class Sqlite3Connection(BlockingDriver):
     raw: sqlite3.Connection
 
     def __init__(self, raw: sqlite3.Connection, sql: Queries, path: str) -> None:
-        super().__init__(raw, sql)
+        super().__init__(raw)
+        self._sql = sql
         self._path = path
         self._shielded = False
 
@@ -177,6 +178,4 @@ def _is_same(file: str, path: str) -> bool:
         return False
 
 
-def wrap(raw: object, sql: Queries, path: str) -> Sqlite3Connection | None:
-    """A caller's connection, if it is one of sqlite3's."""
-    return Sqlite3Connection(raw, sql, path) if isinstance(raw, sqlite3.Connection) else None
+KINDS = ((sqlite3.Connection, Sqlite3Connection),)

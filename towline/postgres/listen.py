@@ -57,7 +57,7 @@ class PostgresListen:
         self._conninfo = address.conninfo
         self._ended = ended_channel(engine.channel)
         self._thread = WakeThread("listen")
-        self._notices: list[psycopg.Notify] = []
+        self._heard: set[str] = set()  # payloads of notices
         self._owed = False  # word of ended chains, still to be sent
         self._sent = 0.0
 
@@ -107,8 +107,8 @@ class PostgresListen:
                 self._thread.pause(back_off())
 
     def _subscribe(self, raw: psycopg.Connection[Any]) -> None:
-        self._notices.clear()
-        raw.add_notify_handler(self._notices.append)
+        self._heard.clear()
+        raw.add_notify_handler(lambda notice: self._heard.add(notice.payload))
         raw.execute(IDLE_FOR_EVER)
         raw.execute(SQL("LISTEN {}").format(Identifier(self._hears)))
 
@@ -116,17 +116,15 @@ class PostgresListen:
         while not self._thread.stopping:
             if self._thread.wait(self._send_owed(raw), raw.fileno()):
                 self._read(raw)
-            notices, self._notices[:] = self._notices[:], []
-            if notices:
-                ring(None if self._hears == self._ended else {each.payload for each in notices})
+            if self._heard:
+                queues, self._heard = self._heard, set()
+                ring(None if self._hears == self._ended else queues)
 
     def _read(self, raw: psycopg.Connection[Any]) -> None:
         """Read what has come. Raises when the connection is gone."""
         raw.pgconn.consume_input()
-        encoding = raw.info.encoding
         while notice := raw.pgconn.notifies():
-            channel, payload = notice.relname.decode(encoding), notice.extra.decode(encoding)
-            self._notices.append(psycopg.Notify(channel, payload, notice.be_pid))
+            self._heard.add(notice.extra.decode())
 
     def _send_owed(self, raw: psycopg.Connection[Any]) -> float | None:
         """Send what is owed, if it is time; say how long to wait until it is."""

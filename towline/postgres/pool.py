@@ -1,8 +1,8 @@
-"""The connections of this process: lent, given back, opened by whoever needs one.
+"""The connections of this process: lent, given back, opened by the thread that needs one.
 
 There is no thread and no lock in it. Each step is one that Python does whole, and what an interrupt
 (Ctrl-C, a time limit by signal) tears from its user is closed by being forgotten: its seat is free
-as soon as nobody has the connection any more. Who opens a connection learns at once why he cannot.
+as soon as nothing refers to the connection. A thread that opens one learns at once why it cannot.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from weakref import ref
 
 from .wire import Wire
 
-IDLE = 300.0  # seconds after which a connection nobody needed is closed
-LOOK = 0.2  # seconds between looks of those who wait, should nobody call them
+IDLE = 300.0  # seconds after which an unused connection is closed
+LOOK = 0.2  # seconds between looks of a thread that waits, should it not be called
 OPENING = 60.0  # seconds that opening a connection may take
 
 _inherited: list[object] = []  # of a parent process, kept from being closed in the child
 
 
 class AllInUse(Exception):
-    """Nobody gave a connection back in time."""
+    """No connection was given back in time."""
 
 
 class Seat:
@@ -44,7 +45,7 @@ class Seat:
 
 
 class Waiter:
-    """Somebody in the line, and what he is given."""
+    """A thread in the line, and what it is given."""
 
     __slots__ = ("bell", "gift")
 
@@ -66,8 +67,26 @@ class Pool:
         self._seats: list[Seat] = []  # in the order of asking; the first of them count
         self._closed = False
 
+    @contextmanager
+    def lent(self, seconds: float) -> Iterator[Wire]:
+        """A connection for one use: closed if an interrupt came, else given back."""
+        held: list[Wire] = []
+        sound = False
+        try:
+            try:
+                yield self.lend(held, seconds)
+                sound = True
+            except Exception:
+                sound = True
+                raise
+            finally:
+                self.take_back(held, sound=sound)
+        except BaseException:
+            self.take_back(held, sound=False)
+            raise
+
     def lend(self, held: list[Wire], seconds: float) -> Wire:
-        """Put a connection into `held`, and return it. Who waits in vain is told AllInUse."""
+        """Put a connection into `held`, and return it. Raises AllInUse after so many seconds."""
         if not self._pick(held):
             self._find(held, seconds)
         return held[-1]
@@ -90,22 +109,16 @@ class Pool:
 
     def drop_stale(self) -> None:
         """The server has gone, or was away: close what it has closed."""
-        for raw in list(self._idle):
-            if raw.stale:
-                self._drop(raw)
+        self._drop(lambda raw: raw.stale)
 
     def trim(self) -> None:
         """Close what has been idle for long."""
-        now = time.monotonic()
-        for raw in list(self._idle):
-            if now - raw.since > IDLE:
-                self._drop(raw)
+        since = time.monotonic() - IDLE
+        self._drop(lambda raw: raw.since < since)
 
     def close(self) -> None:
         """Close what is idle now, and the rest when it is given back."""
         self._closed = True
-        if self._pid != os.getpid():
-            return
         held: list[Wire] = []
         while self._pick(held):
             held.pop().close()
@@ -127,7 +140,7 @@ class Pool:
             self.trim()
 
     def _call(self, raw: Wire | None) -> bool:
-        """Call the first of the line, with a connection for him, or to open one himself."""
+        """Call the first of the line, with a connection for it, or to open one itself."""
         try:
             waiter = self._line.popleft()
         except IndexError:
@@ -137,12 +150,11 @@ class Pool:
         waiter.bell.release()
         return True
 
-    def _drop(self, raw: Wire) -> None:
-        try:
-            self._idle.remove(raw)
-        except ValueError:  # lent meanwhile
-            return
-        raw.close()
+    def _drop(self, is_unwanted: Callable[[Wire], bool]) -> None:
+        for raw in filter(is_unwanted, list(self._idle)):
+            with suppress(ValueError):  # lent meanwhile
+                self._idle.remove(raw)
+                raw.close()
 
     # ---- finding
 
@@ -178,10 +190,8 @@ class Pool:
                 self._leave_line(waiter)
 
     def _leave_line(self, waiter: Waiter) -> None:
-        try:
+        with suppress(ValueError):
             self._line.remove(waiter)
-        except ValueError:
-            pass
         self.take_back(waiter.gift, sound=True)
 
     def _open(self, held: list[Wire]) -> bool:
@@ -210,7 +220,5 @@ class Pool:
         return taken
 
     def _free(self, seat: Seat) -> None:
-        try:
+        with suppress(ValueError):  # another thread has seen it too
             self._seats.remove(seat)
-        except ValueError:  # somebody else has seen it too
-            pass

@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,24 +31,25 @@ _LOOK = 0.001
 
 _kept: weakref.WeakSet[Kept] = weakref.WeakSet()
 _guests: dict[object, tuple[str, int]] = {}  # connections of one use each: path and thread
-_door: Any = threading.RLock()  # nothing is added to either without it
+_door: Any = threading.RLock()  # held by who adds to either
 _paused: list[Kept] = []
 _busy: set[str] = set()
 _inherited: set[str] = set()
 
 
 def watch(kept: Kept) -> None:
-    """Close its connections before each fork and at the end of the program."""
-    _enter(kept=kept)
+    """Close its connection before each fork and at the end of the program."""
+    _enter(lambda: _kept.add(kept))
 
 
 @contextmanager
 def guest(path: str) -> Iterator[None]:
     """While a connection is open that only its user may close: a fork waits for the end of it."""
     token, pid = object(), os.getpid()
+    user = path, threading.get_ident()
     try:
         try:
-            _enter(token, path)
+            _enter(lambda: _guests.update({token: user}))
             yield
         finally:
             _guests.pop(token, None)
@@ -59,14 +60,24 @@ def guest(path: str) -> Iterator[None]:
         raise ForkedConnection("this transaction was begun before fork(): it is the parent's")
 
 
-def _enter(token: object = None, path: str = "", *, kept: Kept | None = None) -> None:
+@contextmanager
+def closing(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Close it at the end, unless this is a forked child and it is the parent's."""
+    pid = os.getpid()
+    try:
+        yield connection
+    finally:
+        if os.getpid() == pid:
+            connection.close()
+        else:
+            abandon(connection)
+
+
+def _enter(add: Callable[[], None]) -> None:
     try:
         try:
             _door.acquire()
-            if kept is not None:
-                _kept.add(kept)
-            else:
-                _guests[token] = path, threading.get_ident()
+            add()
         finally:
             _close_door()
     except BaseException:
@@ -136,7 +147,6 @@ def _at_exit() -> None:
             kept.close(deadline)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
-    )
+os.register_at_fork(
+    before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+)
