@@ -38,7 +38,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from .lock import Baton, WriterLock
+    from .lock import Baton, Turn
 
 # Lock bytes lie behind the records, so that a look at the file with a pager shows text first.
 HOLD: Final = 1024
@@ -52,7 +52,7 @@ PATIENCE: Final = 0.25  # so long without a sign of life is a standstill
 
 
 def wait_in_line(
-    lock: WriterLock, baton: Baton, connection: sqlite3.Connection, deadline: float
+    turn: Turn, baton: Baton, connection: sqlite3.Connection, deadline: float
 ) -> int | None:
     """Wait for HOLD; or, at a standstill, for EXPRESS and the database. None: too late."""
     ticket = time.monotonic_ns()
@@ -68,15 +68,15 @@ def wait_in_line(
         if not ahead and baton.take(HOLD):
             baton.let_go(ticket)
             return HOLD
-        stuck = seen == lock.standstill
+        stuck = seen == turn.lock.standstill
         if stuck or now - looked > PATIENCE / 10:
             looked = now
             record = baton.read_bytes(HOLD)
             if record != seen:
                 seen, changed = record, now
             elif (stuck or now - changed > PATIENCE) and baton.take(EXPRESS):
-                if begin(connection):
-                    lock.standstill = seen
+                if turn.begin(connection):
+                    turn.lock.standstill = seen
                     baton.let_go(ticket)
                     return EXPRESS
                 baton.let_go(EXPRESS)
@@ -88,20 +88,9 @@ def wait_in_line(
         time.sleep(min(pause, deadline - now))
 
 
-def begin(connection: sqlite3.Connection) -> bool:
-    """Send BEGIN IMMEDIATE; False if another connection is writing."""
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-            raise
-        return False
-    return True
-
-
-def begin_patiently(connection: sqlite3.Connection, deadline: float) -> bool:
+def begin_patiently(turn: Turn, connection: sqlite3.Connection, deadline: float) -> bool:
     """Retry BEGIN IMMEDIATE until it succeeds or the deadline has passed."""
-    while not begin(connection):
+    while not turn.begin(connection):
         left = deadline - time.monotonic()
         if left <= 0:
             return False

@@ -28,7 +28,7 @@ from typing import Final
 
 from ..errors import WriterBusy
 from .holder import FREE, MAGIC, WAITING, WRITING, Holder, Record, describe, find_holder
-from .line import EXPRESS, HOLD, TICKETS, begin, begin_patiently, wait_in_line
+from .line import EXPRESS, HOLD, TICKETS, begin_patiently, wait_in_line
 
 # Tuning; the figures are in design/005-writer-lock.md.
 SHARE: Final = 0.75  # rest owed after a turn, as a part of the turn
@@ -224,7 +224,7 @@ class Turn:
         try:
             baton = self._baton = self.lock.open()
             if baton is None:
-                began = begin_patiently(connection, deadline)
+                began = begin_patiently(self, connection, deadline)
             else:
                 patience = min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
                 gate = baton.gate
@@ -276,7 +276,7 @@ class Turn:
         """Queue, rest, begin. False at the deadline."""
         byte: int | None = HOLD
         if baton.queue_before(None) or not baton.take(HOLD):
-            byte = wait_in_line(self.lock, baton, connection, deadline)
+            byte = wait_in_line(self, baton, connection, deadline)
         if byte is None:
             return False
         last = baton.read(HOLD)
@@ -298,12 +298,12 @@ class Turn:
                 last.log_size,
             ):
                 foreign_at = now
-            if not begin(connection):
+            if not self.begin(connection):
                 if baton.owner(EXPRESS) is None:
                     foreign_at = now
                 mine = (WAITING, baton.pid, now, last.released, 0.0, foreign_at)
                 baton.write(HOLD, Record(MAGIC, *mine, operation=text))
-                if not begin_patiently(connection, deadline):
+                if not begin_patiently(self, connection, deadline):
                     baton.write(HOLD, last._replace(phase=FREE, foreign_at=foreign_at))
                     return False
                 now = time.time()
@@ -311,6 +311,17 @@ class Turn:
         self._byte = byte
         self._record = Record(MAGIC, *mine, operation=text)
         baton.write(byte, self._record)
+        return True
+
+    @staticmethod
+    def begin(connection: sqlite3.Connection) -> bool:
+        """Send BEGIN IMMEDIATE; False if another connection is writing."""
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            return False
         return True
 
 

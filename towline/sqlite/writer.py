@@ -12,6 +12,7 @@ every end of a call settles what is really so, twice if the first time was inter
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -97,6 +98,7 @@ class Writer(Kept):
         self._waiting: deque[Ticket] = deque()
         self._leader: Ticket | None = None
         self._level = FULL
+        self._place = os.fspath(file.path)
         super().__init__(lock.database)
 
     def run(self, op: Op[T], patience: float | None = None) -> T:
@@ -253,7 +255,8 @@ class Writer(Kept):
         """Take the turn between processes and run our operation with those that wait."""
         self._leader = own
         try:
-            self._file.check_same()  # before opening, which would make a new one of a deleted
+            if not self._is_same_file():  # before opening, which would make a new one of a deleted
+                self._file.check_same()
             connection = self.connection or self._open()
             full = self._durable and own.op.loss in SYNCED
             level = FULL if full else NORMAL
@@ -334,6 +337,13 @@ class Writer(Kept):
         cause = translate(error, self._file.path)
         cause.__cause__ = error
         return cause
+
+    def _is_same_file(self) -> bool:
+        try:
+            status = os.stat(self._place)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._file.identity
 
     def _open(self) -> sqlite3.Connection:
         self._level = -1
