@@ -51,10 +51,6 @@ class Executor:
         line, self._line = self._line, self._new()
         line.end()
 
-    def forget(self) -> None:
-        """In a forked child: there are no threads, and no call waits for what they did."""
-        self._line = self._new()
-
 
 class _Line:
     """Calls that wait, and the threads that take them."""
@@ -122,8 +118,9 @@ _executors: weakref.WeakSet[Executor] = weakref.WeakSet()
 
 
 def _after_in_child() -> None:
+    """There are no threads, and no call waits for what they did."""
     for executor in list(_executors):
-        executor.forget()
+        executor._line = executor._new()
 
 
 os.register_at_fork(after_in_child=_after_in_child)

@@ -43,9 +43,7 @@ class PlainCursor(psycopg.Cursor[Row]):
 class PlainAsyncCursor(psycopg.AsyncCursor[Row]):
     """The same for awaiting connections."""
 
-    @property
-    def adapters(self) -> adapt.AdaptersMap:
-        return plain_adapters()
+    adapters = PlainCursor.adapters
 
 
 def copied(statement: Statement) -> tuple[str, list[str], Iterator[Row]] | None:

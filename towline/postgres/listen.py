@@ -1,11 +1,11 @@
-"""Hears the NOTIFYs of others: the wake of the PostgreSQL engine.
+"""Hears the NOTIFYs of other connections: the wake of the PostgreSQL engine.
 
 A connection of its own, outside the pool and never in a transaction. It is only a hint: while it is
 away nothing is lost, and when it is back it rings once for whatever it did not hear.
 
 Two channels. On the engine's own a payload is a queue that got work; the engine sends it after its
-commits, and within those of callers. On `…_ended` somebody says that chains have ended, for those
-who wait for one.
+commits, and within those of callers. On `…_ended` a worker says that chains have ended, for callers
+of `result()`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ENDED_EVERY = 0.02  # seconds from one word of ended chains to the next, at leas
 
 
 class PostgresListen:
-    """Rings when others of this database commit work; with `ends` when they say that chains ended.
+    """Rings when work is committed to this database; with `ends` when chains have ended.
 
     `listen_url` leads to the same database past a pooler in transaction mode, behind which nothing
     is heard; None takes the engine's own.
@@ -115,16 +115,12 @@ class PostgresListen:
     def _hear(self, raw: psycopg.Connection[Any], ring: Ring) -> None:
         while not self._thread.stopping:
             if self._thread.wait(self._send_owed(raw), raw.fileno()):
-                self._read(raw)
+                raw.pgconn.consume_input()  # raises when the connection is gone
+                while notice := raw.pgconn.notifies():
+                    self._heard.add(notice.extra.decode())
             if self._heard:
                 queues, self._heard = self._heard, set()
                 ring(None if self._hears == self._ended else queues)
-
-    def _read(self, raw: psycopg.Connection[Any]) -> None:
-        """Read what has come. Raises when the connection is gone."""
-        raw.pgconn.consume_input()
-        while notice := raw.pgconn.notifies():
-            self._heard.add(notice.extra.decode())
 
     def _send_owed(self, raw: psycopg.Connection[Any]) -> float | None:
         """Send what is owed, if it is time; say how long to wait until it is."""

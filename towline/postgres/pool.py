@@ -196,10 +196,13 @@ class Pool:
 
     def _open(self, held: list[Wire]) -> bool:
         """Open a connection if there may be one more: if our seat is among the first."""
-        seat = Seat()
+        seat, now = Seat(), time.monotonic()
         self._seats.append(seat)
         try:
-            if seat not in self._taken()[: self._most]:
+            for each in list(self._seats):
+                if not each.is_taken(now):
+                    self._free(each)
+            if seat not in self._seats[: self._most]:
                 return False
             raw = self._connect()
             seat.raw = ref(raw)
@@ -208,16 +211,6 @@ class Pool:
         finally:
             if seat.raw is None:
                 self._free(seat)
-
-    def _taken(self) -> list[Seat]:
-        now = time.monotonic()
-        taken: list[Seat] = []
-        for seat in list(self._seats):
-            if seat.is_taken(now):
-                taken.append(seat)
-            else:
-                self._free(seat)
-        return taken
 
     def _free(self, seat: Seat) -> None:
         with suppress(ValueError):  # another thread has seen it too

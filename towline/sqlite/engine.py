@@ -77,13 +77,14 @@ class SqliteEngine:
     def connect(self, *, create: bool = False, reads: bool = False) -> sqlite3.Connection:
         """Open a connection of ours: no checkpoint by itself, no waiting inside SQLite to write."""
         fork.check_inherited(self.path)
+        self.file.check_same()
         place = f"file:{quote(os.fsencode(self.file.path))}?mode={'rwc' if create else 'rw'}"
         try:
             connection = sqlite3.connect(
                 place, timeout=BRIEF, isolation_level=None, check_same_thread=False, uri=True
             )
             try:
-                # It may have been replaced since the caller looked. The first read would open the
+                # It may have been replaced since we looked. The first read would open the
                 # log, which is that of the right file, and closing would then write it to this one.
                 self.file.check_same()
                 connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -101,9 +102,7 @@ class SqliteEngine:
                 raise
         except sqlite3.Error as error:
             if not create and not self.file.path.exists():
-                raise SchemaMissing(
-                    f"there is no database at {self.file.path}: {COMMAND}"
-                ) from None
+                raise SchemaMissing(f"there is no database at {self.place}: {COMMAND}") from None
             raise translate(error, self.file.path) from error
         return connection
 
@@ -152,8 +151,7 @@ class SqliteEngine:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A write transaction on a connection of its own, for the application to write in."""
-        self.file.check_same()
-        with fork.guest(self.path), fork.closing(self.connect()) as connection:
+        with fork.guest(self.path, self.connect) as connection:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA synchronous = {FULL if self._durable else NORMAL}")
             with self._turn(connection, "a handler's transaction"):
@@ -202,9 +200,8 @@ class SqliteEngine:
     def vacuum(self, pages: int) -> int:
         """Give free pages back to the file system, where the file allows it; return how many."""
         self.prepare()
-        self.file.check_same()
         try:
-            with fork.guest(self.path), fork.closing(self.connect()) as connection:
+            with fork.guest(self.path, self.connect) as connection:
                 (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
                 if mode != 2:
                     return 0

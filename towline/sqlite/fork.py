@@ -43,34 +43,28 @@ def watch(kept: Kept) -> None:
 
 
 @contextmanager
-def guest(path: str) -> Iterator[None]:
-    """While a connection is open that only its user may close: a fork waits for the end of it."""
-    token, pid = object(), os.getpid()
-    user = path, threading.get_ident()
+def guest(path: str, connect: Callable[[], sqlite3.Connection]) -> Iterator[sqlite3.Connection]:
+    """A connection for one use, which only its user may close: a fork waits for the end of it."""
+    token, pid, user = object(), os.getpid(), (path, threading.get_ident())
+    opened: list[sqlite3.Connection] = []
+
+    def leave() -> None:
+        for connection in opened:
+            connection.close() if os.getpid() == pid else abandon(connection)
+        _guests.pop(token, None)
+
     try:
         try:
             _enter(lambda: _guests.update({token: user}))
-            yield
+            opened.append(connect())
+            yield opened[0]
         finally:
-            _guests.pop(token, None)
+            leave()
     except BaseException:
-        _guests.pop(token, None)
+        leave()
         raise
     if os.getpid() != pid:
         raise ForkedConnection("this transaction was begun before fork(): it is the parent's")
-
-
-@contextmanager
-def closing(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """Close it at the end, unless this is a forked child and it is the parent's."""
-    pid = os.getpid()
-    try:
-        yield connection
-    finally:
-        if os.getpid() == pid:
-            connection.close()
-        else:
-            abandon(connection)
 
 
 def _enter(add: Callable[[], None]) -> None:

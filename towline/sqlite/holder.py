@@ -52,15 +52,11 @@ class Holder:
 
     kind: Kind
     pid: int | None = None
-    since: float | None = None
-    """Epoch seconds; unknown for connections outside Towline."""
+    since: float | None = None  # epoch seconds; unknown for connections outside Towline
     phase: Phase | None = None
-    operation: str | None = None
-    """What Towline was doing; None for connections outside Towline."""
-    command: str | None = None
-    """Command line of another process, where the system tells."""
-    stopped: bool = False
-    """The process exists but does not run: SIGSTOP, Ctrl-Z, a debugger."""
+    operation: str | None = None  # what Towline was doing; None for connections outside Towline
+    command: str | None = None  # command line of another process, where the system tells
+    stopped: bool = False  # the process exists but does not run: SIGSTOP, Ctrl-Z, a debugger
 
 
 def database_writer(database: str) -> int | None:

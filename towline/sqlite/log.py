@@ -46,6 +46,7 @@ class Log:
     ) -> None:
         self.commits = LOOK_COMMITS  # since the last look: another process may have left a long log
         self.rows = 0  # changed by the writer's connection until then
+        self._database = os.path.realpath(file.path)
         self._file = os.fspath(file.log)
         self._writer = writer
         self._connect = connect
@@ -108,7 +109,7 @@ class Log:
         True when all of it is copied: the next commit starts the log from its beginning. A reader
         that pins it only puts this off.
         """
-        with fork.closing(self._connect()) as second:
+        with fork.guest(self._database, self._connect) as second:
             self._not_before = time.monotonic() + PINNED
             self._writer.execute("BEGIN IMMEDIATE")
             try:

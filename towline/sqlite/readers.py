@@ -87,8 +87,7 @@ class Readers:
 
     def _grow(self, tries: int) -> None:
         """Have one more, or wait a little for one of those there are."""
-        wanted = any(reader.wanted for reader in self._all)
-        if len(self._all) < LIMIT and not wanted:
+        if len(self._all) < LIMIT and not any(reader.wanted for reader in self._all):
             self._all.append(Kept(self._path))
         elif tries * LOOK < WAIT:
             time.sleep(LOOK)
