@@ -12,7 +12,7 @@ from tests.faults.fresh import places
 from tests.faults.interrupts import Alarm, Interrupt, at
 
 # Where an interrupt would leave something behind; every third bytecode of these is tried.
-INNER = ("engine.py", "pool.py", "wire.py", "transaction.py")
+INNER = ("engine.py", "pool.py", "own_connection.py", "transaction.py")
 SPREAD = 40  # further ones, anywhere
 
 

@@ -21,8 +21,8 @@ from towline.connections.psycopg import PlainCursor, PsycopgConnection, execute
 from towline.errors import TowlineError, WrongIsolation
 from towline.operation import Mark, Op
 from towline.postgres.errors import AGAIN
+from towline.postgres.own_connection import SESSION, OwnConnection
 from towline.postgres.transaction import SETTINGS, Transaction
-from towline.postgres.wire import SESSION, Wire
 from towline.sql import TABLES, Queries, Statement
 
 PATIENCE = 30.0  # seconds until a step that neither ends nor waits is a mistake of ours
@@ -53,7 +53,7 @@ class Side:
 
     def __init__(self, name: str, url: str) -> None:
         self.name = name
-        self.raw = Wire.connect(url, autocommit=True)
+        self.raw = OwnConnection.connect(url, autocommit=True)
         self.raw.pooled, self.raw.settings = True, dict(SESSION)  # set for each transaction
         self.raw.execute("SET deadlock_timeout = '5ms'")
         self.raw.execute("SET synchronous_commit = off")

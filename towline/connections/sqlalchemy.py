@@ -24,7 +24,7 @@ T = TypeVar("T")
 Recognise = Callable[[object], Connection]
 
 
-class Opened(Connection):
+class AnySqlalchemyConnection(Connection):
     """What SQLAlchemy has around a driver's connection."""
 
     def __init__(self, raw: Any, recognise: Recognise) -> None:
@@ -33,7 +33,7 @@ class Opened(Connection):
         self._recognise = recognise
 
 
-class SqlalchemyConnection(Opened, Blocking):
+class SqlalchemyConnection(AnySqlalchemyConnection, Blocking):
     """A caller's Connection or Session."""
 
     raw: CoreConnection | Session
@@ -92,7 +92,7 @@ class SqlalchemyConnection(Opened, Blocking):
         return self._recognise(core.connection.driver_connection)
 
 
-class AsyncSqlalchemyConnection(Opened, Enclosing):
+class AsyncSqlalchemyConnection(AnySqlalchemyConnection, Enclosing):
     """A caller's AsyncConnection or AsyncSession."""
 
     raw: AsyncConnection | AsyncSession

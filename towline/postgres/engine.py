@@ -28,10 +28,10 @@ from .address import Address
 from .checks import describe, examine
 from .errors import AGAIN, is_lost, translate
 from .listen import PostgresListen
+from .own_connection import OwnConnection, connect
 from .pool import AllInUse, Pool
 from .store import PostgresStore, ended_channel
 from .transaction import Transaction
-from .wire import Wire, connect
 
 if TYPE_CHECKING:
     from ..wakes import Wake
@@ -98,7 +98,7 @@ class PostgresEngine:
         return self._run(op, self._own_pool(patience), patience, SILENCE)
 
     @contextmanager
-    def transaction(self) -> Iterator[Wire]:
+    def transaction(self) -> Iterator[OwnConnection]:
         """A transaction on one of our connections, for the application to write in.
 
         Raises StoreUnavailable when it cannot begin; what goes wrong inside is psycopg's error.
@@ -197,7 +197,7 @@ class PostgresEngine:
 
     def _attempt(self, op: Op[T], pool: Pool, lock_timeout: str, bound: float | None) -> T:
         losable = op.loss in self._losable
-        held: list[Wire] = []
+        held: list[OwnConnection] = []
         sound = False
         try:
             try:
@@ -281,7 +281,7 @@ class PostgresEngine:
             pool = self._own.setdefault(thread, Pool(open_one, 1))
         return pool
 
-    def _connect(self, lock_timeout: float, standstill: float) -> Wire:
+    def _connect(self, lock_timeout: float, standstill: float) -> OwnConnection:
         settings = {
             "lock_timeout": _milliseconds(lock_timeout),
             "idle_in_transaction_session_timeout": _milliseconds(standstill),

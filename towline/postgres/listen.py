@@ -23,8 +23,8 @@ from ..connections.psycopg import PlainCursor, execute
 from ..store.ground import as_json
 from ..wakes.thread import BackOff, WakeThread
 from .address import Address
+from .own_connection import OwnConnection
 from .store import ended_channel
-from .wire import Wire
 
 if TYPE_CHECKING:
     from ..wakes import Ring
@@ -37,7 +37,7 @@ IDLE_FOR_EVER = """
 SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'
 """
 SILENCE = 5.0  # seconds without an answer, after which the connection is given up
-LONGEST = 1.0  # seconds between two tries to connect: workers wait for it after an outage
+RECONNECT = 1.0  # seconds between two tries to connect: workers wait for it after an outage
 ENDED_EVERY = 0.02  # seconds from one word of ended chains to the next, at least
 
 
@@ -52,10 +52,9 @@ class PostgresListen:
         self, engine: PostgresEngine, listen_url: str | None = None, *, ends: bool = False
     ) -> None:
         self._engine = engine
-        self._hears = ended_channel(engine.channel) if ends else engine.channel
-        address = engine.address if listen_url is None else Address(listen_url)
-        self._conninfo = address.conninfo
         self._ended = ended_channel(engine.channel)
+        self._hears = self._ended if ends else engine.channel
+        self._address = engine.address if listen_url is None else Address(listen_url)
         self._thread = WakeThread("listen")
         self._heard: set[str] = set()  # payloads of notices
         self._owed = False  # word of ended chains, still to be sent
@@ -88,20 +87,20 @@ class PostgresListen:
     # ---- in the thread
 
     def _run(self, ring: Ring) -> None:
-        back_off = BackOff(longest=LONGEST)
-        told = False
+        back_off = BackOff(longest=RECONNECT)
+        logged = False
         while not self._thread.stopping:
             try:
-                with closing(Wire.connect(self._conninfo, autocommit=True)) as raw:
+                with closing(OwnConnection.connect(self._address.conninfo, autocommit=True)) as raw:
                     raw.bound = SILENCE
                     self._subscribe(raw)
                     back_off.reset()
-                    told = False
+                    logged = False
                     ring(None)
                     self._hear(raw, ring)
             except psycopg.Error as error:
-                if not told and not self._thread.stopping:
-                    told = True
+                if not logged and not self._thread.stopping:
+                    logged = True
                     log.info("not listening to %s, trying again: %s", self._engine.place, error)
                 self._owed = False
                 self._thread.pause(back_off())

@@ -1,7 +1,7 @@
 """The connections of this process: lent, given back, opened by the thread that needs one.
 
 There is no thread and no lock in it. Each step is one that Python does whole, and what an interrupt
-(Ctrl-C, a time limit by signal) tears from its user is closed by being forgotten: its seat is free
+(Ctrl-C, a time limit by signal) tears from its user is closed by being forgotten: its permit ends
 as soon as nothing refers to the connection. A thread that opens one learns at once why it cannot.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from weakref import ref
 
-from .wire import Wire
+from .own_connection import OwnConnection
 
 IDLE = 300.0  # seconds after which an unused connection is closed
 LOOK = 0.2  # seconds between looks of a thread that waits, should it not be called
@@ -28,14 +28,14 @@ class AllInUse(Exception):
     """No connection was given back in time."""
 
 
-class Seat:
+class Permit:
     """The right to one connection."""
 
     __slots__ = ("opening_until", "raw")
 
     def __init__(self) -> None:
         self.opening_until = time.monotonic() + OPENING
-        self.raw: ref[Wire] | None = None
+        self.raw: ref[OwnConnection] | None = None
 
     def is_taken(self, now: float) -> bool:
         if self.raw is None:
@@ -52,25 +52,25 @@ class Waiter:
     def __init__(self) -> None:
         self.bell = threading.Lock()
         self.bell.acquire()
-        self.gift: list[Wire] = []
+        self.gift: list[OwnConnection] = []
 
 
 class Pool:
     """At most so many connections, opened when needed; the last one given back is lent first."""
 
-    def __init__(self, connect: Callable[[], Wire], most: int) -> None:
+    def __init__(self, connect: Callable[[], OwnConnection], most: int) -> None:
         self._connect = connect
         self._most = most
         self._pid = os.getpid()
-        self._idle: list[Wire] = []
+        self._idle: list[OwnConnection] = []
         self._line: deque[Waiter] = deque()
-        self._seats: list[Seat] = []  # in the order of asking; the first of them count
+        self._permits: list[Permit] = []  # in the order of asking; the first of them count
         self._closed = False
 
     @contextmanager
-    def lent(self, seconds: float) -> Iterator[Wire]:
+    def lent(self, seconds: float) -> Iterator[OwnConnection]:
         """A connection for one use: closed if an interrupt came, else given back."""
-        held: list[Wire] = []
+        held: list[OwnConnection] = []
         sound = False
         try:
             try:
@@ -85,13 +85,13 @@ class Pool:
             self.take_back(held, sound=False)
             raise
 
-    def lend(self, held: list[Wire], seconds: float) -> Wire:
+    def lend(self, held: list[OwnConnection], seconds: float) -> OwnConnection:
         """Put a connection into `held`, and return it. Raises AllInUse after so many seconds."""
         if not self._pick(held):
             self._find(held, seconds)
         return held[-1]
 
-    def take_back(self, held: list[Wire], *, sound: bool) -> None:
+    def take_back(self, held: list[OwnConnection], *, sound: bool) -> None:
         """Take what is in `held`, if anything: to lend it again if it is sound, else to close."""
         while held:
             raw = held.pop()
@@ -119,7 +119,7 @@ class Pool:
     def close(self) -> None:
         """Close what is idle now, and the rest when it is given back."""
         self._closed = True
-        held: list[Wire] = []
+        held: list[OwnConnection] = []
         while self._pick(held):
             held.pop().close()
 
@@ -129,7 +129,7 @@ class Pool:
 
     # ---- giving
 
-    def _give(self, raw: Wire) -> None:
+    def _give(self, raw: OwnConnection) -> None:
         raw.since = now = time.monotonic()
         if self._line and self._call(raw):
             return
@@ -139,7 +139,7 @@ class Pool:
         elif now - self._idle[0].since > IDLE:
             self.trim()
 
-    def _call(self, raw: Wire | None) -> bool:
+    def _call(self, raw: OwnConnection | None) -> bool:
         """Call the first of the line, with a connection for it, or to open one itself."""
         try:
             waiter = self._line.popleft()
@@ -150,7 +150,7 @@ class Pool:
         waiter.bell.release()
         return True
 
-    def _drop(self, is_unwanted: Callable[[Wire], bool]) -> None:
+    def _drop(self, is_unwanted: Callable[[OwnConnection], bool]) -> None:
         for raw in filter(is_unwanted, list(self._idle)):
             with suppress(ValueError):  # lent meanwhile
                 self._idle.remove(raw)
@@ -158,14 +158,14 @@ class Pool:
 
     # ---- finding
 
-    def _pick(self, held: list[Wire]) -> bool:
+    def _pick(self, held: list[OwnConnection]) -> bool:
         try:
             held.append(self._idle.pop())
         except IndexError:
             return False
         return True
 
-    def _find(self, held: list[Wire], seconds: float) -> None:
+    def _find(self, held: list[OwnConnection], seconds: float) -> None:
         if self._open(held):
             return
         deadline = time.monotonic() + seconds
@@ -187,31 +187,28 @@ class Pool:
                     waiter = None
         finally:
             if waiter is not None:
-                self._leave_line(waiter)
+                with suppress(ValueError):
+                    self._line.remove(waiter)
+                self.take_back(waiter.gift, sound=True)
 
-    def _leave_line(self, waiter: Waiter) -> None:
-        with suppress(ValueError):
-            self._line.remove(waiter)
-        self.take_back(waiter.gift, sound=True)
-
-    def _open(self, held: list[Wire]) -> bool:
-        """Open a connection if there may be one more: if our seat is among the first."""
-        seat, now = Seat(), time.monotonic()
-        self._seats.append(seat)
+    def _open(self, held: list[OwnConnection]) -> bool:
+        """Open a connection if there may be one more: if our permit is among the first."""
+        permit, now = Permit(), time.monotonic()
+        self._permits.append(permit)
         try:
-            for each in list(self._seats):
+            for each in list(self._permits):
                 if not each.is_taken(now):
                     self._free(each)
-            if seat not in self._seats[: self._most]:
+            if permit not in self._permits[: self._most]:
                 return False
             raw = self._connect()
-            seat.raw = ref(raw)
+            permit.raw = ref(raw)
             held.append(raw)
             return True
         finally:
-            if seat.raw is None:
-                self._free(seat)
+            if permit.raw is None:
+                self._free(permit)
 
-    def _free(self, seat: Seat) -> None:
+    def _free(self, permit: Permit) -> None:
         with suppress(ValueError):  # another thread has seen it too
-            self._seats.remove(seat)
+            self._permits.remove(permit)

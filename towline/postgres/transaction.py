@@ -19,7 +19,7 @@ from ..connections.psycopg import PlainCursor, execute
 from ..errors import CommitUnknown, StoreError
 from ..operation import Op, drive
 from ..sql import Queries, Row, Statement
-from .wire import SESSION, Wire
+from .own_connection import SESSION, OwnConnection
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ SETTINGS = local(SESSION.items())  # what decides about plans
 class Transaction:
     """A cursor of ours between BEGIN and COMMIT."""
 
-    def __init__(self, sql: Queries, raw: Wire, cursor: PlainCursor) -> None:
+    def __init__(self, sql: Queries, raw: OwnConnection, cursor: PlainCursor) -> None:
         self._sql = sql
         self.raw = raw
         self._cursor = cursor

@@ -25,7 +25,7 @@ from ..errors import ForkedConnection
 if TYPE_CHECKING:
     from .kept import Kept
 
-PATIENCE = 1.0  # seconds a fork waits for operations to end
+FORK_WAIT = 1.0  # seconds a fork waits for operations to end
 AT_EXIT = 0.5  # and the end of the program
 _LOOK = 0.001
 
@@ -101,7 +101,7 @@ def abandon(connection: sqlite3.Connection) -> None:
 
 
 def _before() -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + FORK_WAIT
     _door.acquire()  # another thread that forks has it for a moment
     _busy.clear()
     for kept in list(_kept):
