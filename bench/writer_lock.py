@@ -31,7 +31,7 @@ from typing import ClassVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from towline.sqlite.lock import WriterLock
+from towline.sqlite.lock import Turn, WriterLock
 
 RETRY = 0.0005
 ROWS = 10_000
@@ -200,10 +200,11 @@ class Towline(Mode):
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.lock = WriterLock(path)
-        self.turn = self.lock.turn()
+        self.turn = Turn(self.lock)
 
     def enter(self) -> None:
-        self.turn.acquire(self.connection, time.monotonic() + 60, "bench")
+        if not self.turn.acquire(self.connection, time.monotonic() + 60, "bench"):
+            raise self.lock.busy("bench", 60)
 
     def leave(self, took: float) -> None:
         self.turn.release()

@@ -1,4 +1,4 @@
-"""The contract of an engine, what it is told, and what it says of itself to `towline doctor`."""
+"""The contract of an engine, its settings, and its findings for `towline doctor`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OK, NOTE, PROBLEM = "ok", "note", "problem"  # levels of findings
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """What only PostgreSQL is told."""
+    """Settings that only PostgreSQL has."""
 
     schema: str = "public"
     notify: bool = True
@@ -36,7 +36,7 @@ class ServerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
-    """What an engine is told, checked by `app.settings`. `lock_timeout` is in seconds."""
+    """Settings of an engine, checked by `app.settings`. `lock_timeout` is in seconds."""
 
     url: str
     prefix: str = "towline_"
@@ -59,41 +59,26 @@ class Finding:
 class Engine(Protocol):
     """A database: its statements, its connections, and its quirks."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def place(self) -> str:
-        """Where the database is, as people are told: without a password."""
-        ...
+    name: str
+    place: str  # as messages say it: without a password
+    migrations: Migrations
+    wake_channel: str  # what tells apps apart that share a Redis or NATS server
 
     @property
     def store(self) -> Store: ...
 
-    @property
-    def migrations(self) -> Migrations: ...
-
-    @property
-    def wake_channel(self) -> str:
-        """What tells apps apart that share a Redis or NATS server."""
-        ...
-
     def run(self, op: Op[T], patience: float | None = None) -> T:
         """Run an operation on a connection of ours, in a transaction of its own. It waits for
-        others as long as lock_timeout, or as `patience` says if that is shorter."""
-        ...
+        locks as long as lock_timeout, or as `patience` says if that is shorter."""
 
     def recognise(self, raw: object) -> Connection:
         """Wrap a caller's connection."""
-        ...
 
     def exists(self) -> bool:
         """Whether the database is there, as far as can be known without opening it."""
-        ...
 
     def prepare(self) -> None:
         """On first use: see that the database can be worked with."""
-        ...
 
     def migrate(self) -> list[str]: ...
 
@@ -101,35 +86,27 @@ class Engine(Protocol):
 
     def checks(self) -> Iterator[Finding]:
         """The engine's own part of `towline doctor`."""
-        ...
 
     def vacuum(self, pages: int) -> int: ...
 
     def after_prune(self) -> None:
-        """What a worker does after pruning, between turns: so only what is quick, and what the
-        database does not do by itself."""
-        ...
+        """What is quick and the database does not do by itself: a worker calls it between turns."""
 
     def met_another(self, error: BaseException) -> bool:
-        """Whether an error says that a transaction of the application met another one (deadlock,
-        serialization), which is nobody's fault."""
-        ...
+        """Whether an error of the application's transaction says that it met another one (deadlock,
+        serialization): no fault of the job."""
 
     def transaction(self) -> AbstractContextManager[Any]:
         """An open transaction on a connection of ours, for the application to write in."""
-        ...
 
     def tell_ended(self) -> None:
-        """Tell other processes that chains ended, where they do not see it themselves: a hint."""
-        ...
+        """Send the hint that chains ended to processes that do not see it themselves."""
 
     def end_wake(self) -> Wake | None:
         """What tells callers of `result()` that chains may have ended; None when nothing can."""
-        ...
 
     def wakes(self) -> Sequence[Wake]:
         """What tells a worker that there may be work."""
-        ...
 
     def close(self) -> None: ...
 

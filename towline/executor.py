@@ -1,6 +1,6 @@
 """Threads in which an engine runs the calls of coroutines.
 
-asyncio's own are few and everybody's: eight handlers that sleep in `asyncio.to_thread` would keep
+asyncio's own are few and shared: eight handlers that sleep in `asyncio.to_thread` would keep
 every `await task.aenqueue()` waiting. These are the engine's alone, end when idle for a while, and
 never delay the end of the program.
 """
@@ -26,10 +26,8 @@ IDLE = 5.0  # seconds after which a thread without work ends
 
 
 class Executor:
-    """At most `limit` daemon threads, started when there is work for them.
-
-    Works on in a forked child, with threads of its own.
-    """
+    """At most `limit` daemon threads, started when there is work for them; a forked child has
+    threads of its own."""
 
     def __init__(self, name: str, limit: int = LIMIT) -> None:
         self._new = partial(_Line, f"towline {name}", limit)
@@ -37,11 +35,8 @@ class Executor:
         _executors.add(self)
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call it in a thread, with the caller's context variables.
-
-        Who is cancelled while waiting for a thread leaves nothing behind; a call that has begun
-        goes on to its end, unheard.
-        """
+        """Call it in a thread, with the caller's context variables. Cancelled before it has begun
+        it is never called; afterwards it goes on to its end, unheard."""
         context = contextvars.copy_context()
         future: Future[T] = Future()
         self._line.add(future, partial(context.run, function, *args, **kwargs))
@@ -55,10 +50,6 @@ class Executor:
         new ones."""
         line, self._line = self._line, self._new()
         line.end()
-
-    def forget(self) -> None:
-        """In a forked child: there are no threads, and nobody waits for what they did."""
-        self._line = self._new()
 
 
 class _Line:
@@ -127,9 +118,9 @@ _executors: weakref.WeakSet[Executor] = weakref.WeakSet()
 
 
 def _after_in_child() -> None:
+    """There are no threads, and no call waits for what they did."""
     for executor in list(_executors):
-        executor.forget()
+        executor._line = executor._new()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_in_child)
+os.register_at_fork(after_in_child=_after_in_child)

@@ -13,7 +13,7 @@ from tests.faults.interrupts import Alarm, Interrupt, at
 from tests.speed import by_speed
 
 # Where an interrupt would leave something behind: many bytecodes of these are tried.
-INNER = ("engine.py", "pool.py", "wire.py", "transaction.py")
+INNER = ("engine.py", "pool.py", "own_connection.py", "transaction.py")
 SPREAD = by_speed(15, 40)  # further ones, anywhere
 
 

@@ -21,8 +21,8 @@ from towline.connections.psycopg import PlainCursor, PsycopgConnection, execute
 from towline.errors import TowlineError, WrongIsolation
 from towline.operation import Mark, Op
 from towline.postgres.errors import AGAIN
+from towline.postgres.own_connection import SESSION, OwnConnection
 from towline.postgres.transaction import SETTINGS, Transaction
-from towline.postgres.wire import SESSION, Wire
 from towline.sql import TABLES, Queries, Statement
 
 PATIENCE = 30.0  # seconds until a step that neither ends nor waits is a mistake of ours
@@ -53,7 +53,7 @@ class SteppedOperation:
 
     def __init__(self, name: str, url: str) -> None:
         self.name = name
-        self.raw = Wire.connect(url, autocommit=True)
+        self.raw = OwnConnection.connect(url, autocommit=True)
         self.raw.pooled, self.raw.settings = True, dict(SESSION)  # set for each transaction
         self.raw.execute("SET deadlock_timeout = '5ms'")
         self.raw.execute("SET synchronous_commit = off")
@@ -183,7 +183,7 @@ class SteppedOperation:
         if self._style is Style.OURS:
             self._steps = iter(op)
         else:
-            self._steps = PsycopgConnection(self.raw, self._sql).framed(op)
+            self._steps = PsycopgConnection(self.raw).framed(op)
         self._advance(lambda: next(self._steps))
 
     def _begin_at(self, level: str, lock_timeout: str) -> None:

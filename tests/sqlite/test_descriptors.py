@@ -67,10 +67,10 @@ say(app.add.enqueue(3).id, len(app.jobs()))
 
 AFTER_COMMIT = """
 import errno
-from towline.sqlite.checkpoint import Checkpoint
-def due(self):
+from towline.sqlite.log import Log
+def is_long(self):
     raise OSError(errno.EMFILE, "Too many open files", "app.db-wal")
-Checkpoint.due = due
+Log.is_long = is_long
 app = open_app()
 say(app.add.enqueue(1).id, app.add.enqueue(2).id)
 """

@@ -138,7 +138,7 @@ def test_Q6_what_is_not_a_database_is_refused_and_left_alone(
 
 def limit_pages(app: Towline, more: int) -> None:
     """Let the file grow by so many pages, as a disk with little space would."""
-    connection = engine_of(app)._writer._connection
+    connection = engine_of(app)._writer.connection
     assert connection is not None
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages + more}").fetchone()

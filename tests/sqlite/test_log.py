@@ -17,21 +17,37 @@ from towline import Towline
 from towline.errors import ReadOnlyDatabase
 from towline.model import State
 from towline.operation import Steps, compose
-from towline.sqlite import checkpoint, engine, writer
-from towline.sqlite.checkpoint import FRAME, Checkpoint
+from towline.sqlite import engine, writer
+from towline.sqlite import log as logs
+from towline.sqlite.log import FRAME, Log
 from towline.task import Task
 
 PAGES = 100
 LIMIT = PAGES * FRAME
 KEPT = 20 * FRAME
+PASSIVE = "PRAGMA wal_checkpoint(PASSIVE)"
 
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs count as long from few pages on, and are looked at often. Ask for it before `app`."""
     monkeypatch.setattr(writer, "LOOK_COMMITS", 1)
-    monkeypatch.setattr(Checkpoint.__init__, "__defaults__", (PAGES,))
+    monkeypatch.setattr(Log.__init__, "__defaults__", (PAGES,))
     monkeypatch.setattr(engine, "KEPT", KEPT)
+
+
+@pytest.fixture
+def copies(short: None, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each checkpoint whether it has copied all of the log."""
+    copies: list[bool] = []
+    real = Log.copy
+
+    def copy(log: Log) -> bool:
+        copies.append(real(log))
+        return copies[-1]
+
+    monkeypatch.setattr(Log, "copy", copy)
+    return copies
 
 
 @pytest.fixture
@@ -51,38 +67,27 @@ def log(database: Path) -> int:
     return Path(f"{database}-wal").stat().st_size
 
 
-def done(app: Towline) -> int:
-    """How many checkpoints copied all of the log."""
-    return engine_of(app)._writer._log.checkpoint.done
-
-
 def enqueue(app: Towline, times: int) -> None:
     for _ in range(times):
         app.runner.run(app.runner.store.enqueue([new()]))
 
 
 def test_Q9_no_connection_of_ours_checkpoints_by_itself(
-    short: None, trace: Trace, app: Towline, task: Task[[int], int], database: Path
+    copies: list[bool], trace: Trace, app: Towline, task: Task[[int], int], database: Path
 ) -> None:
     task.enqueue(1)
     app.counts()
     Held(app.counts).result()
     enqueue(app, 100)
-    assert done(app) > 0  # so that its second connection is there too
-    ours = [connection for connection, _ in trace.connections if is_open(connection)]
-    assert len(ours) == 3  # the writer, its second one, and the reader of two threads
-    assert [c.execute("PRAGMA wal_autocheckpoint").fetchone() for c in ours] == [(0,)] * 3
-
-
-def is_open(connection: sqlite3.Connection) -> bool:
-    try:
-        return bool(connection.execute("SELECT 1").fetchone())
-    except sqlite3.ProgrammingError:
-        return False
+    assert copies  # each on a second connection
+    told = [statements for _, statements in trace.connections]
+    assert all("PRAGMA wal_autocheckpoint = 0" in statements for statements in told)
+    for kind in ("BEGIN IMMEDIATE", "PRAGMA query_only = ON", PASSIVE):
+        assert kind in trace.statements
 
 
 def test_Q7_the_log_stays_bounded_when_only_enqueuers_run(
-    short: None, app: Towline, database: Path
+    copies: list[bool], app: Towline, database: Path
 ) -> None:
     sizes = []
     for _ in range(100):
@@ -91,30 +96,25 @@ def test_Q7_the_log_stays_bounded_when_only_enqueuers_run(
     # One commit goes past the limit, and the next one starts the log anew and cuts it.
     assert max(sizes) < LIMIT + 40 * FRAME
     assert min(sizes[50:]) <= KEPT
-    assert done(app) >= 5
+    assert sum(copies) >= 5
     assert rows(database, "SELECT count(*) FROM towline_job") == [(500,)]
     assert rows(database, "PRAGMA integrity_check") == [("ok",)]
 
 
 def test_Q7_one_large_commit_does_not_leave_a_large_log(
-    short: None, app: Towline, database: Path
+    copies: list[bool], app: Towline, database: Path
 ) -> None:
     app.runner.run(app.runner.store.enqueue([new() for _ in range(3000)]))
     assert log(database) > LIMIT
-    assert done(app) == 1
+    assert sum(copies) == 1
     enqueue(app, 1)
     assert log(database) <= KEPT
 
 
 def test_Q9_the_writer_is_held_while_the_log_is_copied(
-    short: None,
-    app: Towline,
-    database: Path,
-    reader: sqlite3.Connection,
-    monkeypatch: pytest.MonkeyPatch,
+    copies: list[bool], app: Towline, database: Path, reader: sqlite3.Connection
 ) -> None:
     """Nobody can start the log anew meanwhile, Towline or not."""
-    real = Checkpoint.run
     shut: list[bool] = []
 
     class Watched:
@@ -122,85 +122,82 @@ def test_Q9_the_writer_is_held_while_the_log_is_copied(
 
         def __init__(self, connection: sqlite3.Connection) -> None:
             self.connection = connection
+            self.close = connection.close
 
         def execute(self, text: str) -> sqlite3.Cursor:
-            assert text == "PRAGMA wal_checkpoint(PASSIVE)"
+            assert text == PASSIVE
             reader.execute("PRAGMA busy_timeout = 0")
             with pytest.raises(sqlite3.OperationalError, match="locked"):
                 reader.execute("BEGIN IMMEDIATE")
             shut.append(True)
             return self.connection.execute(text)
 
-    def run(self: Checkpoint, guard: sqlite3.Connection, worker: sqlite3.Connection) -> None:
-        assert guard is not worker
-        watched: Any = Watched(worker)
-        real(self, guard, watched)
-        assert not guard.in_transaction
-
-    monkeypatch.setattr(Checkpoint, "run", run)
+    enqueue(app, 1)
+    subject: Any = engine_of(app)._writer
+    subject._log._connect = lambda: Watched(engine_of(app).connect())
     enqueue(app, 100)
-    assert len(shut) == done(app) > 0
+    assert not subject.connection.in_transaction
+    assert len(shut) == len(copies) > 0
     reader.execute("BEGIN IMMEDIATE")  # and free again
     reader.execute("ROLLBACK")
 
 
 def test_Q9_only_passive_checkpoints_run_and_each_inside_the_guard(
-    short: None, trace: Trace, app: Towline
+    copies: list[bool], trace: Trace, app: Towline
 ) -> None:
     enqueue(app, 100)
     told = [text for text in trace.statements if "checkpoint" in text]
-    passive = "PRAGMA wal_checkpoint(PASSIVE)"
-    assert set(told) == {"PRAGMA wal_autocheckpoint = 0", passive}
-    assert told.count(passive) == done(app)
+    assert set(told) == {"PRAGMA wal_autocheckpoint = 0", PASSIVE}
+    assert told.count(PASSIVE) == len(copies)
 
 
 def test_Q7_a_long_reader_only_puts_the_checkpoint_off(
-    short: None,
+    copies: list[bool],
     app: Towline,
     database: Path,
     reader: sqlite3.Connection,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
+    monkeypatch.setattr(logs, "PINNED", 0.0)
     look(reader)
     enqueue(app, 100)
-    assert done(app) == 0
+    assert sum(copies) == 0
     assert log(database) > LIMIT
     assert reader.execute("SELECT count(*) FROM towline_job").fetchone() == (0,)
     reader.execute("COMMIT")
     enqueue(app, 2)
-    assert done(app) == 1
+    assert sum(copies) == 1
     assert log(database) <= KEPT
     assert rows(database, "SELECT count(*) FROM towline_job") == [(102,)]
 
 
 def test_Q7_while_a_reader_pins_the_log_it_is_not_tried_at_every_commit(
-    short: None, trace: Trace, app: Towline, database: Path, reader: sqlite3.Connection,
+    copies: list[bool], trace: Trace, app: Towline, database: Path, reader: sqlite3.Connection,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(checkpoint, "PATIENCE", 1000.0)
+    monkeypatch.setattr(logs, "PINNED", 1000.0)
     look(reader)
     enqueue(app, 100)
-    assert trace.count("PRAGMA wal_checkpoint(PASSIVE)") == 1
-    assert done(app) == 0
+    assert trace.count(PASSIVE) == 1
+    assert sum(copies) == 0
 
 
 def test_Q9_a_checkpoint_that_cannot_run_fails_no_operation(
-    short: None, app: Towline, database: Path, monkeypatch: pytest.MonkeyPatch
+    copies: list[bool], app: Towline, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "run", fail)
+        patch.setattr(Log, "copy", fail)
         enqueue(app, 100)
     assert rows(database, "SELECT count(*) FROM towline_job") == [(100,)]
     enqueue(app, 1)
-    assert done(app) == 1
+    assert sum(copies) == 1
 
 
 def test_Q9_a_second_connection_that_cannot_be_opened_fails_no_operation(
-    short: None, app: Towline, database: Path
+    copies: list[bool], app: Towline, database: Path
 ) -> None:
     subject = engine_of(app)._writer._log
 
@@ -208,12 +205,12 @@ def test_Q9_a_second_connection_that_cannot_be_opened_fails_no_operation(
         raise ReadOnlyDatabase("too many open files")
 
     enqueue(app, 1)
-    subject.connect = refuse
+    subject._connect = refuse
     enqueue(app, 100)
-    assert done(app) == 0
-    subject.connect = engine_of(app).connect
+    assert sum(copies) == 0
+    subject._connect = engine_of(app).connect
     enqueue(app, 1)
-    assert done(app) == 1
+    assert sum(copies) == 1
     assert rows(database, "SELECT count(*) FROM towline_job") == [(102,)]
 
 
@@ -267,7 +264,7 @@ def test_Q7_a_read_inside_an_operation_cannot_deadlock(
 
 
 def test_Q7_reading_leaves_no_snapshot_behind(
-    short: None, app: Towline, task: Task[[int], int], database: Path
+    copies: list[bool], app: Towline, task: Task[[int], int], database: Path
 ) -> None:
     """Every thread's reader stays open; none of them pins the log."""
     stop = threading.Event()
@@ -281,7 +278,7 @@ def test_Q7_reading_leaves_no_snapshot_behind(
     readers = [Held(stay) for _ in range(3)]
     ready.wait(30)
     enqueue(app, 100)
-    assert done(app) > 0
+    assert sum(copies) > 0
     assert log(database) <= LIMIT + 40 * FRAME
     stop.set()
     for held in readers:

@@ -130,7 +130,7 @@ def test_Q6_a_disk_that_fills_up_in_a_group_is_said_to_all_of_it(
     small = line.store("small")
     large = line.add(app.runner.store.enqueue([new("large", arguments=f'"{"x" * 100_000}"')]))
     late = line.store("late")
-    connection = writer(app)._connection
+    connection = writer(app).connection
     assert connection is not None
     limit_pages(connection, 1)
     line.go()
@@ -292,7 +292,7 @@ def test_what_must_survive_a_power_cut_is_written_at_FULL(
     levels: list[int] = []
 
     def level() -> int:
-        connection = writer(app)._connection
+        connection = writer(app).connection
         assert connection is not None
         return int(connection.execute("PRAGMA synchronous").fetchone()[0])
 

@@ -1,7 +1,8 @@
 """Connections: how each driver runs a statement, ours and callers'; and what `on=` was given.
 
-A caller's connection is recognised by its type, without importing what is not installed. One of a
-framework is opened up to the driver's underneath. What an operation does on it is in `base`.
+A caller's connection is recognised by its type, without importing what is not installed: each
+driver's file lists in KINDS which class of ours wraps which of its. One of a framework is opened up
+to the driver's underneath. What an operation does on it is in `base`.
 """
 
 from __future__ import annotations
@@ -9,27 +10,24 @@ from __future__ import annotations
 import sys
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import UnsupportedConnection
 from .base import Connection
 
-if TYPE_CHECKING:
-    from ..sql import Queries
-
-__all__ = ["Connection", "recognise_postgres", "recognise_sqlite"]
+__all__ = ["POSTGRES", "SQLITE", "Connection", "recognise"]
 
 
-class Kind(NamedTuple):
+class Drivers(NamedTuple):
     """The drivers of an engine, by the names of their modules and ours, and as people are told."""
 
     engine: str
-    drivers: tuple[str, ...]
+    names: tuple[str, ...]
     supported: str
 
 
-SQLITE = Kind("SQLite", ("sqlite3", "aiosqlite"), "sqlite3.Connection, aiosqlite.Connection")
-POSTGRES = Kind(
+SQLITE = Drivers("SQLite", ("sqlite3", "aiosqlite"), "sqlite3.Connection, aiosqlite.Connection")
+POSTGRES = Drivers(
     "PostgreSQL",
     ("psycopg", "asyncpg", "psycopg2"),
     "psycopg.Connection, psycopg.AsyncConnection, asyncpg.Connection, "
@@ -38,39 +36,37 @@ POSTGRES = Kind(
 FRAMEWORKS = {"sqlalchemy": "sqlalchemy", "django.db": "django"}  # their module, ours
 
 
-def recognise_sqlite(raw: object, sql: Queries, path: str) -> Connection:
-    """Wrap the caller's connection to the SQLite file at `path`, or say what is supported."""
-    return _recognise(raw, SQLITE, sql, path)
+def recognise(raw: object, drivers: Drivers, *app: Any) -> Connection:
+    """Wrap the caller's connection, or say what is supported.
 
-
-def recognise_postgres(raw: object, sql: Queries, database: str | None = None) -> Connection:
-    """Wrap the caller's connection to a PostgreSQL database, or say what is supported.
-
-    One to another database than the named one is refused.
+    `app` is what a driver needs to know of the app: its statements and file on SQLite, the name of
+    its database on PostgreSQL. A connection to another one is refused.
     """
-    return _recognise(raw, POSTGRES, sql, database)
-
-
-def _recognise(raw: object, kind: Kind, sql: Queries, database: str | None) -> Connection:
     found: Connection | None
-    for name in kind.drivers:
-        if name in sys.modules:
-            found = _module(name).wrap(raw, sql, database)
-            if found is not None:
-                return found
+    for name in drivers.names:
+        if name in sys.modules and (found := _wrap(name, raw, *app)) is not None:
+            return found
     for name, ours in FRAMEWORKS.items():
         if name in sys.modules:
-            found = _module(ours).wrap(raw, lambda inner: _recognise(inner, kind, sql, database))
+            found = _wrap(ours, raw, lambda inner: recognise(inner, drivers, *app))
             if found is not None:
                 return found
     given = type(raw)
     raise UnsupportedConnection(
-        f"on= cannot use {given.__module__}.{given.__qualname__} with an app on {kind.engine}; "
-        f"supported are: {kind.supported}; SQLAlchemy's Connection, Session, AsyncConnection and "
-        "AsyncSession, and Django's connection, on one of these"
+        f"on= cannot use {given.__module__}.{given.__qualname__} with an app on {drivers.engine}; "
+        f"supported are: {drivers.supported}; SQLAlchemy's Connection, Session, AsyncConnection "
+        "and AsyncSession, and Django's connection, on one of these"
     )
 
 
+def _wrap(name: str, raw: object, *given: Any) -> Connection | None:
+    for theirs, ours in _kinds(name):
+        if isinstance(raw, theirs):
+            wrapped: Connection = ours(raw, *given)
+            return wrapped
+    return None
+
+
 @cache
-def _module(name: str) -> Any:
-    return import_module(f".{name}", __name__)
+def _kinds(name: str) -> Any:
+    return import_module(f".{name}", __name__).KINDS

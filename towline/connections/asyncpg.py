@@ -13,13 +13,18 @@ from typing import Any
 import asyncpg
 
 from ..operation import AwaitedExecute
-from ..sql import Queries, Row, Statement
+from ..sql import Row, Statement
 from .base import AwaitingDriver
 from .postgres import PostgresConnection, answer, awaited_turn, parameters
 
 
 class AsyncpgConnection(PostgresConnection, AwaitingDriver):
     """A caller's asyncpg connection, its own or one of a pool."""
+
+    def __init__(self, raw: Any, database: str | None = None) -> None:
+        if isinstance(raw, asyncpg.pool.PoolConnectionProxy):
+            raw = raw._con  # who shares the connection shares the lock on it
+        super().__init__(raw, database)
 
     @property
     def database(self) -> str | None:
@@ -48,8 +53,4 @@ class AsyncpgConnection(PostgresConnection, AwaitingDriver):
         return answer(statement, [tuple(row) for row in rows])
 
 
-def wrap(raw: object, sql: Queries, database: str | None) -> AsyncpgConnection | None:
-    """A caller's connection, if it is one of asyncpg's."""
-    if isinstance(raw, asyncpg.pool.PoolConnectionProxy):
-        raw = raw._con  # who shares the connection shares the lock on it
-    return AsyncpgConnection(raw, sql, database) if isinstance(raw, asyncpg.Connection) else None
+KINDS = (((asyncpg.Connection, asyncpg.pool.PoolConnectionProxy), AsyncpgConnection),)

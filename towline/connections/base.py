@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..errors import UnsupportedConnection
 from ..operation import AwaitedExecute, Execute, Op, Steps, adrive, compose, drive
-from ..sql import Queries, Query, Statement
+from ..sql import Query, Statement
 
 T = TypeVar("T")
 
@@ -137,9 +137,8 @@ class CallerConnection(Connection):
     pauses: Sequence[float] = ()
     """Seconds to draw from before an operation that failed is run again, if it may be."""
 
-    def __init__(self, raw: Any, sql: Queries) -> None:
+    def __init__(self, raw: Any) -> None:
         self.raw = raw
-        self._sql = sql
 
     @property
     @abstractmethod

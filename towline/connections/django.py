@@ -22,6 +22,8 @@ class DjangoConnection(Blocking):
     """
 
     def __init__(self, raw: Any, recognise: Callable[[object], Connection]) -> None:
+        if isinstance(raw, ConnectionProxy):
+            raw = raw._connections[raw._alias]
         raw.ensure_connection()
         raw.validate_thread_sharing()
         raw.validate_no_broken_transaction()
@@ -49,8 +51,4 @@ class DjangoConnection(Blocking):
         self._atomic.__exit__(None, None, None)
 
 
-def wrap(raw: object, recognise: Callable[[object], Connection]) -> DjangoConnection | None:
-    """A caller's connection, if it is one of Django's."""
-    if isinstance(raw, ConnectionProxy):
-        raw = raw._connections[raw._alias]
-    return DjangoConnection(raw, recognise) if isinstance(raw, BaseDatabaseWrapper) else None
+KINDS = (((BaseDatabaseWrapper, ConnectionProxy), DjangoConnection),)

@@ -18,9 +18,10 @@ import msgspec
 
 from ..errors import UnsupportedConnection
 from ..operation import Op, Steps
-from ..sql import Queries, Query, Row, Statement
+from ..sql import Query, Row, Statement
 from .base import AS_IT_IS, BEGIN, COMMIT, ROLLBACK, Around, CallerConnection
 
+IDLE = 0  # libpq's PQTRANS_IDLE
 DEADLOCK = "40P01"
 MET_ANOTHER = frozenset({DEADLOCK, "40001"})  # another transaction: deadlock, serialization
 
@@ -44,8 +45,8 @@ class PostgresConnection(CallerConnection):
 
     pauses = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.2, 0.2)
 
-    def __init__(self, raw: Any, sql: Queries, database: str | None = None) -> None:
-        super().__init__(raw, sql)
+    def __init__(self, raw: Any, database: str | None = None) -> None:
+        super().__init__(raw)
         if database is not None and (theirs := self.database) not in (None, database):
             raise UnsupportedConnection(
                 f"on= is a connection to database {theirs}, and this app is on {database}: no "
@@ -84,6 +85,22 @@ class PostgresConnection(CallerConnection):
         return own is None or own not in re.findall(r"\d+", detail or "")
 
 
+class LibpqConnection(PostgresConnection):
+    """One of psycopg or psycopg2, which say the same in the same words."""
+
+    @property
+    def database(self) -> str | None:
+        return str(self.raw.info.dbname)
+
+    @property
+    def in_transaction(self) -> bool:
+        return bool(self.raw.info.transaction_status != IDLE)
+
+    @property
+    def autocommits(self) -> bool:
+        return bool(self.raw.autocommit)
+
+
 def turn(raw: Any) -> threading.RLock:
     """Threads that share a connection do one operation after the other, each of them whole."""
     with _new_turn:
@@ -102,18 +119,15 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def parameters(statement: Statement) -> Sequence[Any]:
-    return statement.params if statement.rows is None else (_as_records(statement),)
-
-
-def _as_records(statement: Statement) -> str:
-    """Many rows as one parameter; numbered where the statement asks for it."""
+    """Many rows are one parameter, numbered where the statement asks for it."""
+    if statement.rows is None:
+        return statement.params
     picks = statement.picks
-    rows = statement.rows or ()
-    records: list[dict[str, Any]] = [{name: row[i] for name, i in picks} for row in rows]
+    records: list[dict[str, Any]] = [{name: row[i] for name, i in picks} for row in statement.rows]
     if "n" in statement.query.records:
         for number, record in enumerate(records):
             record["n"] = number
-    return _encode(records).decode()
+    return (_encode(records).decode(),)
 
 
 def answer(statement: Statement, rows: list[Row]) -> list[Row]:

@@ -13,13 +13,13 @@ from typing import Any
 
 import psycopg
 from psycopg import adapt, postgres
-from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 
 from ..operation import AwaitedExecute, Execute
-from ..sql import Queries, Row, Statement
+from ..sql import Row, Statement
 from .base import AwaitingDriver, BlockingDriver
-from .postgres import PostgresConnection, answer, awaited_turn, parameters, turn
+from .postgres import LibpqConnection, answer, awaited_turn, parameters, turn
 
 COPY_FROM = 200  # rows from which COPY is quicker than one JSON parameter
 
@@ -43,9 +43,7 @@ class PlainCursor(psycopg.Cursor[Row]):
 class PlainAsyncCursor(psycopg.AsyncCursor[Row]):
     """The same for awaiting connections."""
 
-    @property
-    def adapters(self) -> adapt.AdaptersMap:
-        return plain_adapters()
+    adapters = PlainCursor.adapters
 
 
 def copied(statement: Statement) -> tuple[str, list[str], Iterator[Row]] | None:
@@ -98,23 +96,7 @@ def in_pipeline(raw: psycopg.BaseConnection[Any]) -> bool:
     return raw.pgconn.pipeline_status != PipelineStatus.OFF
 
 
-class AnyPsycopgConnection(PostgresConnection):
-    """What psycopg's two kinds of connection have in common."""
-
-    @property
-    def database(self) -> str | None:
-        return str(self.raw.info.dbname)
-
-    @property
-    def in_transaction(self) -> bool:
-        return self.raw.info.transaction_status is not TransactionStatus.IDLE
-
-    @property
-    def autocommits(self) -> bool:
-        return bool(self.raw.autocommit)
-
-
-class PsycopgConnection(AnyPsycopgConnection, BlockingDriver):
+class PsycopgConnection(LibpqConnection, BlockingDriver):
     """A caller's psycopg.Connection."""
 
     raw: psycopg.Connection[Any]
@@ -129,7 +111,7 @@ class PsycopgConnection(AnyPsycopgConnection, BlockingDriver):
                 yield lambda statement: execute(cursor, statement, False)
 
 
-class AsyncPsycopgConnection(AnyPsycopgConnection, AwaitingDriver):
+class AsyncPsycopgConnection(LibpqConnection, AwaitingDriver):
     """A caller's psycopg.AsyncConnection."""
 
     raw: psycopg.AsyncConnection[Any]
@@ -144,12 +126,7 @@ class AsyncPsycopgConnection(AnyPsycopgConnection, AwaitingDriver):
                 yield lambda statement: aexecute(cursor, statement)
 
 
-def wrap(
-    raw: object, sql: Queries, database: str | None
-) -> PsycopgConnection | AsyncPsycopgConnection | None:
-    """A caller's connection, if it is one of psycopg's."""
-    if isinstance(raw, psycopg.Connection):
-        return PsycopgConnection(raw, sql, database)
-    if isinstance(raw, psycopg.AsyncConnection):
-        return AsyncPsycopgConnection(raw, sql, database)
-    return None
+KINDS = (
+    (psycopg.Connection, PsycopgConnection),
+    (psycopg.AsyncConnection, AsyncPsycopgConnection),
+)

@@ -11,12 +11,11 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from psycopg2 import extensions
-from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 
 from ..operation import Execute
-from ..sql import Queries, Row, Statement
+from ..sql import Row, Statement
 from .base import COMMIT, ROLLBACK, BlockingDriver
-from .postgres import PostgresConnection, answer, parameters, turn
+from .postgres import LibpqConnection, answer, parameters, turn
 
 CASTERS = (
     extensions.BOOLEAN, extensions.FLOAT, extensions.INTEGER, extensions.LONGINTEGER,
@@ -30,20 +29,8 @@ WRITTEN = {
 }
 
 
-class Psycopg2Connection(PostgresConnection, BlockingDriver):
+class Psycopg2Connection(LibpqConnection, BlockingDriver):
     """A caller's psycopg2 connection."""
-
-    @property
-    def database(self) -> str | None:
-        return str(self.raw.info.dbname)
-
-    @property
-    def in_transaction(self) -> bool:
-        return bool(self.raw.info.transaction_status != TRANSACTION_STATUS_IDLE)
-
-    @property
-    def autocommits(self) -> bool:
-        return bool(self.raw.autocommit)
 
     @contextmanager
     def cursor(self) -> Iterator[Execute]:
@@ -71,8 +58,4 @@ def _written(value: Any) -> Any:
     return None if value is None else WRITTEN[type(value)](value)
 
 
-def wrap(raw: object, sql: Queries, database: str | None) -> Psycopg2Connection | None:
-    """A caller's connection, if it is one of psycopg2's."""
-    if isinstance(raw, extensions.connection):
-        return Psycopg2Connection(raw, sql, database)
-    return None
+KINDS = ((extensions.connection, Psycopg2Connection),)

@@ -8,7 +8,7 @@ are without it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection as CoreConnection
 from sqlalchemy.exc import UnboundExecutionError
@@ -24,14 +24,19 @@ T = TypeVar("T")
 Recognise = Callable[[object], Connection]
 
 
-class SqlalchemyConnection(Blocking):
+class AnySqlalchemyConnection(Connection):
+    """What SQLAlchemy has around a driver's connection."""
+
+    def __init__(self, raw: Any, recognise: Recognise) -> None:
+        # A scoped session stands for the one of its scope.
+        self.raw = raw() if isinstance(raw, (scoped_session, async_scoped_session)) else raw
+        self._recognise = recognise
+
+
+class SqlalchemyConnection(AnySqlalchemyConnection, Blocking):
     """A caller's Connection or Session."""
 
     raw: CoreConnection | Session
-
-    def __init__(self, raw: CoreConnection | Session, recognise: Recognise) -> None:
-        self.raw = raw
-        self._recognise = recognise
 
     @property
     def in_transaction(self) -> bool:
@@ -87,14 +92,10 @@ class SqlalchemyConnection(Blocking):
         return self._recognise(core.connection.driver_connection)
 
 
-class AsyncSqlalchemyConnection(Enclosing):
+class AsyncSqlalchemyConnection(AnySqlalchemyConnection, Enclosing):
     """A caller's AsyncConnection or AsyncSession."""
 
     raw: AsyncConnection | AsyncSession
-
-    def __init__(self, raw: AsyncConnection | AsyncSession, recognise: Recognise) -> None:
-        self.raw = raw
-        self._recognise = recognise
 
     @property
     def in_transaction(self) -> bool:
@@ -104,14 +105,7 @@ class AsyncSqlalchemyConnection(Enclosing):
         return await self.raw.run_sync(lambda raw: act(SqlalchemyConnection(raw, self._recognise)))
 
 
-def wrap(
-    raw: object, recognise: Recognise
-) -> SqlalchemyConnection | AsyncSqlalchemyConnection | None:
-    """A caller's connection or session, if it is one of SQLAlchemy's."""
-    if isinstance(raw, (scoped_session, async_scoped_session)):
-        raw = raw()
-    if isinstance(raw, (CoreConnection, Session)):
-        return SqlalchemyConnection(raw, recognise)
-    if isinstance(raw, (AsyncConnection, AsyncSession)):
-        return AsyncSqlalchemyConnection(raw, recognise)
-    return None
+KINDS = (
+    ((CoreConnection, Session, scoped_session), SqlalchemyConnection),
+    ((AsyncConnection, AsyncSession, async_scoped_session), AsyncSqlalchemyConnection),
+)

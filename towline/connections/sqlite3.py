@@ -24,13 +24,13 @@ WRITING = Around(BEGIN_WRITING, COMMIT, (ROLLBACK,))
 LEFT_OPEN = Around(BEGIN_WRITING, None, (ROLLBACK,))
 
 
-class Mark:
+class KnownFile:
     """What a connection carries once it is known which file it is to; gone when it is closed.
 
     A connection of sqlite3 takes no attribute and no weak reference, but it keeps its functions.
     """
 
-    NAME = "towline_mark"
+    NAME = "towline_known_file"
 
     def __init__(self, paths: frozenset[str]) -> None:
         self.paths = paths
@@ -39,7 +39,8 @@ class Mark:
         """Nothing in SQL calls it."""
 
 
-_marks: WeakValueDictionary[int, Mark] = WeakValueDictionary()  # by the id of their connection
+# By the id of their connection.
+_known_files: WeakValueDictionary[int, KnownFile] = WeakValueDictionary()
 
 
 def execute(cursor: sqlite3.Cursor, statement: Statement) -> list[Row]:
@@ -60,7 +61,8 @@ class Sqlite3Connection(BlockingDriver):
     raw: sqlite3.Connection
 
     def __init__(self, raw: sqlite3.Connection, sql: Queries, path: str) -> None:
-        super().__init__(raw, sql)
+        super().__init__(raw)
+        self._sql = sql
         self._path = path
         self._shielded = False
 
@@ -113,10 +115,10 @@ class Sqlite3Connection(BlockingDriver):
         self._cursor = sqlite3.Connection.cursor(raw, sqlite3.Cursor)
         self._cursor.row_factory = None
         raw.text_factory = str
-        mark = _marks.get(id(raw))
-        if mark is None or self._path not in mark.paths:
+        known = _known_files.get(id(raw))
+        if known is None or self._path not in known.paths:
             try:
-                self._check_file(mark)
+                self._check_file(known)
             except BaseException:
                 self.__exit__()
                 raise
@@ -150,7 +152,7 @@ class Sqlite3Connection(BlockingDriver):
         rows: list[Row] = self._cursor.execute(text, statement.params).fetchall()
         return rows
 
-    def _check_file(self, mark: Mark | None) -> None:
+    def _check_file(self, known: KnownFile | None) -> None:
         """Refuse a connection to another file than the app's: no worker would look there.
 
         One in memory has no file, and is what a test of an application may use.
@@ -162,12 +164,12 @@ class Sqlite3Connection(BlockingDriver):
                 f"on= is a connection to {main}, and this app is on {self._path}: no worker would "
                 "find the job. Connect to app.url, or point the app there with app.use()"
             )
-        mark = Mark((mark.paths if mark else frozenset()) | {self._path})
+        known = KnownFile((known.paths if known else frozenset()) | {self._path})
         try:
-            sqlite3.Connection.create_function(self.raw, Mark.NAME, 0, mark)
+            sqlite3.Connection.create_function(self.raw, KnownFile.NAME, 0, known)
         except sqlite3.Error:  # a statement of the caller is running: look again next time
             return
-        _marks[id(self.raw)] = mark
+        _known_files[id(self.raw)] = known
 
 
 def _is_same(file: str, path: str) -> bool:
@@ -177,6 +179,4 @@ def _is_same(file: str, path: str) -> bool:
         return False
 
 
-def wrap(raw: object, sql: Queries, path: str) -> Sqlite3Connection | None:
-    """A caller's connection, if it is one of sqlite3's."""
-    return Sqlite3Connection(raw, sql, path) if isinstance(raw, sqlite3.Connection) else None
+KINDS = ((sqlite3.Connection, Sqlite3Connection),)

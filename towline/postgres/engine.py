@@ -9,13 +9,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
 
-from ..connections import Connection, recognise_postgres
+from ..connections import POSTGRES, Connection, recognise
 from ..connections.postgres import MET_ANOTHER, sqlstate
 from ..connections.psycopg import PlainCursor, execute
 from ..engine import EngineSettings, Finding, wake_channel
@@ -27,21 +27,21 @@ from ..store.ground import as_json
 from .address import Address
 from .checks import describe, examine
 from .errors import AGAIN, is_lost, translate
+from .listen import PostgresListen
+from .own_connection import OwnConnection, connect
 from .pool import AllInUse, Pool
 from .store import PostgresStore, ended_channel
 from .transaction import Transaction
-from .wire import Wire, connect
 
 if TYPE_CHECKING:
     from ..wakes import Wake
-    from .listen import PostgresListen
 
 T = TypeVar("T")
 
 PACKAGE = "towline.postgres"
 TRIES = 20  # of an operation that met others: deadlock, serialization
 LONGEST_CHANNEL = 57
-MIGRATION_LOCK = 0.2  # seconds a migration may stand in the way of everybody else
+MIGRATION_LOCK = 0.2  # seconds a migration may stand in the way of others
 MIGRATION_PATIENCE = 120.0
 GUARD = (
     "BEGIN ISOLATION LEVEL READ COMMITTED; "
@@ -52,9 +52,9 @@ BUILD = "SET statement_timeout = 0; SET lock_timeout = {}"
 # frozen, or the network is, and the connection is given up. A worker's must not wait as long.
 SILENCE = 10.0
 # Seconds our transactions may stand still between two statements: a frozen process must not keep
-# the rows that it holds, or nobody could take its jobs over. A worker's are shorter than a lease.
+# the rows that it holds, or its jobs could not be taken over. A worker's are shorter than a lease.
 STANDSTILL, STANDSTILL_OF_WORKER = 10.0, 2.0
-SENDING = 2.0  # seconds after which who sends hints is taken for gone
+SENDING = 2.0  # seconds after which the thread that sends hints is taken for gone
 
 
 class PostgresEngine:
@@ -66,8 +66,6 @@ class PostgresEngine:
         server, prefix, schema = settings.server, settings.prefix, settings.server.schema
         self.address = Address(settings.url)
         self.place = self.address.place
-        self.prefix = prefix
-        self.schema = schema
         self.lock_timeout = settings.lock_timeout
         self.channel = _channel(f"{schema}.{prefix}wake")
         self.wake_channel = wake_channel(settings.url, f"{schema}.{prefix}")
@@ -78,13 +76,11 @@ class PostgresEngine:
         self.migrations = Migrations(PACKAGE, prefix, schema)
         # With synchronous_commit off. Workers outlive a crash of the server, so never a claim.
         self._losable = (Loss.ANY_TIME,) if settings.durable else (Loss.ANY_TIME, Loss.IF_ALLOWED)
-        self._connections = server.connections
+        self._server = server
         # A pooler lets nothing through.
         self._hears = server.notify and (server.listen is not None or not server.pooler)
-        self._notifies = server.notify
-        self._listen = server.listen
-        self._pooler = server.pooler
-        self._bound = max(settings.lock_timeout, 5.0) + SILENCE
+        self._bound = max(self.lock_timeout, 5.0) + SILENCE
+        self._lending = max(self.lock_timeout, 1.0)  # seconds for a connection to become free
         self.listeners: set[PostgresListen] = set()  # started in this process
         self._unsent: deque[str] = deque()
         self._sending_until = 0.0
@@ -93,67 +89,45 @@ class PostgresEngine:
     # ---- running operations
 
     def run(self, op: Op[T], patience: float | None = None) -> T:
-        """Run an operation on a connection of ours, in a transaction of its own.
-
-        Deadlocks and serialization failures are run again; so is what lost its connection before
-        its commit was sent, as long as lock_timeout. Who has little patience, a worker's pump, has
-        a connection of its own, so that it waits for nobody who holds others.
-        """
+        """Deadlocks and serialization failures are run again; so is what lost its connection before
+        its commit was sent, as long as lock_timeout. With `patience`, as a worker's pump has, the
+        thread has a connection of its own and waits for no user of the others."""
         if patience is None:
             return self._run(op, self._pool_here(), self.lock_timeout, self._bound)
         patience = min(self.lock_timeout, patience)
         return self._run(op, self._own_pool(patience), patience, SILENCE)
 
     @contextmanager
-    def transaction(self) -> Iterator[Wire]:
+    def transaction(self) -> Iterator[OwnConnection]:
         """A transaction on one of our connections, for the application to write in.
 
         Raises StoreUnavailable when it cannot begin; what goes wrong inside is psycopg's error.
         """
         pool = self._pool_here()
-        held: list[Wire] = []
-        sound = False
-        try:
+        with ExitStack() as lent:
+            begin = partial(self._begin, pool, lent)
+            transaction = self._persist("ctx.transaction()", begin, pool, self.lock_timeout)
+            raw = transaction.raw
+            raw.bound = None  # the application's statements take as long as they take
             try:
-                transaction = self._persist(
-                    "ctx.transaction()", partial(self._begin, pool, held), pool, self.lock_timeout
-                )
-                raw = held[-1]
-                raw.bound = None  # the application's statements take as long as they take
-                try:
-                    yield raw
-                except BaseException:
-                    raw.bound = self._bound
-                    transaction.undo()
-                    raise
+                yield raw
+            except BaseException:
                 raw.bound = self._bound
-                self._commit(transaction)
-                sound = True
-            except Exception:
-                sound = True
+                transaction.undo()
                 raise
-            finally:
-                pool.take_back(held, sound=sound)
-        except BaseException:
-            pool.take_back(held, sound=False)
-            raise
-
-    def _begin(self, pool: Pool, held: list[Wire]) -> Transaction:
-        try:
-            raw = pool.lend(held, max(self.lock_timeout, 1.0))
             raw.bound = self._bound
-            transaction = Transaction(self.sql, raw, PlainCursor(raw))
-            transaction.begin_for_application()
-        except BaseException:
-            pool.take_back(held, sound=False)
-            raise
-        return transaction
+            try:
+                transaction.commit("the transaction")
+            except psycopg.OperationalError as error:  # not what a constraint of theirs says
+                raise translate(error, "the transaction", self.place) from error
 
-    def _commit(self, transaction: Transaction) -> None:
-        try:
-            transaction.commit("the transaction")
-        except psycopg.OperationalError as error:  # not what a constraint of theirs says
-            raise translate(error, "the transaction", self.place) from error
+    def _begin(self, pool: Pool, lent: ExitStack) -> Transaction:
+        lent.close()  # what was lent for the last try
+        raw = lent.enter_context(pool.lent(self._lending))
+        raw.bound = self._bound
+        transaction = Transaction(self.sql, raw, PlainCursor(raw))
+        transaction.begin_for_application()
+        return transaction
 
     def met_another(self, error: BaseException) -> bool:
         """By the error's code, whichever driver raised it; SQLAlchemy keeps that in `orig`."""
@@ -163,53 +137,37 @@ class PostgresEngine:
         )
 
     def tell_ended(self) -> None:
-        """Say it on the channel of those who wait, after the commit: on the connection of a worker
-        that listens here, if there is one."""
-        if not self._notifies:
+        """Notify callers of `result()`: on the connection of a worker that listens here, if there
+        is one."""
+        if not self._server.notify:
             return
         for listener in list(self.listeners):
             if listener.tell_ended():
                 return
         statement = self.sql.notify_alone(channel=ended_channel(self.channel), queues=as_json([""]))
-        pool = self._pool_here()
-        held: list[Wire] = []
         try:
-            raw = pool.lend(held, SILENCE)
-            raw.bound = SILENCE
-            with PlainCursor(raw) as cursor:
-                execute(cursor, statement, None)
-        except (psycopg.Error, AllInUse):  # a hint: whoever waits looks by himself
+            with self._pool_here().lent(SILENCE) as raw, PlainCursor(raw) as cursor:
+                raw.bound = SILENCE
+                execute(cursor, statement, False)
+        except (psycopg.Error, AllInUse):  # a hint: callers of `result()` look by themselves
             pass
-        except BaseException:
-            pool.take_back(held, sound=False)
-            raise
-        finally:
-            pool.take_back(held, sound=True)
 
     def end_wake(self) -> Wake | None:
-        if not self._hears:
-            return None
-        from .listen import PostgresListen
-
-        return PostgresListen(self, self._listen, ends=True)
+        return PostgresListen(self, self._server.listen, ends=True) if self._hears else None
 
     def wakes(self) -> list[Wake]:
-        if not self._hears:
-            return []
-        from .listen import PostgresListen
-
-        return [PostgresListen(self, self._listen)]
+        return [PostgresListen(self, self._server.listen)] if self._hears else []
 
     def recognise(self, raw: object) -> Connection:
-        """Wrap a caller's connection."""
-        return recognise_postgres(raw, self.sql, None if self._pooler else self.address.database)
+        """Wrap a caller's connection; a pooler may know the database by another name."""
+        return recognise(raw, POSTGRES, None if self._server.pooler else self.address.database)
 
     def _run(self, op: Op[T], pool: Pool, lock_timeout: float, bound: float | None) -> T:
         attempt = partial(self._attempt, op, pool, _milliseconds(lock_timeout), bound)
         return self._persist(op.name, attempt, pool, max(lock_timeout, 1.0))
 
     def _persist(self, name: str, attempt: Callable[[], T], pool: Pool, seconds: float) -> T:
-        """Do it again when it met others, and as long as so many seconds when it lost its
+        """Call it again when it met another transaction, and for so many seconds when it lost its
         connection before it could be stored."""
         deadline = time.monotonic() + seconds
         tries = 0
@@ -223,8 +181,8 @@ class PostgresEngine:
                 time.sleep(random.uniform(0, 0.002 * 2 ** min(tries, 6)))
             except AllInUse:
                 raise StoreUnavailable(
-                    f"all {self._connections} connections to {self.place} were in use for "
-                    f"{max(self.lock_timeout, 1.0):g} s; raise connections="
+                    f"all {self._server.connections} connections to {self.place} were in use for "
+                    f"{self._lending:g} s; raise connections="
                 ) from None
             except psycopg.Error as error:
                 if not is_lost(error) or time.monotonic() > deadline:
@@ -239,15 +197,15 @@ class PostgresEngine:
 
     def _attempt(self, op: Op[T], pool: Pool, lock_timeout: str, bound: float | None) -> T:
         losable = op.loss in self._losable
-        held: list[Wire] = []
+        held: list[OwnConnection] = []
         sound = False
         try:
             try:
-                raw = pool.lend(held, max(self.lock_timeout, 1.0))
+                raw = pool.lend(held, self._lending)
                 single = op.single and not losable and not raw.pooled
                 while single and raw.stale:
                     pool.take_back(held, sound=False)
-                    raw = pool.lend(held, max(self.lock_timeout, 1.0))
+                    raw = pool.lend(held, self._lending)
                 raw.bound = bound
                 with PlainCursor(raw) as cursor:
                     transaction = Transaction(self.sql, raw, cursor)
@@ -275,7 +233,8 @@ class PostgresEngine:
         return result
 
     def _send(self, cursor: PlainCursor, queues: set[str]) -> None:
-        """Tell who listens, after the commit. While one is sending, the others leave it to him."""
+        """Notify workers that listen, after the commit; one thread sends for all that come
+        meanwhile."""
         self._unsent.extend(queues)
         while self._unsent and time.monotonic() >= self._sending_until:
             self._sending_until = time.monotonic() + SENDING
@@ -287,7 +246,7 @@ class PostgresEngine:
                     channel=self.channel, queues=as_json(sorted(told))
                 )
                 execute(cursor, statement, None)
-            except (psycopg.Error, IndexError):  # a hint: whoever misses it looks by himself
+            except (psycopg.Error, IndexError):  # a hint: a worker that misses it looks by itself
                 pass
             finally:
                 self._sending_until = 0.0
@@ -298,23 +257,20 @@ class PostgresEngine:
         """In this process nothing is open yet."""
         self._pid = os.getpid()
         open_one = partial(self._connect, self.lock_timeout, STANDSTILL)
-        self._pool = Pool(open_one, self._connections)
+        self._pool = Pool(open_one, self._server.connections)
         self._own: dict[int, Pool] = {}  # of threads that have one to themselves
 
-    def _check_process(self) -> None:
-        """What was inherited by fork is left alone, never closed here."""
+    def _pool_here(self) -> Pool:
+        """The pool of this process. What was inherited by fork is left alone, never closed here."""
         if os.getpid() != self._pid:
             for pool in (self._pool, *self._own.values()):
                 pool.leave()
             self._begin_life()
-
-    def _pool_here(self) -> Pool:
-        self._check_process()
         return self._pool
 
     def _own_pool(self, patience: float) -> Pool:
         """The one connection of this thread."""
-        self._check_process()
+        self._pool_here()
         thread = threading.get_ident()
         pool = self._own.get(thread)
         if pool is None:
@@ -325,13 +281,13 @@ class PostgresEngine:
             pool = self._own.setdefault(thread, Pool(open_one, 1))
         return pool
 
-    def _connect(self, lock_timeout: float, standstill: float) -> Wire:
+    def _connect(self, lock_timeout: float, standstill: float) -> OwnConnection:
         settings = {
             "lock_timeout": _milliseconds(lock_timeout),
             "idle_in_transaction_session_timeout": _milliseconds(standstill),
         }
         return connect(
-            self.address.conninfo, self.place, settings, bound=SILENCE, pooler=self._pooler
+            self.address.conninfo, self.place, settings, bound=SILENCE, pooler=self._server.pooler
         )
 
     def exists(self) -> bool:
@@ -340,20 +296,17 @@ class PostgresEngine:
 
     def prepare(self) -> None:
         """See that the server answers, and that it can hold what we store."""
-        pool = self._pool_here()
-        held: list[Wire] = []
         try:
-            pool.lend(held, max(self.lock_timeout, 1.0))
+            with self._pool_here().lent(self._lending):
+                pass
         except AllInUse:  # so it answers
             pass
         except psycopg.Error as error:
             raise translate(error, "connect", self.place) from error
-        finally:
-            pool.take_back(held, sound=True)
 
     def close(self) -> None:
-        """Close every connection of this process that is idle, the others when they are given
-        back. The engine opens them again when used."""
+        """Close every idle connection of this process, the others when they are given back; using
+        the engine opens new ones."""
         if os.getpid() != self._pid:
             return
         pools = [self._pool, *self._own.values()]
@@ -364,8 +317,8 @@ class PostgresEngine:
     # ---- schema
 
     def migrate(self) -> list[str]:
-        """Create the tables or bring them up to date, without standing in anybody's way for long:
-        a short lock_timeout, and again."""
+        """Create the tables or bring them up to date: with a short lock_timeout, and again, so that
+        no other transaction waits for long."""
         done: list[str] = []
         deadline = time.monotonic() + MIGRATION_PATIENCE
         while True:
@@ -399,10 +352,8 @@ class PostgresEngine:
                 execute(guarding, self.migrations.hold(self.sql), False)
                 guarding.execute(b"SELECT 1")  # a statement with parameters keeps its snapshot
                 cursor.execute(BUILD.format(round(MIGRATION_PATIENCE * 1000)).encode())
-                return drive(
-                    self.migrations.build(self.store, name),
-                    lambda statement: execute(cursor, statement, False),
-                )
+                build = self.migrations.build(self.store, name)
+                return drive(build, partial(execute, cursor, prepare=False))
         except AGAIN as error:  # the server still builds for one who was killed
             raise WriterBusy(f"migration {name} met another build: {error}") from error
         except psycopg.Error as error:
@@ -426,8 +377,7 @@ class PostgresEngine:
         return 0
 
     def after_prune(self) -> None:
-        """Close what has been idle for long. Autovacuum does the rest, by the settings of our
-        tables."""
+        """Close what has been idle for long; autovacuum does the rest."""
         self._pool_here().trim()
 
 

@@ -1,11 +1,11 @@
-"""Hears the NOTIFYs of others: the wake of the PostgreSQL engine.
+"""Hears the NOTIFYs of other connections: the wake of the PostgreSQL engine.
 
 A connection of its own, outside the pool and never in a transaction. It is only a hint: while it is
 away nothing is lost, and when it is back it rings once for whatever it did not hear.
 
 Two channels. On the engine's own a payload is a queue that got work; the engine sends it after its
-commits, and within those of callers. On `…_ended` somebody says that chains have ended, for those
-who wait for one.
+commits, and within those of callers. On `…_ended` a worker says that chains have ended, for callers
+of `result()`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ..connections.psycopg import PlainCursor, execute
 from ..store.ground import as_json
 from ..wakes.thread import BackOff, WakeThread
 from .address import Address
+from .own_connection import OwnConnection
 from .store import ended_channel
-from .wire import Wire
 
 if TYPE_CHECKING:
     from ..wakes import Ring
@@ -37,12 +37,12 @@ IDLE_FOR_EVER = """
 SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'
 """
 SILENCE = 5.0  # seconds without an answer, after which the connection is given up
-LONGEST = 1.0  # seconds between two tries to connect: workers wait for it after an outage
+RECONNECT = 1.0  # seconds between two tries to connect: workers wait for it after an outage
 ENDED_EVERY = 0.02  # seconds from one word of ended chains to the next, at least
 
 
 class PostgresListen:
-    """Rings when others of this database commit work; with `ends` when they say that chains ended.
+    """Rings when work is committed to this database; with `ends` when chains have ended.
 
     `listen_url` leads to the same database past a pooler in transaction mode, behind which nothing
     is heard; None takes the engine's own.
@@ -52,12 +52,11 @@ class PostgresListen:
         self, engine: PostgresEngine, listen_url: str | None = None, *, ends: bool = False
     ) -> None:
         self._engine = engine
-        self._hears = ended_channel(engine.channel) if ends else engine.channel
-        address = engine.address if listen_url is None else Address(listen_url)
-        self._conninfo = address.conninfo
         self._ended = ended_channel(engine.channel)
+        self._hears = self._ended if ends else engine.channel
+        self._address = engine.address if listen_url is None else Address(listen_url)
         self._thread = WakeThread("listen")
-        self._notices: list[psycopg.Notify] = []
+        self._heard: set[str] = set()  # payloads of notices
         self._owed = False  # word of ended chains, still to be sent
         self._sent = 0.0
 
@@ -88,45 +87,39 @@ class PostgresListen:
     # ---- in the thread
 
     def _run(self, ring: Ring) -> None:
-        back_off = BackOff(longest=LONGEST)
-        told = False
+        back_off = BackOff(longest=RECONNECT)
+        logged = False
         while not self._thread.stopping:
             try:
-                with closing(Wire.connect(self._conninfo, autocommit=True)) as raw:
+                with closing(OwnConnection.connect(self._address.conninfo, autocommit=True)) as raw:
                     raw.bound = SILENCE
                     self._subscribe(raw)
                     back_off.reset()
-                    told = False
+                    logged = False
                     ring(None)
                     self._hear(raw, ring)
             except psycopg.Error as error:
-                if not told and not self._thread.stopping:
-                    told = True
+                if not logged and not self._thread.stopping:
+                    logged = True
                     log.info("not listening to %s, trying again: %s", self._engine.place, error)
                 self._owed = False
                 self._thread.pause(back_off())
 
     def _subscribe(self, raw: psycopg.Connection[Any]) -> None:
-        self._notices.clear()
-        raw.add_notify_handler(self._notices.append)
+        self._heard.clear()
+        raw.add_notify_handler(lambda notice: self._heard.add(notice.payload))
         raw.execute(IDLE_FOR_EVER)
         raw.execute(SQL("LISTEN {}").format(Identifier(self._hears)))
 
     def _hear(self, raw: psycopg.Connection[Any], ring: Ring) -> None:
         while not self._thread.stopping:
             if self._thread.wait(self._send_owed(raw), raw.fileno()):
-                self._read(raw)
-            notices, self._notices[:] = self._notices[:], []
-            if notices:
-                ring(None if self._hears == self._ended else {each.payload for each in notices})
-
-    def _read(self, raw: psycopg.Connection[Any]) -> None:
-        """Read what has come. Raises when the connection is gone."""
-        raw.pgconn.consume_input()
-        encoding = raw.info.encoding
-        while notice := raw.pgconn.notifies():
-            channel, payload = notice.relname.decode(encoding), notice.extra.decode(encoding)
-            self._notices.append(psycopg.Notify(channel, payload, notice.be_pid))
+                raw.pgconn.consume_input()  # raises when the connection is gone
+                while notice := raw.pgconn.notifies():
+                    self._heard.add(notice.extra.decode())
+            if self._heard:
+                queues, self._heard = self._heard, set()
+                ring(None if self._hears == self._ended else queues)
 
     def _send_owed(self, raw: psycopg.Connection[Any]) -> float | None:
         """Send what is owed, if it is time; say how long to wait until it is."""

@@ -1,8 +1,8 @@
-"""The connections of this process: lent, given back, opened by whoever needs one.
+"""The connections of this process: lent, given back, opened by the thread that needs one.
 
 There is no thread and no lock in it. Each step is one that Python does whole, and what an interrupt
-(Ctrl-C, a time limit by signal) tears from its user is closed by being forgotten: its seat is free
-as soon as nobody has the connection any more. Who opens a connection learns at once why he cannot.
+(Ctrl-C, a time limit by signal) tears from its user is closed by being forgotten: its permit ends
+as soon as nothing refers to the connection. A thread that opens one learns at once why it cannot.
 """
 
 from __future__ import annotations
@@ -11,30 +11,31 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from weakref import ref
 
-from .wire import Wire
+from .own_connection import OwnConnection
 
-IDLE = 300.0  # seconds after which a connection nobody needed is closed
-LOOK = 0.2  # seconds between looks of those who wait, should nobody call them
+IDLE = 300.0  # seconds after which an unused connection is closed
+LOOK = 0.2  # seconds between looks of a thread that waits, should it not be called
 OPENING = 60.0  # seconds that opening a connection may take
 
 _inherited: list[object] = []  # of a parent process, kept from being closed in the child
 
 
 class AllInUse(Exception):
-    """Nobody gave a connection back in time."""
+    """No connection was given back in time."""
 
 
-class Seat:
+class Permit:
     """The right to one connection."""
 
     __slots__ = ("opening_until", "raw")
 
     def __init__(self) -> None:
         self.opening_until = time.monotonic() + OPENING
-        self.raw: ref[Wire] | None = None
+        self.raw: ref[OwnConnection] | None = None
 
     def is_taken(self, now: float) -> bool:
         if self.raw is None:
@@ -44,35 +45,53 @@ class Seat:
 
 
 class Waiter:
-    """Somebody in the line, and what he is given."""
+    """A thread in the line, and what it is given."""
 
     __slots__ = ("bell", "gift")
 
     def __init__(self) -> None:
         self.bell = threading.Lock()
         self.bell.acquire()
-        self.gift: list[Wire] = []
+        self.gift: list[OwnConnection] = []
 
 
 class Pool:
     """At most so many connections, opened when needed; the last one given back is lent first."""
 
-    def __init__(self, connect: Callable[[], Wire], most: int) -> None:
+    def __init__(self, connect: Callable[[], OwnConnection], most: int) -> None:
         self._connect = connect
         self._most = most
         self._pid = os.getpid()
-        self._idle: list[Wire] = []
+        self._idle: list[OwnConnection] = []
         self._line: deque[Waiter] = deque()
-        self._seats: list[Seat] = []  # in the order of asking; the first of them count
+        self._permits: list[Permit] = []  # in the order of asking; the first of them count
         self._closed = False
 
-    def lend(self, held: list[Wire], seconds: float) -> Wire:
-        """Put a connection into `held`, and return it. Who waits in vain is told AllInUse."""
+    @contextmanager
+    def lent(self, seconds: float) -> Iterator[OwnConnection]:
+        """A connection for one use: closed if an interrupt came, else given back."""
+        held: list[OwnConnection] = []
+        sound = False
+        try:
+            try:
+                yield self.lend(held, seconds)
+                sound = True
+            except Exception:
+                sound = True
+                raise
+            finally:
+                self.take_back(held, sound=sound)
+        except BaseException:
+            self.take_back(held, sound=False)
+            raise
+
+    def lend(self, held: list[OwnConnection], seconds: float) -> OwnConnection:
+        """Put a connection into `held`, and return it. Raises AllInUse after so many seconds."""
         if not self._pick(held):
             self._find(held, seconds)
         return held[-1]
 
-    def take_back(self, held: list[Wire], *, sound: bool) -> None:
+    def take_back(self, held: list[OwnConnection], *, sound: bool) -> None:
         """Take what is in `held`, if anything: to lend it again if it is sound, else to close."""
         while held:
             raw = held.pop()
@@ -90,23 +109,17 @@ class Pool:
 
     def drop_stale(self) -> None:
         """The server has gone, or was away: close what it has closed."""
-        for raw in list(self._idle):
-            if raw.stale:
-                self._drop(raw)
+        self._drop(lambda raw: raw.stale)
 
     def trim(self) -> None:
         """Close what has been idle for long."""
-        now = time.monotonic()
-        for raw in list(self._idle):
-            if now - raw.since > IDLE:
-                self._drop(raw)
+        since = time.monotonic() - IDLE
+        self._drop(lambda raw: raw.since < since)
 
     def close(self) -> None:
         """Close what is idle now, and the rest when it is given back."""
         self._closed = True
-        if self._pid != os.getpid():
-            return
-        held: list[Wire] = []
+        held: list[OwnConnection] = []
         while self._pick(held):
             held.pop().close()
 
@@ -116,7 +129,7 @@ class Pool:
 
     # ---- giving
 
-    def _give(self, raw: Wire) -> None:
+    def _give(self, raw: OwnConnection) -> None:
         raw.since = now = time.monotonic()
         if self._line and self._call(raw):
             return
@@ -126,8 +139,8 @@ class Pool:
         elif now - self._idle[0].since > IDLE:
             self.trim()
 
-    def _call(self, raw: Wire | None) -> bool:
-        """Call the first of the line, with a connection for him, or to open one himself."""
+    def _call(self, raw: OwnConnection | None) -> bool:
+        """Call the first of the line, with a connection for it, or to open one itself."""
         try:
             waiter = self._line.popleft()
         except IndexError:
@@ -137,23 +150,22 @@ class Pool:
         waiter.bell.release()
         return True
 
-    def _drop(self, raw: Wire) -> None:
-        try:
-            self._idle.remove(raw)
-        except ValueError:  # lent meanwhile
-            return
-        raw.close()
+    def _drop(self, is_unwanted: Callable[[OwnConnection], bool]) -> None:
+        for raw in filter(is_unwanted, list(self._idle)):
+            with suppress(ValueError):  # lent meanwhile
+                self._idle.remove(raw)
+                raw.close()
 
     # ---- finding
 
-    def _pick(self, held: list[Wire]) -> bool:
+    def _pick(self, held: list[OwnConnection]) -> bool:
         try:
             held.append(self._idle.pop())
         except IndexError:
             return False
         return True
 
-    def _find(self, held: list[Wire], seconds: float) -> None:
+    def _find(self, held: list[OwnConnection], seconds: float) -> None:
         if self._open(held):
             return
         deadline = time.monotonic() + seconds
@@ -175,42 +187,28 @@ class Pool:
                     waiter = None
         finally:
             if waiter is not None:
-                self._leave_line(waiter)
+                with suppress(ValueError):
+                    self._line.remove(waiter)
+                self.take_back(waiter.gift, sound=True)
 
-    def _leave_line(self, waiter: Waiter) -> None:
+    def _open(self, held: list[OwnConnection]) -> bool:
+        """Open a connection if there may be one more: if our permit is among the first."""
+        permit, now = Permit(), time.monotonic()
+        self._permits.append(permit)
         try:
-            self._line.remove(waiter)
-        except ValueError:
-            pass
-        self.take_back(waiter.gift, sound=True)
-
-    def _open(self, held: list[Wire]) -> bool:
-        """Open a connection if there may be one more: if our seat is among the first."""
-        seat = Seat()
-        self._seats.append(seat)
-        try:
-            if seat not in self._taken()[: self._most]:
+            for each in list(self._permits):
+                if not each.is_taken(now):
+                    self._free(each)
+            if permit not in self._permits[: self._most]:
                 return False
             raw = self._connect()
-            seat.raw = ref(raw)
+            permit.raw = ref(raw)
             held.append(raw)
             return True
         finally:
-            if seat.raw is None:
-                self._free(seat)
+            if permit.raw is None:
+                self._free(permit)
 
-    def _taken(self) -> list[Seat]:
-        now = time.monotonic()
-        taken: list[Seat] = []
-        for seat in list(self._seats):
-            if seat.is_taken(now):
-                taken.append(seat)
-            else:
-                self._free(seat)
-        return taken
-
-    def _free(self, seat: Seat) -> None:
-        try:
-            self._seats.remove(seat)
-        except ValueError:  # somebody else has seen it too
-            pass
+    def _free(self, permit: Permit) -> None:
+        with suppress(ValueError):  # another thread has seen it too
+            self._permits.remove(permit)

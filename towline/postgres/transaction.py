@@ -19,7 +19,7 @@ from ..connections.psycopg import PlainCursor, execute
 from ..errors import CommitUnknown, StoreError
 from ..operation import Op, drive
 from ..sql import Queries, Row, Statement
-from .wire import SESSION, Wire
+from .own_connection import SESSION, OwnConnection
 
 T = TypeVar("T")
 
@@ -35,9 +35,9 @@ SETTINGS = local(SESSION.items())  # what decides about plans
 class Transaction:
     """A cursor of ours between BEGIN and COMMIT."""
 
-    def __init__(self, sql: Queries, raw: Wire, cursor: PlainCursor) -> None:
+    def __init__(self, sql: Queries, raw: OwnConnection, cursor: PlainCursor) -> None:
         self._sql = sql
-        self._raw = raw
+        self.raw = raw
         self._cursor = cursor
         self._now = 0
         self._prepare: bool | None = None
@@ -46,7 +46,7 @@ class Transaction:
     def begin(self, op: Op[Any], lock_timeout: str, *, losable: bool) -> None:
         # What people ask is planned anew, for the tables as they are; what workers do is prepared.
         self._prepare = False if op.reads else None
-        raw = self._raw
+        raw = self.raw
         settings: list[tuple[str, str]] = []
         if raw.pooled:
             settings += raw.settings.items()
@@ -65,7 +65,7 @@ class Transaction:
     def begin_for_application(self) -> None:
         """Begin for statements that are not ours: with the role's settings, but at our level,
         because the job is ended in it."""
-        raw = self._raw
+        raw = self.raw
         settings = () if raw.pooled else tuple((name, "DEFAULT") for name in raw.settings)
         self._cursor.execute(_beginning("READ COMMITTED", settings, ""))
 
@@ -82,7 +82,7 @@ class Transaction:
         return execute(self._cursor, statement, self._prepare)
 
     def undo(self) -> None:
-        raw = self._raw
+        raw = self.raw
         if not raw.closed and raw.info.transaction_status is not TransactionStatus.IDLE:
             try:
                 self._cursor.execute(b"ROLLBACK")
@@ -92,7 +92,7 @@ class Transaction:
     def commit(self, name: str, *, reads: bool = False) -> None:
         """Commit, and be sure of it: an aborted transaction "commits" quietly, and a connection
         that dies meanwhile leaves open whether it was."""
-        raw = self._raw
+        raw = self.raw
         if raw.info.transaction_status is not TransactionStatus.INTRANS:
             self.undo()
             raise StoreError(f"{name} was rolled back: a statement of it had failed")
@@ -112,7 +112,7 @@ class Transaction:
         try:
             return drive(op, self.execute)
         except psycopg.OperationalError as error:
-            if not self._raw.closed:
+            if not self.raw.closed:
                 raise
             raise _unknown(op.name) from error
 

@@ -7,23 +7,23 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
-from ..connections import Connection, recognise_sqlite
+from ..connections import SQLITE, Connection, recognise
 from ..engine import EngineSettings, Finding, wake_channel
-from ..errors import SchemaMissing, StoreUnavailable, WriterBusy
+from ..errors import SchemaMissing, StoreUnavailable
 from ..migrate import COMMAND, Migrations
 from ..operation import Op
 from ..sql import Queries
 from ..store import Store
 from . import fork
-from .checkpoint import KEPT
 from .checks import examine
 from .errors import translate
 from .file import File, path_of
-from .holder import WriterBusy as Waited
-from .lock import WriterLock
+from .lock import Turn, WriterLock
+from .log import KEPT
 from .readers import Readers
 from .writer import FULL, NORMAL, Writer
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 PACKAGE = "towline.sqlite"
 SHRINK_PAGES = 1000  # given back at a time
-PATIENCE = 5  # seconds to wait for what takes others only a moment
+BRIEF = 5  # seconds to wait for what other connections do in a moment
 CLOSING = 1.0  # seconds `close` waits for operations to end
 
 
@@ -44,91 +44,77 @@ class SqliteEngine:
     name = "sqlite"
 
     def __init__(self, settings: EngineSettings) -> None:
-        prefix, durable, clock = settings.prefix, settings.durable, settings.clock
+        prefix, clock = settings.prefix, settings.clock
         self.file = File(path_of(settings.url))
         self.path = os.path.realpath(self.file.path)
         self.place = str(self.file.path)
-        self.prefix = prefix
         self.lock_timeout = settings.lock_timeout
         self.wake_channel = wake_channel(settings.url, f"public.{prefix}")
         self.sql = Queries(PACKAGE, prefix)
         self.store = Store(self.sql, *([clock] if clock else []))
         self.migrations = Migrations(PACKAGE, prefix)
         self.lock = WriterLock(self.file.path)
-        self._durable = durable
-        self._readers = Readers(self.path, self.file.path, self._connect_reader)
+        self._durable = settings.durable
+        self._readers = Readers(self.path, self.file.path, partial(self.connect, reads=True))
         self._writer = Writer(
             self.file, self.lock, self._connect_writer, self.connect,
-            durable=durable, lock_timeout=settings.lock_timeout,
+            durable=self._durable, lock_timeout=self.lock_timeout,
         )  # fmt: skip
 
     # ---- running operations
 
     def run(self, op: Op[T], patience: float | None = None) -> T:
-        """Run an operation on a connection of ours, in a transaction of its own."""
         if not op.reads:
             return self._writer.run(op, patience)
         self.file.check_same()  # before opening, which would make a new file of a deleted one
         return self._readers.run(op)
 
     def recognise(self, raw: object) -> Connection:
-        """Wrap a caller's connection."""
-        return recognise_sqlite(raw, self.sql, self.path)
+        return recognise(raw, SQLITE, self.sql, self.path)
 
     # ---- connections
 
-    def connect(self, *, create: bool = False) -> sqlite3.Connection:
-        """Open a connection of ours: no checkpoint by itself, no waiting inside SQLite."""
+    def connect(self, *, create: bool = False, reads: bool = False) -> sqlite3.Connection:
+        """Open a connection of ours: no checkpoint by itself, no waiting inside SQLite to write."""
         fork.check_inherited(self.path)
+        self.file.check_same()
         place = f"file:{quote(os.fsencode(self.file.path))}?mode={'rwc' if create else 'rw'}"
         try:
             connection = sqlite3.connect(
-                place, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=True
+                place, timeout=BRIEF, isolation_level=None, check_same_thread=False, uri=True
             )
             try:
-                # It may have been replaced since the caller looked. The first read would open the
+                # It may have been replaced since we looked. The first read would open the
                 # log, which is that of the right file, and closing would then write it to this one.
                 self.file.check_same()
                 connection.execute("PRAGMA wal_autocheckpoint = 0")
                 connection.execute(f"PRAGMA journal_size_limit = {KEPT}")
-                # Whoever closes a file's last connection, or recovers its log, has it alone for a
-                # moment. After a first read it is ours too, and nobody can shut us out by closing.
+                # Who closes a file's last connection, or recovers its log, has it alone for a
+                # moment. After a first read it is ours too, and no close can shut us out.
                 connection.execute("PRAGMA schema_version").fetchall()
-                connection.execute("PRAGMA busy_timeout = 0")
+                if reads:  # no writer is in its way; the recovery of a killed one's log is
+                    connection.execute("PRAGMA query_only = ON")
+                else:
+                    connection.execute("PRAGMA busy_timeout = 0")
                 self.file.remember()
             except BaseException:
                 connection.close()
                 raise
         except sqlite3.Error as error:
             if not create and not self.file.path.exists():
-                raise SchemaMissing(
-                    f"there is no database at {self.file.path}: {COMMAND}"
-                ) from None
+                raise SchemaMissing(f"there is no database at {self.place}: {COMMAND}") from None
             raise translate(error, self.file.path) from error
-        return connection
-
-    def _connect_reader(self) -> sqlite3.Connection:
-        connection = self.connect()
-        try:
-            connection.execute("PRAGMA query_only = ON")
-            # No writer blocks a reader; the recovery of a killed one's log does, for a moment.
-            connection.execute(f"PRAGMA busy_timeout = {PATIENCE * 1000}")
-        except BaseException:
-            connection.close()
-            raise
         return connection
 
     def _connect_writer(self) -> sqlite3.Connection:
         """Before the first write: make the file a database in WAL mode; safe for many at once."""
         new = self.file.is_new
-        connection = self.connect(create=not self.file.is_known)
+        connection = self.connect(create=self.file.identity is None)
         try:
             if new:
                 # Before the first table, or it stays as it is for ever.
                 self._patiently(connection, "PRAGMA auto_vacuum = INCREMENTAL")
-            mode = self._patiently(connection, "PRAGMA journal_mode")
-            if mode != "wal":
-                mode = self._patiently(connection, "PRAGMA journal_mode = WAL")
+            mode = self._patiently(connection, "PRAGMA journal_mode = WAL")
             if mode != "wal":
                 raise StoreUnavailable(f"{self.file.path} cannot be put into WAL mode: {mode}")
         except BaseException:
@@ -141,24 +127,21 @@ class SqliteEngine:
         return not self.file.is_new
 
     def prepare(self) -> None:
-        """See that the file can be worked with. Neither makes nor changes it: that is for the first
-        write."""
+        """See that the file can be worked with; the first write makes it."""
         fork.check_inherited(self.path)
         self.file.check_place()
 
     def migrate(self) -> list[str]:
-        """Create the tables or bring them up to date."""
         applied, _ = self.run(self.migrations.migrate(self.store))
         return applied
 
     def check_schema(self) -> None:
-        if self.file.is_new and not self.file.is_known:
+        if self.file.is_new and self.file.identity is None:
             self.migrations.judge(None)
         self.run(self.migrations.check(self.sql))
 
     def close(self) -> None:
-        """Close every connection of this process, once idle. The engine opens them again when
-        used."""
+        """Close every connection of this process, once idle; using the engine opens them again."""
         deadline = time.monotonic() + CLOSING
         self._writer.close(deadline)
         self._readers.close(deadline)
@@ -168,8 +151,7 @@ class SqliteEngine:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A write transaction on a connection of its own, for the application to write in."""
-        self.file.check_same()
-        with fork.guest(self.path), self._using(self.connect()) as connection:
+        with fork.guest(self.path, self.connect) as connection:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA synchronous = {FULL if self._durable else NORMAL}")
             with self._turn(connection, "a handler's transaction"):
@@ -177,21 +159,9 @@ class SqliteEngine:
                 connection.execute("COMMIT")
 
     @contextmanager
-    def _using(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-        """Close it at the end, unless this is a forked child and it is the parent's."""
-        pid = os.getpid()
-        try:
-            yield connection
-        finally:
-            if os.getpid() == pid:
-                connection.close()
-            else:
-                fork.abandon(connection)
-
-    @contextmanager
     def _turn(self, connection: sqlite3.Connection, what: str) -> Iterator[None]:
         """A write transaction, as the only writer of all processes; rolled back unless ended."""
-        pid, turn = os.getpid(), self.lock.turn()
+        pid, turn = os.getpid(), Turn(self.lock)
 
         def settle() -> None:
             if connection.in_transaction and os.getpid() == pid:
@@ -200,13 +170,8 @@ class SqliteEngine:
 
         try:
             try:
-                try:
-                    turn.acquire(connection, time.monotonic() + self.lock_timeout, what)
-                except Waited as busy:
-                    raise WriterBusy(
-                        f"{what} waited {self.lock_timeout:g} s for the writer of "
-                        f"{self.file.path}: {busy}"
-                    ) from None
+                if not turn.acquire(connection, time.monotonic() + self.lock_timeout, what):
+                    raise self.lock.busy(what, self.lock_timeout)
                 yield
             finally:
                 settle()
@@ -219,7 +184,7 @@ class SqliteEngine:
         return False
 
     def tell_ended(self) -> None:
-        """Nothing: whoever waits watches the file."""
+        """Nothing: callers of `result()` watch the file."""
 
     def end_wake(self) -> Wake:
         return self.wakes()[0]
@@ -235,9 +200,8 @@ class SqliteEngine:
     def vacuum(self, pages: int) -> int:
         """Give free pages back to the file system, where the file allows it; return how many."""
         self.prepare()
-        self.file.check_same()
         try:
-            with fork.guest(self.path), self._using(self.connect()) as connection:
+            with fork.guest(self.path, self.connect) as connection:
                 (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
                 if mode != 2:
                     return 0
@@ -258,7 +222,7 @@ class SqliteEngine:
 
     def _patiently(self, connection: sqlite3.Connection, text: str) -> object:
         """Some pragmas need the file for themselves; wait for the others."""
-        deadline = time.monotonic() + max(self.lock_timeout, PATIENCE)
+        deadline = time.monotonic() + max(self.lock_timeout, BRIEF)
         while True:
             try:
                 row = connection.execute(text).fetchone()

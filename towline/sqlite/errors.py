@@ -13,7 +13,6 @@ from ..errors import DiskFull, ReadOnlyDatabase, StoreError, StoreUnavailable, T
 def translate(error: sqlite3.Error, path: Path) -> TowlineError:
     """Give the Towline error for a driver error; nothing of the transaction was stored."""
     code = getattr(error, "sqlite_errorcode", None) or 0
-    user = os.geteuid() if hasattr(os, "geteuid") else "this user"
     if code & 0xFF in (10, 14) and _no_descriptor_left():
         return StoreUnavailable(
             f"{path} cannot be opened: no file descriptor is left in this process or system; close "
@@ -28,7 +27,7 @@ def translate(error: sqlite3.Error, path: Path) -> TowlineError:
             )
         case 8 | 14:
             return ReadOnlyDatabase(
-                f"{path} cannot be written by user {user} ({error}): "
+                f"{path} cannot be written by user {os.geteuid()} ({error}): "
                 "the file, its -wal and -shm and their folder must be writable"
             )
         case 10:

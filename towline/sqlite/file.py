@@ -51,7 +51,9 @@ class File:
         self.path = path.absolute()
         self.log = Path(f"{os.path.realpath(self.path)}-wal")
         self._text = os.fspath(self.path)
-        self.identity: tuple[int, int] | None = None  # device and inode, once it was opened
+        self.identity: tuple[int, int] | None = (
+            None  # device and inode, from opening it until it is forgotten
+        )
 
     @property
     def is_new(self) -> bool:
@@ -71,11 +73,6 @@ class File:
                 f"{self.path} lies on {kind}: SQLite's shared memory and locks do not hold across "
                 "a network; put the file on a local disk, or use PostgreSQL"
             )
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it was opened, and since then not forgotten."""
-        return self.identity is not None
 
     def remember(self) -> None:
         if self.identity is None:

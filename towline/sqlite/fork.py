@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -25,48 +25,53 @@ from ..errors import ForkedConnection
 if TYPE_CHECKING:
     from .kept import Kept
 
-PATIENCE = 1.0  # seconds a fork waits for operations to end
+FORK_WAIT = 1.0  # seconds a fork waits for operations to end
 AT_EXIT = 0.5  # and the end of the program
 _LOOK = 0.001
 
 _kept: weakref.WeakSet[Kept] = weakref.WeakSet()
 _guests: dict[object, tuple[str, int]] = {}  # connections of one use each: path and thread
-_door: Any = threading.RLock()  # nothing is added to either without it
+_door: Any = threading.RLock()  # held by who adds to either
 _paused: list[Kept] = []
 _busy: set[str] = set()
 _inherited: set[str] = set()
 
 
 def watch(kept: Kept) -> None:
-    """Close its connections before each fork and at the end of the program."""
-    _enter(kept=kept)
+    """Close its connection before each fork and at the end of the program."""
+    _enter(lambda: _kept.add(kept))
 
 
 @contextmanager
-def guest(path: str) -> Iterator[None]:
-    """While a connection is open that only its user may close: a fork waits for the end of it."""
-    token, pid = object(), os.getpid()
+def guest(path: str, connect: Callable[[], sqlite3.Connection]) -> Iterator[sqlite3.Connection]:
+    """A connection for one use, which only its user may close: a fork waits for the end of it."""
+    token, pid, user = object(), os.getpid(), (path, threading.get_ident())
+    opened: list[sqlite3.Connection] = []
+
+    def leave() -> None:
+        for connection in opened:
+            connection.close() if os.getpid() == pid else abandon(connection)
+        _guests.pop(token, None)
+
     try:
         try:
-            _enter(token, path)
-            yield
+            _enter(lambda: _guests.update({token: user}))
+            opened.append(connect())
+            yield opened[0]
         finally:
-            _guests.pop(token, None)
+            leave()
     except BaseException:
-        _guests.pop(token, None)
+        leave()
         raise
     if os.getpid() != pid:
         raise ForkedConnection("this transaction was begun before fork(): it is the parent's")
 
 
-def _enter(token: object = None, path: str = "", *, kept: Kept | None = None) -> None:
+def _enter(add: Callable[[], None]) -> None:
     try:
         try:
             _door.acquire()
-            if kept is not None:
-                _kept.add(kept)
-            else:
-                _guests[token] = path, threading.get_ident()
+            add()
         finally:
             _close_door()
     except BaseException:
@@ -96,7 +101,7 @@ def abandon(connection: sqlite3.Connection) -> None:
 
 
 def _before() -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + FORK_WAIT
     _door.acquire()  # another thread that forks has it for a moment
     _busy.clear()
     for kept in list(_kept):
@@ -136,7 +141,6 @@ def _at_exit() -> None:
             kept.close(deadline)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
-    )
+os.register_at_fork(
+    before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from .. import errors
 from .line import EXPRESS, HOLD
 
 if TYPE_CHECKING:
@@ -53,23 +52,11 @@ class Holder:
 
     kind: Kind
     pid: int | None = None
-    since: float | None = None
-    """Epoch seconds; unknown for connections outside Towline."""
+    since: float | None = None  # epoch seconds; unknown for connections outside Towline
     phase: Phase | None = None
-    operation: str | None = None
-    """What Towline was doing; None for connections outside Towline."""
-    command: str | None = None
-    """Command line of another process, where the system tells."""
-    stopped: bool = False
-    """The process exists but does not run: SIGSTOP, Ctrl-Z, a debugger."""
-
-
-class WriterBusy(errors.WriterBusy):
-    """The database's writer did not become free before the deadline; says who held it."""
-
-    def __init__(self, holder: Holder) -> None:
-        super().__init__(describe(holder))
-        self.holder = holder
+    operation: str | None = None  # what Towline was doing; None for connections outside Towline
+    command: str | None = None  # command line of another process, where the system tells
+    stopped: bool = False  # the process exists but does not run: SIGSTOP, Ctrl-Z, a debugger
 
 
 def database_writer(database: str) -> int | None:
@@ -107,18 +94,16 @@ def database_writer(database: str) -> int | None:
     return guess
 
 
-def outsider(pid: int) -> Holder:
-    if pid == os.getpid():
-        return Holder("self", pid, phase="writing")
-    return look_at(Holder("foreign", pid, phase="writing"))
+def _outsider(pid: int) -> Holder:
+    return _look_at(Holder("self" if pid == os.getpid() else "foreign", pid, phase="writing"))
 
 
-def look_at(holder: Holder) -> Holder:
+def _look_at(holder: Holder) -> Holder:
     """Add what /proc tells about another process."""
-    if holder.pid is None or holder.pid < 0:
-        return Holder(holder.kind, None, holder.since, holder.phase, holder.operation)
     if holder.kind == "self":
         return holder
+    if holder.pid is None or holder.pid < 0:
+        return replace(holder, pid=None)
     command, stopped = None, False
     try:
         with open(f"/proc/{holder.pid}/cmdline", "rb") as file:
@@ -129,9 +114,7 @@ def look_at(holder: Holder) -> Holder:
             stopped = file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
     except (OSError, IndexError):
         pass
-    return Holder(
-        holder.kind, holder.pid, holder.since, holder.phase, holder.operation, command, stopped
-    )
+    return replace(holder, command=command, stopped=stopped)
 
 
 def describe(holder: Holder) -> str:
@@ -190,7 +173,7 @@ def find_holder(database: str, baton: Baton | None) -> Holder:
     me = os.getpid()
     writer = database_writer(database)
     if baton is None:
-        return outsider(writer) if writer else Holder("unknown")
+        return _outsider(writer) if writer else Holder("unknown")
     for byte in (HOLD, EXPRESS):
         pid = baton.owner(byte)
         if pid is None or (writer and writer != pid):
@@ -204,14 +187,14 @@ def find_holder(database: str, baton: Baton | None) -> Holder:
         phase: Phase = "writing" if writer else "waiting for the database"
         if record.pid != pid or record.phase == FREE:
             # It has just taken the lock, or a killed process left the record: not its words.
-            return look_at(Holder(kind, pid, phase=phase))
+            return _look_at(Holder(kind, pid, phase=phase))
         if record.phase == WRITING:
             phase = "writing"
         operation = record.operation.rstrip(b"\0").decode(errors="replace")
-        return look_at(Holder(kind, pid, record.since, phase, operation))
+        return _look_at(Holder(kind, pid, record.since, phase, operation))
     if writer:
-        return outsider(writer)
+        return _outsider(writer)
     pid = baton.first_in_line()
     if pid is not None:
-        return look_at(Holder("towline", pid, phase="waiting for its turn"))
+        return _look_at(Holder("towline", pid, phase="waiting for its turn"))
     return Holder("unknown")

@@ -10,7 +10,7 @@ import os
 import sys
 
 IN_MODIFY = 0x2
-_FLAGS = os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)  # as IN_NONBLOCK, IN_CLOEXEC on every Linux
+_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC  # as IN_NONBLOCK, IN_CLOEXEC on every Linux
 
 
 class Inotify:

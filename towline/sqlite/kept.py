@@ -1,4 +1,4 @@
-"""Connections that are used by one thread at a time, and closed by nobody else meanwhile.
+"""Connections that are used by one thread at a time, and closed by no other meanwhile.
 
 SQLite's driver frees what it is asked to close under a thread that is using it: the interpreter
 crashes. So each connection has a lock that its user holds for the length of an operation, and who
@@ -8,6 +8,7 @@ for longer than one wants to wait is closed by its user, once done.
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -17,10 +18,11 @@ from . import fork
 
 
 class Kept:
-    """A lock and the connections behind it, opened when used."""
+    """A lock and the connection behind it, opened when used."""
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.connection: sqlite3.Connection | None = None
         self._renew()
         fork.watch(self)
 
@@ -30,39 +32,39 @@ class Kept:
         self.lock = lock
         self.is_owned: Callable[[], bool] = lock._is_owned
         self._closing = self._paused = False
-        self.wanted = False  # somebody waits to close: who has not begun gives way
-
-    # ---- for the kinds there are
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a connection."""
-        raise NotImplementedError
-
-    def shut(self) -> None:
-        """Close the connections; the lock is held."""
-        raise NotImplementedError
-
-    def abandon(self) -> None:
-        """Forget the connections without closing them: they are another process's."""
-        raise NotImplementedError
+        self.wanted = False  # a thread waits to close: who has not begun gives way
 
     def freed(self) -> None:
-        """Nobody wants to close it any more: who gave way may go on."""
+        """No thread wants to close it any more: who gave way may go on."""
 
     # ---- using
 
     def let_go(self) -> None:
-        """End a use, if there is one; a second call does nothing."""
-        if self.is_owned():
-            self.lock.release()
+        """End a use, wherever it was interrupted; a second call does nothing."""
+        if not self.is_owned():
+            return
+        if self.connection is not None and self.connection.in_transaction:
+            self.roll_back(self.connection)
+        self.lock.release()
         if self._closing:
             self._shut_within(0.0)
 
+    def roll_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.rollback()
+        except sqlite3.Error:
+            self.shut()
+
     # ---- closing
 
+    def shut(self) -> None:
+        """Close the connection; the lock is held. A file's last one checkpoints."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+
     def close(self, deadline: float) -> None:
-        """Close the connections, or let their user do it when done."""
+        """Close the connection, or let its user do it when done."""
         if self.is_owned() or not self._shut_within(max(deadline - time.monotonic(), 0.0)):
             self._closing = True
             if not self.is_owned():  # perhaps it was done before it could know
@@ -92,7 +94,7 @@ class Kept:
     # ---- forking
 
     def pause(self, deadline: float) -> bool:
-        """Before a fork: close the connections and let nobody use them; False if they are busy."""
+        """Before a fork: close the connection and let no thread use it; False if it is busy."""
         if self.is_owned():
             return False
         self.wanted = self._paused = True
@@ -108,7 +110,8 @@ class Kept:
             self._free()
 
     def forget(self) -> None:
-        """After the fork, in the child: nobody uses them, and what is open is the parent's."""
-        if self.is_open:
-            self.abandon()
+        """After the fork, in the child: no thread uses it, and what is open is the parent's."""
+        if self.connection is not None:
+            fork.abandon(self.connection)
+            self.connection = None
         self._renew()

@@ -48,7 +48,7 @@ TICKETS: Final = 4096
 # Tuning; the figures are in design/005-writer-lock.md.
 RETRY: Final = 0.0005  # between two looks at the database, ± half of it
 HEAD_RETRY: Final = 0.00005  # between the first looks of the first in line; then ever longer
-PATIENCE: Final = 0.25  # so long without a sign of life is a standstill
+STANDSTILL_AFTER: Final = 0.25  # seconds without a sign of life that are a standstill
 
 
 def wait_in_line(
@@ -69,12 +69,12 @@ def wait_in_line(
             baton.let_go(ticket)
             return HOLD
         stuck = seen == turn.lock.standstill
-        if stuck or now - looked > PATIENCE / 10:
+        if stuck or now - looked > STANDSTILL_AFTER / 10:
             looked = now
             record = baton.read_bytes(HOLD)
             if record != seen:
                 seen, changed = record, now
-            elif (stuck or now - changed > PATIENCE) and baton.take(EXPRESS):
+            elif (stuck or now - changed > STANDSTILL_AFTER) and baton.take(EXPRESS):
                 if turn.begin(connection):
                     turn.lock.standstill = seen
                     baton.let_go(ticket)

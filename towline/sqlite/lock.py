@@ -11,6 +11,7 @@ and process, however many apps use it.
 
 from __future__ import annotations
 
+import fcntl
 import operator
 import os
 import sqlite3
@@ -25,11 +26,9 @@ from collections.abc import Callable
 from itertools import compress, islice
 from typing import Final
 
-from .holder import FREE, MAGIC, WAITING, WRITING, Holder, Record, WriterBusy, find_holder
+from ..errors import WriterBusy
+from .holder import FREE, MAGIC, WAITING, WRITING, Holder, Record, describe, find_holder
 from .line import EXPRESS, HOLD, TICKETS, begin_patiently, wait_in_line
-
-if sys.platform != "win32":
-    import fcntl
 
 # Tuning; the figures are in design/005-writer-lock.md.
 SHARE: Final = 0.75  # rest owed after a turn, as a part of the turn
@@ -86,7 +85,7 @@ class Baton:
         fcntl.lockf(self.descriptor, fcntl.LOCK_UN)
 
     def owner(self, byte: int) -> int | None:
-        """The process that holds a byte (-1: one we cannot see from here); None: nobody."""
+        """The process that holds a byte (-1: one we cannot see from here); None if it is free."""
         if byte in self._held:
             return self.pid
         found = self._find(byte, 1)
@@ -104,7 +103,7 @@ class Baton:
         return 1 + bool(before) + bool(after)
 
     def first_in_line(self) -> int | None:
-        """The process that has waited longest; None: nobody waits."""
+        """The process that has waited longest; None if there is no line."""
         first, length = None, 0
         while found := self._find(TICKETS, length):
             length, first = found[0] - TICKETS, found[1]
@@ -145,58 +144,54 @@ class Baton:
 
 
 class WriterLock:
-    """Take turns with every other Towline process at writing one database file.
+    """The lock of one database file, for this process.
 
-    `turn` gives what one user after another acquires and releases; one of a process has the turn
-    at a time, further ones wait. `holder` may be called from any thread. The lock file is opened on
-    first use and again after a fork. Where there is no baton (Windows, a lock file that cannot be
-    opened) turns are taken by retrying alone; `degraded` says why.
+    A `Turn` is what its users acquire and release; one of them has the turn at a time, further ones
+    wait. `holder` may be called from any thread. The lock file is opened on
+    first use and again after a fork. Where it cannot be, turns are taken by retrying alone.
     """
 
     def __init__(self, database: str | os.PathLike[str]) -> None:
         # SQLite puts -wal and -shm beside the file a symbolic link points to; so do we.
+        self._given: Final = os.fspath(database)
         self.database: Final = os.path.realpath(database)
         self.path: Final = self.database + ".lock"
-        self.degraded: str | None = None
         self._baton: Baton | None = None
         self._checked = float("-inf")
-        self.standstill: bytes | None = None  # the record at which somebody was stuck
-
-    def turn(self) -> Turn:
-        return Turn(self)
+        self.standstill: bytes | None = None  # the record at which a process was stuck
 
     def close(self) -> None:
-        """Close the lock file, once nobody has a turn. The lock may be used again; it then opens it
-        anew."""
+        """Close the lock file, once no turn is taken; using the lock again opens it anew."""
         self._baton = None
+        self._checked = float("-inf")
 
     def open(self) -> Baton | None:
         """Return this process's baton, opening or reopening the lock file if need be."""
-        if sys.platform == "win32":
-            self.degraded = "there is no baton on Windows"
-            return None
         now = time.monotonic()
         baton = self._baton
-        if baton is not None and baton.pid == os.getpid():
+        if baton is None or baton.pid == os.getpid():
             if now - self._checked < RECHECK:
                 return baton
-            if baton.is_at(self.path):
+            if baton is not None and baton.is_at(self.path):
                 self._checked = now
                 return baton
-        elif self.degraded and now - self._checked < RECHECK:
-            return None
         self._checked = now
         try:
             self._baton = open_baton(self.path, self.database)
-            self.degraded = None
-        except OSError as error:
+        except OSError:
             self._baton = None
-            self.degraded = f"cannot open {self.path}: {error.strerror}"
         return self._baton
 
     def holder(self) -> Holder:
         """Say who holds the database's writer now; opens neither the database nor its -shm."""
         return find_holder(self.database, self.open())
+
+    def busy(self, what: str, patience: float) -> WriterBusy:
+        """The error for who has waited so many seconds in vain: it names the holder."""
+        return WriterBusy(
+            f"{what} waited {patience:g} s for the writer of {self._given}: "
+            f"{describe(self.holder())}"
+        )
 
 
 class Turn:
@@ -216,45 +211,43 @@ class Turn:
 
     def acquire(
         self, connection: sqlite3.Connection, deadline: float, operation: str = "write"
-    ) -> None:
+    ) -> bool:
         """Wait for our turn and open a write transaction on `connection`.
 
         The deadline is a `time.monotonic()` value; the database is tried at least once even if it
-        has passed. Raises WriterBusy with the holder, any other error of `BEGIN IMMEDIATE` as it
-        is; after either nothing is locked and no transaction is open. The connection must have
-        `isolation_level=None` and `timeout=0`, and no open transaction. Whoever may be interrupted
+        has passed. False when it was not free in time; errors of `BEGIN IMMEDIATE` are raised as
+        they are. After either nothing is locked and no transaction is open. The connection must
+        have `isolation_level=None` and `timeout=0`, and no open transaction. Who may be interrupted
         calls this inside the `try` whose end calls `release`.
         """
-        if connection.in_transaction:
-            raise RuntimeError("the connection already has an open transaction")
+        self._record = None
         try:
-            if self._acquire(connection, deadline, operation):
-                return
+            baton = self._baton = self.lock.open()
+            if baton is None:
+                began = begin_patiently(self, connection, deadline)
+            else:
+                patience = min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
+                gate = baton.gate
+                # Taken and noted in one call into C, during which no exception arrives: `instant`.
+                self._held.extend(
+                    compress((gate.release,), map(gate.acquire, (True,), (patience,)))
+                )
+                began = bool(self._held) and self._wait(baton, connection, deadline, operation)
         except BaseException:
             if connection.in_transaction:
                 connection.rollback()
             self.release()
             raise
-        self.release()
-        raise WriterBusy(self.lock.holder())
-
-    def _acquire(self, connection: sqlite3.Connection, deadline: float, operation: str) -> bool:
-        self._record = None
-        baton = self._baton = self.lock.open()
-        if baton is None:
-            return begin_patiently(self, connection, deadline)
-        patience = min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
-        gate = baton.gate
-        # Taken and noted in one call into C, during which no exception arrives: see `instant`.
-        self._held.extend(compress((gate.release,), map(gate.acquire, (True,), (patience,))))
-        return bool(self._held) and self._wait(baton, connection, deadline, operation)
+        if not began:
+            self.release()
+        return began
 
     def release(self) -> None:
         """Pass the baton on, after COMMIT or ROLLBACK. Does nothing if it is not held."""
         baton = self._baton
         if not self._held or baton is None:
             return
-        if baton.pid != os.getpid():  # the parent's; in this process nobody holds it
+        if baton.pid != os.getpid():  # the parent's; in this process it is free
             self._held.clear()
             return
         record, self._record = self._record, None
@@ -298,8 +291,8 @@ class Turn:
                     time.sleep(max(0.0, min(owed, deadline - time.monotonic())))
                 now = time.time()
                 owed = max(0.0, last.owed - max(0.0, now - last.released))
-            # Nobody of ours writes while we hold the baton: if the log moved since the last turn
-            # or the database is taken, there is a writer outside Towline.
+            # No process of ours writes while we hold the baton: if the log moved since the last
+            # turn or the database is taken, there is a writer outside Towline.
             if last.log_modified and _log_state(self.lock.database) != (
                 last.log_modified,
                 last.log_size,
@@ -322,7 +315,7 @@ class Turn:
 
     @staticmethod
     def begin(connection: sqlite3.Connection) -> bool:
-        """Send BEGIN IMMEDIATE; False if somebody else is writing."""
+        """Send BEGIN IMMEDIATE; False if another connection is writing."""
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
@@ -382,5 +375,4 @@ def _forget_after_fork() -> None:
     _batons.clear()
 
 
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forget_after_fork)
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,6 +1,6 @@
-"""Sees every commit to the file, whoever made it: the wake of the SQLite engine.
+"""Sees every commit to the file, of any process: the wake of the SQLite engine.
 
-`PRAGMA data_version` on a connection of its own says whether anybody has committed since the last
+`PRAGMA data_version` on a connection of its own says whether another has committed since the last
 look. On Linux inotify says when to look: at each write to the log. That comes before the commit can
 be seen (at synchronous FULL a sync lies between), and a look that sees one commit may be too early
 for the next, so each write is followed by looks at growing distances, until they are as far apart
@@ -17,7 +17,6 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ..wakes.thread import BackOff, WakeThread
-from . import fork
 from .errors import translate
 from .inotify import Inotify
 from .kept import Kept
@@ -40,14 +39,13 @@ class SqliteWatch(Kept):
     """Rings after every commit to an engine's file, also those of this process.
 
     When the file cannot be looked at (deleted, replaced, no descriptor left) it rings once, so that
-    whoever looks gets the error, and tries again at growing distances until stopped. Rings of
+    a worker looks and gets the error, and tries again at growing distances until stopped. Rings of
     commits that follow each other closely may be one.
     """
 
     def __init__(self, engine: SqliteEngine) -> None:
         self._engine = engine
         self._thread = WakeThread("watch")
-        self._connection: sqlite3.Connection | None = None
         self._version = 0
         self._inotify: Inotify | None = None
         super().__init__(engine.path)
@@ -66,10 +64,7 @@ class SqliteWatch(Kept):
     # ---- in the thread
 
     def _run(self, ring: Ring) -> None:
-        try:
-            self._inotify = Inotify()
-        except OSError as error:
-            self._poll_only(error)
+        self._inotify = None  # if there is one, it is of a process that was forked
         try:
             self._watch(ring)
         finally:
@@ -79,13 +74,12 @@ class SqliteWatch(Kept):
                 self._inotify.close()
 
     def _watch(self, ring: Ring) -> None:
-        first, factor, longest = GATED if self._inotify else POLLED
-        step, gap = first, GAP
+        step, gap = GATED[0], GAP
         pause, well = BackOff(), True
         while not self._thread.stopping:
             try:
                 seen = self._look()
-            except Exception as error:  # the file is away, or somebody has all descriptors
+            except Exception as error:  # the file is away, or no descriptor is left
                 if well:  # the error is for those who asked for something
                     log.info("cannot watch %s just now: %s", self.path, error)
                     ring(None)
@@ -98,28 +92,26 @@ class SqliteWatch(Kept):
                 ring(None)
                 time.sleep(gap)
                 gap = min(gap * 1.5, LONGEST_GAP)
+            first, factor, longest = GATED if self._inotify else POLLED
             if self._inotify is None:
-                first, factor, longest = POLLED
                 self._thread.wait(step)
-                step = first if seen else min(step * factor, longest)
-            elif self._thread.wait(step, self._inotify.descriptor):
+                again = seen
+            elif again := self._thread.wait(step, self._inotify.descriptor):
                 self._inotify.clear()
-                step = first
-            else:
-                step = min(step * factor, longest)
+            step = first if again else min(max(step, first) * factor, longest)
             if not seen:
                 gap = GAP
 
     def _look(self) -> bool:
-        """Whether anybody has committed since the last look."""
+        """Whether another connection has committed since the last look."""
         with self.lock:
             try:
                 self._engine.file.check_same()
-                if self._connection is None:
+                if self.connection is None:
                     self._open()
                     return True
                 before = self._version
-                self._version = _version(self._connection)
+                self._version = _version(self.connection)
             except BaseException as error:
                 self.shut()
                 if isinstance(error, sqlite3.Error):
@@ -128,37 +120,20 @@ class SqliteWatch(Kept):
             return self._version != before
 
     def _open(self) -> None:
-        """Have a connection, and with it a log to watch: while it is open nobody removes that."""
+        """Have a connection, and with it a log to watch: it stays while this is open."""
         self._engine.prepare()
-        self._connection = self._engine.connect()
-        self._version = _version(self._connection)
+        self.connection = self._engine.connect()
+        self._version = _version(self.connection)
         try:
-            if self._inotify is not None:
-                self._inotify.add(os.fspath(self._engine.file.log))
+            self._inotify = self._inotify or Inotify()
+            self._inotify.add(os.fspath(self._engine.file.log))
         except OSError as error:
-            assert self._inotify is not None
-            self._inotify.close()
-            self._inotify = None
-            self._poll_only(error)
-
-    def _poll_only(self, error: OSError) -> None:
-        log.info("no inotify (%s): looking at %s every 20 to 50 ms", error, self.path)
+            if self._inotify is not None:
+                self._inotify.close()
+                self._inotify = None
+            log.info("no inotify (%s): looking at %s every 20 to 50 ms", error, self.path)
 
     # ---- when the process forks or ends
-
-    @property
-    def is_open(self) -> bool:
-        return self._connection is not None
-
-    def shut(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    def abandon(self) -> None:
-        if self._connection is not None:
-            fork.abandon(self._connection)
-        self._connection = None
 
     def freed(self) -> None:
         """After a fork: watch again; the first look rings."""

@@ -1,7 +1,7 @@
 """One writer per process: one connection, passed from thread to thread, with group commit.
 
 A thread that finds the writer free uses it at once. Threads that find it busy leave their operation
-in a line and wait; whoever gets the writer next takes all that was left, runs each in a savepoint
+in a line and wait; the next to get the writer takes all that was left, runs each in a savepoint
 of one transaction, and commits once. Waiting has a deadline and names the holder. Between processes
 the turn is passed by `lock`.
 
@@ -18,20 +18,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from ..connections.sqlite3 import execute
 from ..errors import CommitUnknown, TowlineError, WriterBusy
 from ..operation import Loss, Op, drive
 from ..sql import Row, Statement
-from . import fork
 from .errors import is_full, translate
 from .file import File
-from .holder import WriterBusy as Waited
-from .holder import describe
 from .instant import is_running, move, move_back
 from .kept import Kept
-from .lock import WriterLock
+from .lock import Turn, WriterLock
 from .log import LOOK_COMMITS, LOOK_ROWS, Log
 
 T = TypeVar("T")
@@ -42,11 +40,11 @@ FULL, NORMAL = 2, 1
 # its files, so what hangs on them may be lost with it.
 SYNCED = (Loss.NEVER, Loss.IF_ALLOWED)
 TRIES = 10  # of an operation that raises while others run it; then that is believed
-LOOK = 1.0  # seconds between looks of one whose operation a leader has taken
+LOOK = 1.0  # seconds between looks of a thread whose operation a leader has taken
 
 
 class Ticket:
-    """An operation somebody waits for, and its answer."""
+    """An operation that a thread waits for, and its answer."""
 
     __slots__ = (
         "answered", "error", "failed", "left", "op", "others", "patience", "repeat", "result",
@@ -58,7 +56,7 @@ class Ticket:
         self.patience = patience
         self.tries = tries  # how often others have run it, and it raised
         self.signal: threading.Lock | None = None  # released to wake who waits in the line
-        self.left = False  # nobody waits for it any more
+        self.left = False  # its thread waits no more
         self.answered = False
         self.repeat = False  # answered by: run it again
         self.result: Any = None
@@ -92,15 +90,13 @@ class Writer(Kept):
     ) -> None:
         self._file = file
         self._lock = lock
-        self._turn = lock.turn()
+        self._turn = Turn(lock)
         self._open_first = open
         self._durable = durable
         self._lock_timeout = lock_timeout
-        self._log = Log(file, connect)
+        self._connect = connect
         self._waiting: deque[Ticket] = deque()
         self._leader: Ticket | None = None
-        self._connection: sqlite3.Connection | None = None
-        self._cursor: sqlite3.Cursor | None = None
         self._level = FULL
         self._place = os.fspath(file.path)
         super().__init__(lock.database)
@@ -144,30 +140,12 @@ class Writer(Kept):
 
     # ---- closing and forking
 
-    @property
-    def is_open(self) -> bool:
-        return self._connection is not None or self._log.is_open
-
-    def shut(self) -> None:
-        """Close the connections. The last one of a process to go checkpoints, under the lock."""
-        self._cursor = None
-        self._log.shut()
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    def abandon(self) -> None:
-        self._log.abandon()
-        if self._connection is not None:
-            fork.abandon(self._connection)
-        self._connection = self._cursor = None
-
     def freed(self) -> None:
         self._wake()
 
     def forget(self) -> None:
         super().forget()
-        self._turn = self._lock.turn()
+        self._turn = Turn(self._lock)
         self._waiting.clear()
         self._leader = None
 
@@ -197,10 +175,7 @@ class Writer(Kept):
             left = deadline - time.monotonic()
             if left <= 0:
                 if self._drop(ticket):
-                    ticket.error = WriterBusy(
-                        f"{ticket.op.name} waited {ticket.patience:g} s for the writer of "
-                        f"{self._file.path}: {describe(self._lock.holder())}"
-                    )
+                    ticket.error = self._lock.busy(ticket.op.name, ticket.patience)
                     return False
                 taken = True
             signal.acquire(True, LOOK if taken else left)
@@ -248,12 +223,9 @@ class Writer(Kept):
     def _settle(self, own: Ticket) -> None:
         """As the leader: what is not committed is rolled back, the others learn of it, the turn
         goes on."""
-        connection = self._connection
+        connection = self.connection
         if connection is not None and connection.in_transaction:
-            try:
-                connection.rollback()
-            except sqlite3.Error:
-                self.shut()
+            self.roll_back(connection)
         if own.others:
             if own.stored or own.failed:
                 self._answer(own)
@@ -285,15 +257,14 @@ class Writer(Kept):
         try:
             if not self._is_same_file():  # before opening, which would make a new one of a deleted
                 self._file.check_same()
-            connection = self._connection or self._open()
+            connection = self.connection or self._open()
             full = self._durable and own.op.loss in SYNCED
-            self._set_level(connection, FULL if full else NORMAL)
-            self._turn.acquire(connection, deadline, own.op.name)
-        except Waited as busy:
-            raise WriterBusy(
-                f"{own.op.name} waited {own.patience:g} s for the writer of "
-                f"{self._file.path}: {busy}"
-            ) from None
+            level = FULL if full else NORMAL
+            if level != self._level:  # only possible between transactions, and 3 µs
+                connection.execute(f"PRAGMA synchronous = {level}")
+                self._level = level
+            if not self._turn.acquire(connection, deadline, own.op.name):
+                raise self._lock.busy(own.op.name, own.patience)
         except sqlite3.Error as error:
             raise translate(error, self._file.path) from error
         if full and self._waiting:
@@ -301,35 +272,33 @@ class Writer(Kept):
             # operation that must be durable.
             move(self._waiting, own.others, GROUP - 1)
         problem = self._transact(connection, own)
-        if problem is not None and is_full(problem) and self._log.make_room(connection):
+        if problem is not None and is_full(problem) and self._log.make_room():
             problem = self._transact(connection, own)
         if problem is not None:
-            self._fail(own, problem)
+            refusal = self._translate(problem)
+            for ticket in (own, *own.others):
+                ticket.error, ticket.repeat = refusal, False
+            own.failed = True
             return
         if own.others:
             self._answer(own)
         log = self._log
         log.commits += 1
         if log.commits >= LOOK_COMMITS or connection.total_changes - log.rows >= LOOK_ROWS:
-            log.shorten(connection)
+            log.shorten()
 
     def _transact(self, connection: sqlite3.Connection, own: Ticket) -> sqlite3.Error | None:
         """Run a group in the open transaction and commit; what the database refused, if it did."""
         cursor = self._cursor
-        assert cursor is not None
-
-        def run(statement: Statement) -> list[Row]:
-            return execute(cursor, statement)
-
+        run = partial(execute, cursor)
         try:
             if not own.others:
                 own.result = drive(own.op, run)
             else:
                 for ticket in (own, *own.others):
                     self._run_saved(cursor, own, ticket, run)
-            own.stored.extend(
-                map(cursor.execute, ("COMMIT",))
-            )  # done and noted in one call: `instant`
+            # Done and noted in one call: `instant`.
+            own.stored.extend(map(cursor.execute, ("COMMIT",)))
         except sqlite3.Error as error:
             if connection.in_transaction:
                 cursor.execute("ROLLBACK")
@@ -362,12 +331,6 @@ class Writer(Kept):
                 ticket.repeat = True
         cursor.execute("RELEASE one")
 
-    def _fail(self, own: Ticket, problem: sqlite3.Error) -> None:
-        error = self._translate(problem)
-        for ticket in (own, *own.others):
-            ticket.error, ticket.repeat = error, False
-        own.failed = True
-
     def _translate(self, error: Exception) -> Exception:
         if not isinstance(error, sqlite3.Error):
             return error
@@ -383,15 +346,9 @@ class Writer(Kept):
         return (status.st_dev, status.st_ino) == self._file.identity
 
     def _open(self) -> sqlite3.Connection:
-        if self._connection is None or self._cursor is None:
-            self._level = -1
-            connection = self._open_first()
-            self._cursor = connection.cursor()
-            self._connection = connection
-        return self._connection
-
-    def _set_level(self, connection: sqlite3.Connection, level: int) -> None:
-        # Only possible between transactions; 3 µs, so not repeated.
-        if level != self._level:
-            connection.execute(f"PRAGMA synchronous = {level}")
-            self._level = level
+        self._level = -1
+        connection = self._open_first()
+        self._cursor = connection.cursor()
+        self._log = Log(self._file, connection, self._connect)
+        self.connection = connection
+        return connection

@@ -39,7 +39,7 @@ class SilentServer(psycopg.OperationalError):
     """The server takes what is sent and does not answer."""
 
 
-class Wire(psycopg.Connection[Any]):
+class OwnConnection(psycopg.Connection[Any]):
     """One connection to the database, for whoever has it from the pool."""
 
     bound: float | None = None  # seconds without a sign of life; None is for ever
@@ -101,9 +101,9 @@ class Wire(psycopg.Connection[Any]):
 
 def connect(
     conninfo: str, place: str, settings: dict[str, str], *, bound: float, pooler: bool
-) -> Wire:
+) -> OwnConnection:
     """Open a connection with these settings besides those all of ours have."""
-    raw = Wire.connect(conninfo, autocommit=True)
+    raw = OwnConnection.connect(conninfo, autocommit=True)
     try:
         raw.bound = bound
         raw.settings = {**SESSION, **settings}
@@ -122,7 +122,7 @@ def connect(
     return raw
 
 
-def _set_up(raw: Wire) -> bool:
+def _set_up(raw: OwnConnection) -> bool:
     """Make the session ours; False if it is not: the server we are told of is not the one that
     answers. Behind a pooler nothing is set."""
     values = ", ".join(f"('{name}', '{value}')" for name, value in raw.settings.items())
