@@ -101,7 +101,7 @@ class Runner:
                 commits = connection.in_transaction  # the caller does; the engine tells what it can
         except BaseException as error:
             if report is not None:
-                report.failed(error)
+                report.ended(None, error)
             raise
         if op.follows is not None and not commits:
             self._follow(op.follows)
@@ -132,7 +132,7 @@ class Runner:
                 commits = connection.in_transaction
         except BaseException as error:
             if report is not None:
-                report.failed(error)
+                report.ended(None, error)
             raise
         if op.follows is not None and not commits:
             if self._open_wake is None and not op.follows.ended:
@@ -228,11 +228,6 @@ class Runner:
                 f"{problem}, before your transaction begins: inside it cannot be done"
             ) from None
         self.prepare()
-
-    def prefixes(self) -> list[tuple[str, str]]:
-        """Prefix and schema of each set of tables like ours: for whoever looks with a wrong one.
-        SQLite has no schemas, so no name of one."""
-        return self.engine.run(self.engine.migrations.prefixes(self.store.sql))
 
     def migrate(self) -> list[str]:
         """Create the tables or bring them up to date; return the migrations that were applied."""

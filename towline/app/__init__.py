@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from ..engine import ServerSettings
+from ..engine import EngineSettings, ServerSettings
 from ..errors import InvalidTask
 from ..model import Enqueued, NewJob
 from ..naming import check_known
@@ -24,15 +24,13 @@ from ..secret import masked
 from ..task import Call, Task, Tasks, check_name
 from ..task.batch import new_jobs
 from ..telemetry.log import write_log
-from ..times import Seconds
+from ..times import MICRO, Seconds, micros
 from ..wakes.address import open_wake
 from .handles import Job
 from .management import Management
-from .settings import check_settings, open_engine
+from .settings import check_settings, default_url, open_engine
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from ..worker import Worker
     from ..worker.middleware import Middleware
     from ..worker.settings import WorkerSettings
@@ -73,18 +71,18 @@ class Towline(Management):
         clock: Callable[[], int] | None = None,
     ) -> None:
         super().__init__()
-        self.settings = check_settings(
-            url=url,
+        engine = EngineSettings(
+            url=url or default_url(),
             prefix=prefix,
-            lock_timeout=lock_timeout,
+            lock_timeout=micros(lock_timeout, "lock_timeout") / MICRO,
             durable=durable,
+            clock=clock,
             server=ServerSettings(
                 schema=schema, notify=notify, connections=connections, pooler=pooler, listen=listen
             ),
-            payload_limit=payload_limit,
-            keep=(keep_completed, keep_failed, keep_cancelled),
-            clock=clock,
         )
+        keep = (keep_completed, keep_failed, keep_cancelled)
+        self.settings = check_settings(engine, payload_limit, keep)
         self.runner = Runner(
             open_engine(self.settings.engine),
             create=migrate,

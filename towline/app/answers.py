@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar, overload
@@ -120,9 +120,6 @@ class Page(Sequence[T_co]):
     def __getitem__(self, index: slice) -> Sequence[T_co]: ...
     def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
         return self._items[index]
-
-    def __iter__(self) -> Iterator[T_co]:
-        return iter(self._items)
 
     def __repr__(self) -> str:
         return f"<page {list(self._items)!r}, cursor {self.cursor!r}>"

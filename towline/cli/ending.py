@@ -7,7 +7,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import click
 
@@ -34,26 +33,19 @@ class CommandError(Exception):
     """A command that makes no sense as it was given; says what to do, in one line."""
 
 
-@dataclass
-class Wishes:
-    """What a command was asked for beside its own options."""
-
-    traceback: bool = False
-
-
 def asked_for_traceback(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        ctx.ensure_object(Wishes).traceback = True
+        ctx.ensure_object(dict)["traceback"] = True
 
 
 def run(command: click.Command, arguments: Sequence[str] | None) -> int:
     """Run a command to its exit code."""
-    wishes = Wishes()
+    wishes: dict[str, bool] = {}
     try:
         code = command.main(arguments, prog_name="towline", standalone_mode=False, obj=wishes)
         flush()
     except Exception as error:
-        if wishes.traceback:
+        if wishes:
             _tell(plain("".join(traceback.format_exception(error.__cause__ or error))))
         return _ended_by(error)
     except KeyboardInterrupt:

@@ -91,6 +91,14 @@ def print_json(value: object) -> None:
     write(json.dumps(exact(value), indent=2, default=str, allow_nan=False) + "\n")
 
 
+def answer(data: object, text: str, as_json: bool) -> None:
+    """What came of a command: data for programs, or a line for people."""
+    if as_json:
+        print_json(data)
+    else:
+        say(text)
+
+
 def exact(value: Any) -> Any:
     """A value without numbers that JSON does not have; they are told as text."""
     if isinstance(value, dict):

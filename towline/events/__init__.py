@@ -20,15 +20,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..errors import InvalidSetting
-from .kinds import (
-    EVENTS,
-    AttemptEnded,
-    Event,
-    JobControlled,
-    JobEnqueued,
-    OperationEnded,
-    TelemetryDropped,
-)
+from . import kinds
+from .kinds import EVENTS, Event
 
 log = logging.getLogger("towline.events")
 
@@ -39,7 +32,7 @@ DROPPED_EVERY = 1.0  # seconds from one word of dropped events to the next
 COMPLAIN_EVERY = 60.0  # seconds from one line about a failing subscriber to the next
 
 
-OF_OPERATIONS = frozenset({JobEnqueued.name, JobControlled.name, OperationEnded.name})
+OF_OPERATIONS = {kinds.JobEnqueued.name, kinds.JobControlled.name, kinds.OperationEnded.name}
 # Not an event: whether anybody wants `attempt.ended` of attempts that completed.
 COMPLETED = "attempt.ended: completed"
 
@@ -51,7 +44,6 @@ class Events:
 
     def __init__(self) -> None:
         self._subscribers: dict[str, list[Subscriber]] = {}
-        self._of_completed: list[Subscriber] = []
         self._failures: dict[Subscriber, tuple[float, int]] = {}  # said when; how many since
         self.wanted: frozenset[str] = frozenset()
         self.wants_operations = False  # what the runner says of each operation
@@ -78,24 +70,9 @@ class Events:
             if name not in EVENTS:
                 raise InvalidSetting(f"there is no event {name!r}; there are {', '.join(EVENTS)}")
             self._subscribers.setdefault(name, []).append(function)
-        if AttemptEnded.name in (names or EVENTS) and not trouble_only:
-            self._of_completed.append(function)
-        self._count()
-
-    def unsubscribe(self, function: Subscriber) -> None:
-        """Call it no more."""
-        for name, functions in list(self._subscribers.items()):
-            left = [each for each in functions if each != function]
-            if left:
-                self._subscribers[name] = left
-            else:
-                del self._subscribers[name]
-        self._of_completed = [each for each in self._of_completed if each != function]
-        self._count()
-
-    def _count(self) -> None:
-        extra = [COMPLETED] if self._of_completed else []
-        self.wanted = frozenset([*self._subscribers, *extra])
+        self.wanted |= self._subscribers.keys()
+        if kinds.AttemptEnded.name in (names or EVENTS) and not trouble_only:
+            self.wanted |= {COMPLETED}
         self.wants_operations = not self.wanted.isdisjoint(OF_OPERATIONS)
 
     def publish(self, event: Event) -> None:
@@ -143,9 +120,7 @@ class Events:
             try:
                 item = self._line.get(timeout=IDLE)
             except Empty:
-                if self._end():
-                    return
-                continue
+                item = None
             if item is None:
                 if self._end():
                     return
@@ -161,7 +136,7 @@ class Events:
         dropped, self._dropped = self._dropped, 0
         if dropped:
             self._dropped_told = time.monotonic()
-            self._deliver(TelemetryDropped(count=dropped))
+            self._deliver(kinds.TelemetryDropped(count=dropped))
 
     def _end(self) -> bool:
         """End the thread, unless something came at the last moment."""

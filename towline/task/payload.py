@@ -1,7 +1,7 @@
 """Carry one value as JSON by its annotation, and refuse what would not come back the same.
 
 Encoding and typed decoding are msgspec's; this adds the check, and hooks for paths, pydantic
-models and subclasses of str, int and float. Which values belong to a task is left to `codec`.
+models and subclasses of str, int and float. Which values belong to a task says `signature`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,17 @@ import math
 import pathlib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
+type_text: Final = inspect.formatannotation
+
 _MAX_DEPTH: Final = 100
 _ANYTHING: Final = (Any, object, inspect.Parameter.empty)
+# Types whose exact instances need no check. Floats are missing because NaN is one.
 _ATOMS: Final = frozenset({int, bool, str, type(None)})
-# Exact types that need no check for a plain annotation. A bool is an int to Python, and
-# stays a bool on its way. Floats are missing because NaN is one.
-_EXACT: Final[Mapping[Any, frozenset[type]]] = {
-    int: frozenset({int, bool}),
-    bool: frozenset({bool}),
-    str: frozenset({str}),
-    type(None): frozenset({type(None)}),
-}
 # Annotations that promise less than the list they come back as, so a tuple may be given.
 _ABSTRACT_LISTS: Final = (
     collections.abc.Sequence,
@@ -92,13 +87,11 @@ def members(annotation: Any) -> tuple[Any, ...]:
 
 
 def _exact(annotation: Any) -> frozenset[type]:
-    """Give the types whose exact instances need no check."""
-    exact: set[type] = set()
-    for member in members(annotation):
-        if not isinstance(member, type) or member not in _EXACT:
-            return frozenset()
-        exact |= _EXACT[member]
-    return frozenset(exact)
+    """Give the types whose exact instances need no check: a bool is an int, and stays a bool."""
+    exact = members(annotation)
+    if not all(isinstance(member, type) and member in _ATOMS for member in exact):
+        return frozenset()
+    return frozenset((*exact, bool) if int in exact else exact)
 
 
 def _is_abstract(annotation: Any) -> bool:
@@ -111,10 +104,6 @@ def _decoded_type(annotation: Any) -> Any:
         return list[typing.get_args(annotation) or Any]  # type: ignore[misc]
     takes_bool = any(member is int for member in members(annotation))
     return typing.Union[annotation, bool] if takes_bool else annotation  # noqa: UP007
-
-
-def type_text(annotation: Any) -> str:
-    return inspect.formatannotation(annotation)
 
 
 def _check_supported(annotation: Any) -> None:
@@ -233,7 +222,7 @@ def _difference(given: Any, back: Any, depth: int = 0) -> str:
         back = _paired(given, back)
     if back is None or (names is None and not isinstance(back, (list, tuple, dict))):
         return "" if _equal(given, back) else ": would come back changed"
-    if kind is list and _all_atoms(given) and given == back:
+    if kind is list and _ATOMS.issuperset(map(type, given)) and given == back:
         return ""  # equal atoms of JSON have one type, but for bools, which JSON tells apart
     ours, theirs = _children(given), _children(back)
     if len(ours) != len(theirs):
@@ -244,10 +233,6 @@ def _difference(given: Any, back: Any, depth: int = 0) -> str:
         if item is not other and (reason := _difference(item, other, depth + 1)):
             return f"{_step(given, key)}{reason}"
     return ""
-
-
-def _all_atoms(items: Any) -> bool:
-    return _ATOMS.issuperset(map(type, items))
 
 
 def _equal(given: Any, back: Any) -> bool:

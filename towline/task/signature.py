@@ -12,17 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from towline.errors import InvalidArguments, InvalidTask, OutputError, PayloadTooLarge
-from towline.task.payload import (
-    Refused,
-    Value,
-    decoder,
-    encode,
-    members,
-    told,
-    type_text,
-    unportable,
-)
+from ..errors import InvalidArguments, InvalidTask, OutputError, PayloadTooLarge
+from .payload import Refused, Value, decoder, encode, members, told, type_text, unportable
 
 # Arguments are stored as one object by parameter name. `*rest` and `**options` keep their
 # stars as names ("*rest": [...], "**options": {...}), which no parameter can collide with.
@@ -39,15 +30,13 @@ _POSITIONAL: Final = (
 class Signature:
     """How a task's arguments and result travel as JSON."""
 
-    def __init__(self, function: Any, *, name: str, injected: type | tuple[type, ...] = ()) -> None:
+    def __init__(self, function: Any, *, name: str, injected: type | None = None) -> None:
         """Read the function once; raise InvalidTask for what cannot be a task."""
         function = _plain_function(function, name)
-        given_by_worker = injected if isinstance(injected, tuple) else (injected,)
-        hints = _hints(function, name, given_by_worker)
+        hints = _hints(function, name, injected)
         parameters = list(_signature(function, name).parameters.values())
         self.name = name
-        self.doc: str | None = inspect.getdoc(function)
-        self.injected: str | None = _injected(parameters, hints, given_by_worker, name)
+        self.injected: str | None = _injected(parameters, hints, injected, name)
         self._parameters = [p for p in parameters if p.name != self.injected]
         self.text = _text(name, self._parameters, hints)
         self._arrange()
@@ -270,19 +259,16 @@ def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
         raise _unresolved(name, error) from error
 
 
-def _hints(function: Callable[..., Any], name: str, injected: tuple[type, ...]) -> dict[str, Any]:
-    """Resolve the annotations; an injected type may be imported for type checkers only."""
+def _hints(function: Callable[..., Any], name: str, injected: type | None) -> dict[str, Any]:
+    """Resolve the annotations; the injected type may be imported for type checkers only."""
+    known = {} if injected is None else {injected.__name__: injected}
+    scope = {**known, **getattr(inspect.unwrap(function), "__globals__", {})}
     try:
-        return typing.get_type_hints(function, include_extras=True)
-    except NameError:
-        known = {cls.__name__: cls for cls in injected}
-    except Exception as error:
-        raise InvalidTask(f"{name}: its annotations cannot be read: {error}") from error
-    try:
-        scope = {**known, **getattr(inspect.unwrap(function), "__globals__", {})}
         return typing.get_type_hints(function, globalns=scope, include_extras=True)
     except NameError as error:
         raise _unresolved(name, error) from error
+    except Exception as error:
+        raise InvalidTask(f"{name}: its annotations cannot be read: {error}") from error
 
 
 def _unresolved(task: str, error: NameError) -> InvalidTask:
@@ -295,28 +281,21 @@ def _unresolved(task: str, error: NameError) -> InvalidTask:
 def _injected(
     parameters: Sequence[inspect.Parameter],
     hints: Mapping[str, Any],
-    wanted: tuple[type, ...],
+    wanted: type | None,
     task: str,
 ) -> str | None:
     """Give the name of the parameter that the worker fills."""
-    found = [p for p in parameters if _is_one_of(hints.get(p.name), wanted)]
+    found = [p for p in parameters if wanted in members(hints.get(p.name, p.empty))]
     if not found:
         return None
     if len(found) > 1:
         raise InvalidTask(f"{task}: only one parameter can be handed in by the worker")
-    parameter = found[0]
-    stars = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
-    by_position = parameter.kind in _POSITIONAL and stars
-    if by_position or parameter.kind not in (
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.KEYWORD_ONLY,
-    ):
+    (parameter,) = found
+    stars = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    by_keyword = parameter.kind is parameter.KEYWORD_ONLY
+    if not by_keyword and (stars or parameter.kind is not parameter.POSITIONAL_OR_KEYWORD):
         raise InvalidTask(f"{task}: parameter '{parameter.name}' must be passable by keyword")
     return parameter.name
-
-
-def _is_one_of(annotation: Any, wanted: tuple[type, ...]) -> bool:
-    return any(member is cls for member in members(annotation) for cls in wanted)
 
 
 def _stored_name(parameter: inspect.Parameter) -> str:
