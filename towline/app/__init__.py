@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ..engine import EngineSettings, ServerSettings
 from ..errors import InvalidTask
-from ..model import Enqueued, NewJob
+from ..model import NewJob
 from ..naming import check_known
 from ..runner import Runner
 from ..secret import masked
@@ -121,7 +121,7 @@ class Towline(Management):
         calls = list(calls)
         jobs = self._new_jobs(calls, on)
         answers = self.runner.run(self.runner.store.enqueue(jobs), on)
-        return self._handles(answers, calls)
+        return [Job(self, *answer) for answer in islice(answers, len(calls))]
 
     async def aenqueue_many(
         self, calls: Iterable[Call[Any]], *, on: object = None
@@ -129,9 +129,10 @@ class Towline(Management):
         calls = list(calls)
         jobs = self._new_jobs(calls, on)
         answers = await self.runner.arun(self.runner.store.enqueue(jobs), on)
-        return self._handles(answers, calls)
+        return [Job(self, *answer) for answer in islice(answers, len(calls))]
 
     def _new_jobs(self, calls: Sequence[Call[Any]], on: object) -> list[NewJob]:
+        """The calls in their order, and behind them what only their `after=` names."""
         jobs = [calls[0].new_job(())] if _is_plain(calls, on) else new_jobs(calls, on)
         for job in jobs:
             if job.task not in self.registry:
@@ -146,11 +147,6 @@ class Towline(Management):
         log.warning(
             "no task of this app declares queue %r; a worker serves it only with queues=[…]", queue
         )
-
-    def _handles(self, answers: Sequence[Enqueued], calls: Sequence[Call[Any]]) -> list[Job[Any]]:
-        """Jobs for the calls; what only their `after=` names is stored behind them."""
-        asked = islice(answers, len(calls))
-        return [Job(self, record, created) for record, created in asked]
 
     # ---- workers
 

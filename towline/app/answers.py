@@ -82,20 +82,11 @@ class WorkerInfo:
 
     @classmethod
     def of(cls, record: WorkerRecord, running: Iterable[int]) -> WorkerInfo:
-        return cls(
-            record.id,
-            record.name,
-            record.host,
-            record.pid,
-            record.version,
-            tuple(json.loads(record.queues)),
-            record.concurrency,
-            to_datetime(record.started_at),
-            to_datetime(record.seen_at),
-            to_datetime(record.lease_until),
-            tuple(running),
-            record.birth,
-        )
+        fields = record._asdict()
+        for time in ("started_at", "seen_at", "lease_until"):
+            fields[time] = to_datetime(fields[time])
+        fields["queues"] = tuple(json.loads(record.queues))
+        return cls(**fields, running=tuple(running))
 
 
 class Page(Sequence[T_co]):
@@ -136,12 +127,9 @@ class AtLeast(int):
 
 def plain_counts(found: dict[str, dict[State, tuple[int, bool]]]) -> dict[str, dict[str, int]]:
     """Counts by plain words, without what there is none of."""
-    plain = {
-        queue: {
-            str(state): AtLeast(number) if more else number
-            for state, (number, more) in states.items()
-            if number
-        }
-        for queue, states in sorted(found.items())
-    }
-    return {queue: states for queue, states in plain.items() if states}
+    plain: dict[str, dict[str, int]] = {}
+    for queue, states in sorted(found.items()):
+        for state, (number, more) in states.items():
+            if number:
+                plain.setdefault(queue, {})[str(state)] = AtLeast(number) if more else number
+    return plain

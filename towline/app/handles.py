@@ -204,10 +204,8 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
     def progress(self) -> Progress | None:
         record = self._record
         if record.live_state is not None:
-            fraction, text = record.progress, record.progress_text
-        else:
-            fraction, text = record.last_progress, record.last_progress_text
-        return progress_of(fraction, text)
+            return progress_of(record.progress, record.progress_text)
+        return progress_of(record.last_progress, record.last_progress_text)
 
     def __repr__(self) -> str:
         return f"<job {self.id} {self.task} {self.state}>"

@@ -146,10 +146,10 @@ class Reading(Tasks):
 
     def workers(self, *, on: object = None) -> list[WorkerInfo]:
         """Registered workers, each with its lease and the jobs it holds."""
-        return self.runner.run(self._list_workers(), on)
+        return self.runner.run(compose("workers", self._workers, reads=True), on)
 
     async def aworkers(self, *, on: object = None) -> list[WorkerInfo]:
-        return await self.runner.arun(self._list_workers(), on)
+        return await self.runner.arun(compose("workers", self._workers, reads=True), on)
 
     def counts(self, *, on: object = None) -> dict[str, dict[str, int]]:
         """Jobs by queue and state, such as {"mail": {"pending": 3}}; what there is none of is left
@@ -220,15 +220,12 @@ class Reading(Tasks):
         cursor = None if found.cursor is None else str(found.cursor)
         return Page([handle(self, record) for record in found.records], cursor)
 
-    def _list_workers(self) -> Op[list[WorkerInfo]]:
-        def steps() -> Steps[list[WorkerInfo]]:
-            found: list[WorkerInfo] = []
-            for record in (yield from self._store.workers()):
-                running = yield from self._store.running(record.id)
-                found.append(WorkerInfo.of(record, sorted(job for job, _ in running)))
-            return found
-
-        return compose("workers", steps, reads=True)
+    def _workers(self) -> Steps[list[WorkerInfo]]:
+        found: list[WorkerInfo] = []
+        for record in (yield from self._store.workers()):
+            running = yield from self._store.running(record.id)
+            found.append(WorkerInfo.of(record, sorted(job for job, _ in running)))
+        return found
 
     def _stats(self, by: By | None, where: StatsWhere) -> Op[list[RollupRecord]]:
         return self._store.stats(stats_filter(where), minutes_of(by))

@@ -36,16 +36,15 @@ DAY = timedelta(days=1)
 def doctor(app: Towline, as_json: bool) -> int:
     """Look for what is wrong, and say what to do. Exit code 1 when there is a problem."""
     findings = list(examine(app))
-    sick = any(finding.level == PROBLEM for finding in findings)
+    levels = Counter(found.level for found in findings)
+    notes, problems = levels[NOTE], levels[PROBLEM]
     if as_json:
-        output.print_json({"ok": not sick, "findings": [asdict(found) for found in findings]})
+        output.print_json({"ok": not problems, "findings": [asdict(found) for found in findings]})
     else:
         for found in findings:
             show_finding(found)
-        notes = sum(found.level == NOTE for found in findings)
-        problems = sum(found.level == PROBLEM for found in findings)
         output.say(f"\n{problems} problem{'s' * (problems != 1)}, {notes} note{'s' * (notes != 1)}")
-    return exit_codes.FAILED if sick else exit_codes.OK
+    return exit_codes.FAILED if problems else exit_codes.OK
 
 
 def show_finding(found: Finding) -> None:
@@ -60,10 +59,11 @@ def show_finding(found: Finding) -> None:
     line.add_row(
         Text(found.level, style=output.STYLES[found.level]),
         Text(found.about, style="bold"),
-        Text(output.cell_text(found.text)),
+        Text(output.shown_text(found.text, lines=False)),
     )
     if found.advice:
-        line.add_row("", "", Text(output.cell_text(f"→ {found.advice}"), style="italic"))
+        advice = output.shown_text(f"→ {found.advice}", lines=False)
+        line.add_row("", "", Text(advice, style="italic"))
     output.show(line)
 
 

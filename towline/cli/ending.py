@@ -29,8 +29,10 @@ OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
 WRONG_INPUT = (InvalidArguments, InvalidSetting, InvalidTask, OutputError, PayloadTooLarge)
 
 
-class CommandError(Exception):
+class CommandError(click.ClickException):
     """A command that makes no sense as it was given; says what to do, in one line."""
+
+    exit_code = USAGE
 
 
 def asked_for_traceback(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -60,8 +62,6 @@ def _ended_by(error: Exception) -> int:
         return complain(f"{error.format_message()} ({path} --help)", USAGE)
     if isinstance(error, click.ClickException):
         return complain(error.format_message(), error.exit_code)
-    if isinstance(error, CommandError):
-        return complain(str(error), USAGE)
     if isinstance(error, click.Abort):
         return INTERRUPTED
     if isinstance(error, TowlineError):

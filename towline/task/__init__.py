@@ -185,7 +185,9 @@ class Task(ConfiguredTask[P, R_co], Generic[P, R_co, C_co]):
         self.function = function
         self.name: str = name if name is not None else getattr(function, "__name__", "")
         self.own_queue = queue
+        self.queue = queue or "default"
         self.own_priority = priority
+        self.priority = priority or 0
         self.max_attempts = max_attempts
         self.timeout = timeout
         self.backoff = backoff or Backoff()
@@ -201,14 +203,6 @@ class Task(ConfiguredTask[P, R_co], Generic[P, R_co, C_co]):
         refuse_method(function)
         update_wrapper(self, function, updated=())
         super().__init__(self, {})
-
-    @property
-    def queue(self) -> str:
-        return self.own_queue or "default"
-
-    @property
-    def priority(self) -> int:
-        return self.own_priority or 0
 
     @property
     def signature(self) -> Signature:

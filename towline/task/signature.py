@@ -13,14 +13,15 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import InvalidArguments, InvalidTask, OutputError, PayloadTooLarge
+from . import Next
 from .payload import Refused, Value, decoder, encode, members, told, type_text, unportable
+from .retry import Signal
 
 # Arguments are stored as one object by parameter name. `*rest` and `**options` keep their
 # stars as names ("*rest": [...], "**options": {...}), which no parameter can collide with.
 # A default that was not given is not stored: the default of the day of the run applies.
 # Decoding runs the application's own code (validators, __post_init__), which may raise anything.
 
-_ENDINGS: Final = frozenset({"Retry", "Snooze", "Cancel", "Fail"})
 _POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -33,8 +34,7 @@ class Signature:
     def __init__(self, function: Any, *, name: str, injected: type | None = None) -> None:
         """Read the function once; raise InvalidTask for what cannot be a task."""
         function = _plain_function(function, name)
-        hints = _hints(function, name, injected)
-        parameters = list(_signature(function, name).parameters.values())
+        parameters, hints = _read(function, name, injected)
         self.name = name
         self.injected: str | None = _injected(parameters, hints, injected, name)
         self._parameters = [p for p in parameters if p.name != self.injected]
@@ -98,10 +98,8 @@ class Signature:
             raise OutputError(f"{self.text}: the result{told(reason)}") from error
         return _limited(encoded, limit, f"the result of {self.name} takes")
 
-    def decode_output(self, text: str | bytes | None) -> Any:
+    def decode_output(self, text: str | bytes) -> Any:
         """Give the result typed by the return annotation; OutputError if it no longer fits."""
-        if text is None:
-            return None
         try:
             return self._output.decode(text)
         except Exception as error:
@@ -252,19 +250,15 @@ def _plain_function(function: Any, name: str) -> Callable[..., Any]:
     return typing.cast("Callable[..., Any]", function)
 
 
-def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
-    try:
-        return inspect.signature(function)
-    except NameError as error:
-        raise _unresolved(name, error) from error
-
-
-def _hints(function: Callable[..., Any], name: str, injected: type | None) -> dict[str, Any]:
-    """Resolve the annotations; the injected type may be imported for type checkers only."""
+def _read(
+    function: Callable[..., Any], name: str, injected: type | None
+) -> tuple[list[inspect.Parameter], dict[str, Any]]:
+    """Give parameters and annotations; the injected type may be imported for type checkers only."""
     known = {} if injected is None else {injected.__name__: injected}
     scope = {**known, **getattr(inspect.unwrap(function), "__globals__", {})}
     try:
-        return typing.get_type_hints(function, globalns=scope, include_extras=True)
+        hints = typing.get_type_hints(function, globalns=scope, include_extras=True)
+        return list(inspect.signature(function).parameters.values()), hints
     except NameError as error:
         raise _unresolved(name, error) from error
     except Exception as error:
@@ -321,23 +315,17 @@ def _output_type(annotation: Any) -> Any:
     if annotation in (None, type(None), typing.Never, typing.NoReturn):
         return Any
     all_of = list(members(annotation))
-    wanted = [_continued(member) for member in all_of if _own_name(member) not in _ENDINGS]
+    values = [m for m in all_of if not (isinstance(m, type) and issubclass(m, Signal))]
+    wanted = [_continued(member) for member in values]
     if wanted == all_of:
         return annotation
     return typing.Union[tuple(wanted)] if wanted else Any  # noqa: UP007
 
 
 def _continued(annotation: Any) -> Any:
-    if _own_name(annotation) != "Next":
+    if (typing.get_origin(annotation) or annotation) is not Next:
         return annotation
     return typing.get_args(annotation)[0] if typing.get_args(annotation) else Any
-
-
-def _own_name(annotation: Any) -> str | None:
-    """Give the name of a class of this package; known by name, so none is imported here."""
-    cls = typing.get_origin(annotation) or annotation
-    own = str(getattr(cls, "__module__", "")).partition(".")[0] == "towline"
-    return getattr(cls, "__name__", None) if own else None
 
 
 def _text(name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> str:
