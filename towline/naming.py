@@ -61,7 +61,7 @@ def check_limits(max_attempts: object, timeout: Seconds | None) -> None:
 
 
 def refuse_method(function: Any) -> None:
-    """A function inside a class whose first parameter is the object: nobody would pass one."""
+    """A function inside a class whose first parameter is the object: a worker has none to pass."""
     method = inspect.ismethod(function) or isinstance(function, classmethod)
     outside, dot, _ = getattr(function, "__qualname__", "").rpartition(".")
     if not method and inspect.isfunction(function) and dot and not outside.endswith("<locals>"):

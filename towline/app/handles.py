@@ -82,7 +82,7 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
     def cancel(
         self, reason: str | None = None, *, by: str | None = None, on: object = None
     ) -> Job[T_co]:
-        """Cancel the job; a running handler is told, and what it returns is refused."""
+        """Cancel the job; a running handler is asked to stop, and what it returns is refused."""
         op = self._checked(self._app.runner.store.cancel(self.id, reason, by))
         return self._update(self._app.runner.run(op, on))
 

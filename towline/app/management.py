@@ -166,13 +166,13 @@ class Management(Reading):
         return await self.runner.arun_each(self._prune(), on)
 
     def vacuum(self, pages: int = VACUUM_PAGES) -> int:
-        """Give up to so many free pages back to the system, while workers run; return how many."""
+        """Give up to `pages` free pages back to the system, while workers run; return how many."""
         return self.runner.engine.vacuum(pages)
 
     async def avacuum(self, pages: int = VACUUM_PAGES) -> int:
         return await asyncio.to_thread(self.runner.engine.vacuum, pages)
 
-    # ---- shared by both faces
+    # ---- shared by both twins
 
     def _outcome(self, task: str, value: Any) -> tuple[str | None, NewJob | None]:
         if isinstance(value, Next):

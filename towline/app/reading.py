@@ -202,7 +202,7 @@ class Reading(Tasks):
     async def atarget(self, id: int, *, on: object = None) -> Job[Any]:
         return Job(self, await self.runner.arun(self._store.target(check_id(id)), on))
 
-    # ---- shared by both faces
+    # ---- shared by both twins
 
     def _list_jobs(
         self, where: JobsWhere, limit: int, cursor: str | None, newest: bool

@@ -1,4 +1,4 @@
-"""The settings of an app, checked once: what every engine is told, what only PostgreSQL is; and the
+"""The settings of an app, checked once: those of every engine, those of PostgreSQL alone; and the
 engine that a URL names."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ONLY_A_SERVER_HAS = ("schema", "pooler", "listen")
 
 @dataclass(frozen=True)
 class Settings:
-    """What an app was told."""
+    """The settings of an app, as they were checked."""
 
     engine: EngineSettings
     payload_limit: int

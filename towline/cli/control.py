@@ -32,7 +32,7 @@ def who() -> str:
 
 
 def each(app: Towline, ids: list[int], action: Callable[[int], Job[Any]], as_json: bool) -> int:
-    """Do it to every job that can take it, show those, and say of the others why not."""
+    """Do it to every job that can take it, show those, and say of the rest why not."""
     done: list[Job[Any]] = []
     errors: list[dict[str, Any]] = []
     for id in ids:

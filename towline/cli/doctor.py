@@ -26,7 +26,7 @@ from .target import Command, check
 
 LONG_WAIT = timedelta(minutes=5)
 USUAL_LEASE = timedelta(seconds=30)  # of a worker that is gone
-LEASES = 10  # a job that runs longer than so many is named
+LEASES = 10  # a job that runs for more of them is named
 LOOKED_AT = 200  # jobs per check
 DAY = timedelta(days=1)
 

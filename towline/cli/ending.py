@@ -48,7 +48,7 @@ def run(command: click.Command, arguments: Sequence[str] | None) -> int:
         flush()
     except Exception as error:
         if wishes:
-            _tell(plain("".join(traceback.format_exception(error.__cause__ or error))))
+            _write(plain("".join(traceback.format_exception(error.__cause__ or error))))
         return _ended_by(error)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -92,12 +92,12 @@ def complain(text: str, code: int) -> int:
     """Say on stderr what went wrong, in one line."""
     words = " ".join(shortened(word, LONGEST_WORD) for word in text.split())
     line = plain(shortened(words, LONGEST), lines=False)
-    _tell(f"towline: {line}\n")
+    _write(f"towline: {line}\n")
     return code
 
 
-def _tell(text: str) -> None:
-    """On stderr, if anybody hears it."""
+def _write(text: str) -> None:
+    """Write to stderr, unless that is closed."""
     if sys.stderr is None:
         return
     try:

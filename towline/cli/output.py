@@ -100,7 +100,7 @@ def answer(data: object, text: str, as_json: bool) -> None:
 
 
 def exact(value: Any) -> Any:
-    """A value without numbers that JSON does not have; they are told as text."""
+    """A value without numbers that JSON does not have; they become text."""
     if isinstance(value, dict):
         return {key: exact(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -144,8 +144,8 @@ def _prefixes(app: Towline) -> list[str]:
 class Command(click.Command):
     """A command on one app: the app may come first among its words, or as an option.
 
-    `words` names the others in the usage line; there are `least` to `most` of them. With `creates`
-    the tables need not be there.
+    `words` names its arguments in the usage line: there are `least` to `most` of them. With
+    `creates` the tables need not be there.
     """
 
     def __init__(

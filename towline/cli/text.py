@@ -1,4 +1,4 @@
-"""Text of others, made safe to show: people and programs may have stored anything.
+"""Stored text, made safe to show: it may hold anything.
 
 What moves a cursor, changes a terminal or turns the direction of writing is escaped, and so is
 what the output's encoding cannot say.

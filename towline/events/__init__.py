@@ -1,9 +1,9 @@
-"""The event seam: what happened, said after the commit it tells of, to whoever subscribed.
+"""The event seam: what happened, published after its commit to the subscribers.
 
 Runner and pump publish; subscribers run on a thread of their own, so that neither waits for a
 logging handler or an exporter. The line between them is bounded: what does not fit is dropped and
-counted. A subscriber that raises stays subscribed; that is logged, at most once a minute. While
-nobody has subscribed to an event it is not even built, and without events there is no thread.
+counted. A subscriber that raises stays subscribed; that is logged, at most once a minute. An event
+without a subscriber is not even built, and without events there is no thread.
 
 Never in an event: arguments, outputs, error texts of jobs, keys, labels, passwords.
 """
@@ -28,12 +28,12 @@ log = logging.getLogger("towline.events")
 MOST_WAITING = 10_000  # events in the line
 FLUSH = 2.0  # seconds in which a stop empties the line
 IDLE = 5.0  # seconds after which a thread without events ends
-DROPPED_EVERY = 1.0  # seconds from one word of dropped events to the next
+DROPPED_EVERY = 1.0  # seconds from one report of dropped events to the next
 COMPLAIN_EVERY = 60.0  # seconds from one line about a failing subscriber to the next
 
 
 OF_OPERATIONS = {kinds.JobEnqueued.name, kinds.JobControlled.name, kinds.OperationEnded.name}
-# Not an event: whether anybody wants `attempt.ended` of attempts that completed.
+# Not an event: whether a subscriber wants `attempt.ended` of attempts that completed.
 COMPLETED = "attempt.ended: completed"
 
 Subscriber = Callable[[Any], object]
@@ -56,14 +56,14 @@ class Events:
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
         self._dropped = 0
-        self._dropped_told = 0.0
+        self._dropped_reported = 0.0
 
     def subscribe(
         self, function: Subscriber, names: Collection[str] = (), *, trouble_only: bool = False
     ) -> None:
         """Call a function with each event of these names; without a name, with every event.
 
-        `trouble_only`: attempts that completed need not be told of. Almost all do, and to build an
+        `trouble_only`: attempts that completed are left out. Almost all do, and to build an
         event for each costs something.
         """
         for name in names or EVENTS:
@@ -76,7 +76,7 @@ class Events:
         self.wants_operations = not self.wanted.isdisjoint(OF_OPERATIONS)
 
     def publish(self, event: Event) -> None:
-        """Put an event into the line, if somebody wants it. Never waits, never raises."""
+        """Put an event into the line, if it has a subscriber. Never waits, never raises."""
         if event.name not in self.wanted:
             return
         if self._line.qsize() >= MOST_WAITING:
@@ -87,12 +87,12 @@ class Events:
             self._start()
 
     def flush(self, timeout: float = FLUSH) -> bool:
-        """Wait until what was published before has been told; False when that takes longer."""
+        """Wait until what was published before is delivered; False when that takes longer."""
         if self._thread is None:
             return True
-        told = threading.Event()
-        self._line.put(told)
-        return told.wait(timeout)
+        delivered = threading.Event()
+        self._line.put(delivered)
+        return delivered.wait(timeout)
 
     def close(self) -> None:
         """Empty the line, for a moment at most, and end the thread."""
@@ -106,7 +106,7 @@ class Events:
         with self._mutex:
             if self._thread is not None:
                 return
-            thread = threading.Thread(target=self._tell, name="towline events", daemon=True)
+            thread = threading.Thread(target=self._deliver_all, name="towline events", daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # no thread to spare, or the program ends: the next event tries
@@ -115,7 +115,7 @@ class Events:
 
     # ---- in the thread
 
-    def _tell(self) -> None:
+    def _deliver_all(self) -> None:
         while True:
             try:
                 item = self._line.get(timeout=IDLE)
@@ -125,17 +125,17 @@ class Events:
                 if self._end():
                     return
             elif isinstance(item, threading.Event):
-                self._tell_dropped()
+                self._report_dropped()
                 item.set()
             else:
                 self._deliver(item)
-                if self._dropped and time.monotonic() >= self._dropped_told + DROPPED_EVERY:
-                    self._tell_dropped()
+                if self._dropped and time.monotonic() >= self._dropped_reported + DROPPED_EVERY:
+                    self._report_dropped()
 
-    def _tell_dropped(self) -> None:
+    def _report_dropped(self) -> None:
         dropped, self._dropped = self._dropped, 0
         if dropped:
-            self._dropped_told = time.monotonic()
+            self._dropped_reported = time.monotonic()
             self._deliver(kinds.TelemetryDropped(count=dropped))
 
     def _end(self) -> bool:

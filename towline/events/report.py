@@ -1,4 +1,4 @@
-"""What the runner says of an operation, to those who subscribed to it."""
+"""The events of an operation, published by the runner."""
 
 from __future__ import annotations
 

@@ -188,11 +188,11 @@ class Context:
 
     @property
     def stop(self) -> threading.Event:
-        """The same to wait for: `ctx.stop.wait(60)` sleeps until it is told to stop."""
+        """The same to wait for: `ctx.stop.wait(60)` sleeps until the handler should stop."""
         return self._attempt.stop
 
     def progress(self, fraction: SupportsFloat | None = None, text: str | None = None) -> None:
-        """Say how far it is, for others to see; written a few times a second at most.
+        """Report how far the attempt is; written a few times a second at most.
 
         `fraction` is any real number from 0 to 1; of a long `text` the beginning is kept.
         """
@@ -215,7 +215,7 @@ class Context:
 
 
 def _fraction(given: Any) -> float:
-    """A plain float of whatever number it is: others know nothing of NumPy, Decimal or Fraction."""
+    """A plain float: the database knows nothing of NumPy, Decimal or Fraction."""
     problem = f"progress is a fraction from 0 to 1, not a {type(given).__name__}"
     if isinstance(given, str | bytes):
         raise InvalidSetting(problem)

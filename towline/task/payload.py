@@ -55,7 +55,7 @@ class Value:
         """Give the value in a form that the encoder takes as it is."""
         if self.plain:
             if reason := _not_plain(value):
-                raise Refused(f"({type(value).__name__}){told(reason)}")
+                raise Refused(f"({type(value).__name__}){where(reason)}")
             return value
         if type(value) in self.exact or (
             self.number and type(value) is float and math.isfinite(value)
@@ -77,7 +77,7 @@ class Value:
         return msgspec.Raw(encoded)
 
     def _refused(self, value: Any, reason: str) -> Refused:
-        return Refused(f"expects {self.expected}, was given {type(value).__name__}{told(reason)}")
+        return Refused(f"expects {self.expected}, was given {type(value).__name__}{where(reason)}")
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
@@ -169,7 +169,7 @@ def decoder(type: Any) -> msgspec.json.Decoder[Any]:
 # Why a value is refused: each gives "path: reason", the path inside the value, or nothing
 
 
-def told(reason: str) -> str:
+def where(reason: str) -> str:
     """Set the path inside the value off from what stands before it."""
     return reason if reason.startswith(":") or not reason else f", at {reason}"
 
@@ -222,7 +222,7 @@ def _difference(given: Any, back: Any, depth: int = 0) -> str:
         back = _paired(given, back)
     if back is None or (names is None and not isinstance(back, (list, tuple, dict))):
         return "" if _equal(given, back) else ": would come back changed"
-    if kind is list and _ATOMS.issuperset(map(type, given)) and given == back:
+    if kind is list and _all_atoms(given) and given == back:
         return ""  # equal atoms of JSON have one type, but for bools, which JSON tells apart
     ours, theirs = _children(given), _children(back)
     if len(ours) != len(theirs):
@@ -233,6 +233,10 @@ def _difference(given: Any, back: Any, depth: int = 0) -> str:
         if item is not other and (reason := _difference(item, other, depth + 1)):
             return f"{_step(given, key)}{reason}"
     return ""
+
+
+def _all_atoms(items: Any) -> bool:
+    return _ATOMS.issuperset(map(type, items))
 
 
 def _equal(given: Any, back: Any) -> bool:
@@ -289,8 +293,8 @@ def _not_finite(value: float) -> str:
 def _explained(error: Exception) -> str:
     """Give the error where it says more than the two types."""
     text = str(error)
-    told = isinstance(error, msgspec.ValidationError) and ", got `" in text and "$" not in text
-    return "" if told else f": {text}"
+    types = isinstance(error, msgspec.ValidationError) and ", got `" in text and "$" not in text
+    return "" if types else f": {text}"
 
 
 def _children(value: Any) -> list[tuple[Any, Any]]:

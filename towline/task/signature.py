@@ -14,7 +14,7 @@ import msgspec
 
 from ..errors import InvalidArguments, InvalidTask, OutputError, PayloadTooLarge
 from . import Next
-from .payload import Refused, Value, decoder, encode, members, told, type_text, unportable
+from .payload import Refused, Value, decoder, encode, members, type_text, unportable, where
 from .retry import Signal
 
 # Arguments are stored as one object by parameter name. `*rest` and `**options` keep their
@@ -95,7 +95,7 @@ class Signature:
             raise OutputError(f"{self.text}: the result {problem}") from problem.__cause__
         except Exception as error:
             reason = unportable(value) or f": {error}"
-            raise OutputError(f"{self.text}: the result{told(reason)}") from error
+            raise OutputError(f"{self.text}: the result{where(reason)}") from error
         return _limited(encoded, limit, f"the result of {self.name} takes")
 
     def decode_output(self, text: str | bytes) -> Any:
@@ -165,8 +165,8 @@ class Signature:
         return given
 
     def _missing(self, given: Mapping[str, Any]) -> str:
-        needed = [p.name for p in self._parameters if p.name in self._required]
-        absent = [repr(name) for name in needed if name not in given]
+        missing = self._required - given.keys()
+        absent = [repr(p.name) for p in self._parameters if p.name in missing]
         what, verb = ("arguments", "are") if len(absent) > 1 else ("argument", "is")
         return f"{what} {', '.join(absent)} {verb} missing"
 
@@ -196,7 +196,7 @@ class Signature:
                 encode(value)
             except Exception as error:
                 reason = unportable(value) or f": {error}"
-                return self._refuse(f"argument {stored!r} ({type(value).__name__}){told(reason)}")
+                return self._refuse(f"argument {stored!r} ({type(value).__name__}){where(reason)}")
         return self._refuse("an argument's name cannot be encoded")
 
 
