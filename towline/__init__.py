@@ -50,38 +50,7 @@ _HOMES = {
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "Backoff",
-    "BlockerError",
-    "Blockers",
-    "Call",
-    "Cancel",
-    "Chain",
-    "ChainCancelled",
-    "ChainFailed",
-    "ChainState",
-    "Context",
-    "DuplicateKey",
-    "Fail",
-    "Failure",
-    "INJECTED",
-    "InvalidArguments",
-    "InvalidState",
-    "Job",
-    "Next",
-    "NotFound",
-    "Outcome",
-    "Retry",
-    "Snooze",
-    "State",
-    "StoreUnavailable",
-    "Task",
-    "Tasks",
-    "WaitTimeout",
-    "Towline",
-    "TowlineError",
-    "context",
-]
+__all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

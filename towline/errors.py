@@ -51,7 +51,7 @@ class InvalidSetting(TowlineError, ValueError):
 
 
 class InvalidTask(TowlineError, TypeError):
-    """A function that cannot be a task, or a task nobody registered."""
+    """A function that cannot be a task, or a task that is not registered."""
 
 
 class InvalidArguments(TowlineError, TypeError):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import InvalidSetting, InvalidTask
 from .times import Seconds, micros
+
+V = TypeVar("V")
 
 MOST_PRIORITY = 2**31 - 1
 MOST_ATTEMPTS = 2**31 - 1
@@ -25,14 +27,15 @@ def check_known(call: str, given: Iterable[str], known: Iterable[str]) -> None:
         raise InvalidSetting(f"{call} does not know {name}={hint}. It takes {', '.join(names)}")
 
 
-def check_name(value: object, what: str) -> None:
+def check_name(value: V, what: str) -> V:
     """Names are short text without control characters: they are keys, shown everywhere."""
     if value is None:
-        return
+        return value
     if not isinstance(value, str):
         raise InvalidSetting(f"{what} is text of printable characters, not {type(value).__name__}")
     if not 0 < len(value) <= 200 or not value.isprintable():
         raise InvalidSetting(f"{what} {value!r} must be 1 to 200 printable characters")
+    return value
 
 
 def check_priority(priority: object) -> None:
@@ -58,7 +61,7 @@ def check_limits(max_attempts: object, timeout: Seconds | None) -> None:
 
 
 def refuse_method(function: Any) -> None:
-    """A function inside a class whose first parameter is the object: nobody would pass one."""
+    """A function inside a class whose first parameter is the object: a worker has none to pass."""
     method = inspect.ismethod(function) or isinstance(function, classmethod)
     outside, dot, _ = getattr(function, "__qualname__", "").rpartition(".")
     if not method and inspect.isfunction(function) and dot and not outside.endswith("<locals>"):

@@ -4,7 +4,7 @@ caller's.
 On first use it sees that the tables are there. After a commit it does what the operation's marks
 ask for: workers and callers of `result()` are woken in this process, through the database, and
 through Redis or NATS. On a caller's open transaction that is left to the database, whose NOTIFY
-goes out with the caller's commit. Events are published then, too, if anybody has subscribed.
+goes out with the caller's commit. Events with a subscriber are published then, too.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Runner:
         self._ready = False  # the tables are there, seen on a connection of ours
         self._seen = False  # the same on a caller's connection, which says nothing of ours
         self._wake = self.new_wake()
-        # Only where the database itself cannot tell those who wait.
-        tells = self._wake is None or engine.end_wake() is not None
-        self._ended_wake = None if tells else self.new_wake(ended=True)
+        # Only where the database itself cannot wake callers of `result()`.
+        wakes = self._wake is None or engine.end_wake() is not None
+        self._ended_wake = None if wakes else self.new_wake(ended=True)
 
     @property
     def store(self) -> Store:
@@ -79,7 +79,7 @@ class Runner:
     def run(self, op: Op[T], on: object = None, *, patience: float | None = None) -> T:
         """Run an operation: in a transaction of its own, or in the caller's.
 
-        It waits for others as long as lock_timeout, or as `patience` says if that is shorter.
+        It waits for locks as long as lock_timeout, or as `patience` says if that is shorter.
         """
         op.mark_used()
         report = Report(self.events, op, on) if self.events.wants_operations else None
@@ -98,10 +98,10 @@ class Runner:
                 except (SchemaMissing, SchemaMismatch) as problem:
                     self._prepare_for(connection, problem)
                     answer = connection.run(op)
-                commits = connection.in_transaction  # the caller does; the engine tells what it can
+                commits = connection.in_transaction  # the caller does; the engine wakes whom it can
         except BaseException as error:
             if report is not None:
-                report.failed(error)
+                report.ended(None, error)
             raise
         if op.follows is not None and not commits:
             self._follow(op.follows)
@@ -132,7 +132,7 @@ class Runner:
                 commits = connection.in_transaction
         except BaseException as error:
             if report is not None:
-                report.failed(error)
+                report.ended(None, error)
             raise
         if op.follows is not None and not commits:
             if self._open_wake is None and not op.follows.ended:
@@ -144,7 +144,7 @@ class Runner:
         return answer
 
     def run_each(self, loop: Loop[T], on: object = None) -> T:
-        """Run operations one after the other, each as `run` does, so that others get in between."""
+        """Run operations one after the other, each as `run` does: workers get in between."""
         return drive(cast(Op[T], loop), lambda op: self.run(cast(Op[Any], op), on))
 
     async def arun_each(self, loop: Loop[T], on: object = None) -> T:
@@ -166,19 +166,19 @@ class Runner:
     # ---- wakes
 
     def wakes(self) -> list[Wake]:
-        """What tells a worker of this app that there may be work."""
+        """What wakes a worker of this app when there may be work."""
         extra = self.new_wake()
         return [*(self.engine.wakes() or [Local(self.local)]), *([] if extra is None else [extra])]
 
     def new_wake(self, *, ended: bool = False) -> Wake | None:
-        """The extra wake of this app, if it has one, for whoever listens or tells; `ended`: the one
-        that says that chains ended. Its channel is named after the database."""
+        """The extra wake of this app, if it has one; `ended`: the one that says that chains ended.
+        Its channel is named after the database."""
         if self._open_wake is None:
             return None
         return self._open_wake(self.engine.wake_channel + (".ended" if ended else ""))
 
     def _end_wake(self) -> Wake | None:
-        """What tells callers of `result()`: the database itself, or else the extra wake."""
+        """What wakes callers of `result()`: the database itself, or else the extra wake."""
         return self.engine.end_wake() or self.new_wake(ended=True)
 
     # ---- the tables
@@ -228,11 +228,6 @@ class Runner:
                 f"{problem}, before your transaction begins: inside it cannot be done"
             ) from None
         self.prepare()
-
-    def prefixes(self) -> list[tuple[str, str]]:
-        """Prefix and schema of each set of tables like ours: for whoever looks with a wrong one.
-        SQLite has no schemas, so no name of one."""
-        return self.engine.run(self.engine.migrations.prefixes(self.store.sql))
 
     def migrate(self) -> list[str]:
         """Create the tables or bring them up to date; return the migrations that were applied."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from .app.answers import AtLeast, AttemptInfo, Progress, WorkerInfo
+from .app.answers import AtLeast, Progress, WorkerInfo
 from .app.handles import Chain, Job
 from .app.rollups import EndedJobs, run_time
-from .model import END_STATE, BlockerRecord, DependentRecord, State
+from .model import END_STATE, DependentRecord, State
 
 if TYPE_CHECKING:
     from .app import Towline
@@ -70,22 +69,27 @@ class Reasons:
         return {queue for worker in self._app.workers() for queue in worker.queues}
 
 
-def job_data(job: Job[Any], reasons: Reasons) -> Data:
-    """A job as lists show it: without its arguments and its output."""
-    return {**_data(job, JOB), "reason": reasons.of(job)}
+def jobs_data(app: Towline, jobs: Iterable[Job[Any]]) -> list[Data]:
+    """Jobs as lists show them: without their arguments and their output."""
+    reasons = Reasons(app)
+    return [{**_data(job, JOB), "reason": reasons.of(job)} for job in jobs]
 
 
 def full_job_data(app: Towline, job: Job[Any]) -> Data:
     """Everything about one job."""
     task = app.registry.get(job.task)
     return {
-        **job_data(job, Reasons(app)),
+        **jobs_data(app, [job])[0],
         "description": None if task is None else task.__doc__,
         "arguments": stored(job.arguments),
         "output": stored(output_of(job)),
-        "attempts": [attempt_data(attempt) for attempt in app.attempts(job.id)],
-        "blockers": [blocker_data(blocker) for blocker in app.blockers(job.id)],
+        "attempts": [_data(attempt, ATTEMPT) for attempt in app.attempts(job.id)],
+        "blockers": blockers_data(app, job.id),
     }
+
+
+def blockers_data(app: Towline, id: int) -> list[Data]:
+    return [_data(blocker, BLOCKER) for blocker in app.blockers(id)]
 
 
 def output_of(job: Job[Any]) -> str | None:
@@ -122,14 +126,6 @@ def _depth(value: Any) -> int:
     return depth
 
 
-def attempt_data(attempt: AttemptInfo) -> Data:
-    return _data(attempt, ATTEMPT)
-
-
-def blocker_data(blocker: BlockerRecord) -> Data:
-    return _data(blocker, BLOCKER)
-
-
 def dependent_data(dependent: DependentRecord) -> Data:
     return {**_data(dependent, DEPENDENT), "chain_id": dependent.own_chain_id}
 
@@ -152,8 +148,6 @@ def _plain(value: Any) -> Any:
     """A value of a handle as JSON has it."""
     if isinstance(value, datetime):
         return time_text(value)
-    if isinstance(value, Enum):
-        return str(value)
     if isinstance(value, Progress):
         return {"fraction": value.fraction, "text": value.text}
     return list(value) if isinstance(value, tuple) else value

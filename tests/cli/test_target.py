@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.shop import APP, ROOT, Shop
 from towline.cli.commands import SECTIONS, group
-from towline.cli.target import Target, opened
+from towline.cli.target import check, find_app
 from towline.exit_codes import MEANING
 from towline.migrate import Migrations
 
@@ -160,7 +160,9 @@ def test_a_command_looks_at_the_schema_once(shop: Shop, monkeypatch: pytest.Monk
         judge(self, applied)
 
     monkeypatch.setattr(Migrations, "judge", counted)
-    with opened(Target(url=shop.url)) as app:
-        app.jobs()
-        app.counts()
+    app = find_app(None, shop.url, None, None)
+    check(app)
+    app.jobs()
+    app.counts()
+    app.close()
     assert len(looks) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -425,9 +426,8 @@ def test_R7_a_job_carries_its_label_and_its_task_its_docstring(
     assert rows(database, "SELECT label FROM towline_jobs ORDER BY id") == [
         (job.label,), (None,),
     ]  # fmt: skip
-    assert app.registry[job.task].signature.doc == "Tidy a room.\n\nTwice a week."
-    assert (tidy.__doc__ or "").startswith("Tidy a room.")
-    assert plain.signature.doc is None
+    assert inspect.getdoc(app.registry[job.task]) == "Tidy a room.\n\nTwice a week."
+    assert plain.__doc__ is None
 
 
 def test_R1_very_many_queues_cost_a_bounded_number_of_statements(

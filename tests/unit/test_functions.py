@@ -49,7 +49,7 @@ def test_an_injected_type_may_be_known_to_type_checkers_only() -> None:
     class Late: ...
 
     task.__annotations__ = {"a": "int", "ctx": "Late"}
-    assert Signature(task, name="task", injected=(Context, Late)).injected == "ctx"
+    assert Signature(task, name="task", injected=Late).injected == "ctx"
 
 
 def test_without_an_injected_type_there_is_no_injected_parameter() -> None:

@@ -2,26 +2,15 @@
 
 import dataclasses
 import timeit
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import pytest
 
 from tests.payloads import KEY, LIMIT, Point
 from tests.unit.signatures import ADD, PLAIN, Context, alike, argument, of, result, signature
+from towline import Next, Retry
 from towline.errors import InvalidArguments, OutputError, PayloadTooLarge
 from towline.task.signature import convert
-
-T = TypeVar("T")
-
-
-class Next(Generic[T]):
-    """Stands for a continuation: recognised by its name and package."""
-
-    __module__ = "towline.model"
-
-
-class Retry:
-    __module__ = "towline.task.retry"
 
 
 @dataclasses.dataclass
@@ -59,10 +48,6 @@ def test_a_result_is_typed_by_what_the_chain_ends_with(annotation: Any, value: A
     assert alike(result(signature(task), value), value)
     with pytest.raises(OutputError, match=r"^task\(\)"):
         signature(task).encode_output(KEY, limit=LIMIT)
-
-
-def test_no_text_is_no_result() -> None:
-    assert ADD.decode_output(None) is None
 
 
 def test_a_stored_result_that_no_longer_fits_is_refused() -> None:

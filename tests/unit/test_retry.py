@@ -113,10 +113,6 @@ def test_O2_what_the_handler_says_comes_before_every_rule() -> None:
     assert next_try(strict, Retry("busy", delay=7), 3) == 7 * MICRO
     assert next_try(strict, Retry(delay=timedelta(minutes=1)), 3) == 60 * MICRO
     assert next_try(strict, Retry(delay=0), 1) == 0
-    assert next_try(strict, Snooze(5), 1) == 5 * MICRO
-    assert next_try(PLAIN, Fail(), 1) is None
-    assert next_try(PLAIN, Fail("hopeless"), 1) is None
-    assert next_try(PLAIN, Cancel(), 1) is None
 
 
 def test_O2_a_retry_without_a_delay_follows_the_back_off() -> None:

@@ -13,26 +13,24 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from ..engine import ServerSettings
+from ..engine import EngineSettings, ServerSettings
 from ..errors import InvalidTask
-from ..model import Enqueued, NewJob
+from ..model import NewJob
 from ..naming import check_known
 from ..runner import Runner
 from ..secret import masked
 from ..task import Call, Task, Tasks, check_name
 from ..task.batch import new_jobs
 from ..telemetry.log import write_log
-from ..times import Seconds
+from ..times import MICRO, Seconds, micros
 from ..wakes.address import open_wake
 from .handles import Job
 from .management import Management
-from .settings import check_settings, open_engine
+from .settings import check_settings, default_url, open_engine
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from ..worker import Worker
     from ..worker.middleware import Middleware
     from ..worker.settings import WorkerSettings
@@ -73,18 +71,18 @@ class Towline(Management):
         clock: Callable[[], int] | None = None,
     ) -> None:
         super().__init__()
-        self.settings = check_settings(
-            url=url,
+        engine = EngineSettings(
+            url=url or default_url(),
             prefix=prefix,
-            lock_timeout=lock_timeout,
+            lock_timeout=micros(lock_timeout, "lock_timeout") / MICRO,
             durable=durable,
+            clock=clock,
             server=ServerSettings(
                 schema=schema, notify=notify, connections=connections, pooler=pooler, listen=listen
             ),
-            payload_limit=payload_limit,
-            keep=(keep_completed, keep_failed, keep_cancelled),
-            clock=clock,
         )
+        keep = (keep_completed, keep_failed, keep_cancelled)
+        self.settings = check_settings(engine, payload_limit, keep)
         self.runner = Runner(
             open_engine(self.settings.engine),
             create=migrate,
@@ -123,7 +121,7 @@ class Towline(Management):
         calls = list(calls)
         jobs = self._new_jobs(calls, on)
         answers = self.runner.run(self.runner.store.enqueue(jobs), on)
-        return self._handles(answers, calls)
+        return [Job(self, *answer) for answer in islice(answers, len(calls))]
 
     async def aenqueue_many(
         self, calls: Iterable[Call[Any]], *, on: object = None
@@ -131,9 +129,10 @@ class Towline(Management):
         calls = list(calls)
         jobs = self._new_jobs(calls, on)
         answers = await self.runner.arun(self.runner.store.enqueue(jobs), on)
-        return self._handles(answers, calls)
+        return [Job(self, *answer) for answer in islice(answers, len(calls))]
 
     def _new_jobs(self, calls: Sequence[Call[Any]], on: object) -> list[NewJob]:
+        """The calls in their order, and behind them what only their `after=` names."""
         jobs = [calls[0].new_job(())] if _is_plain(calls, on) else new_jobs(calls, on)
         for job in jobs:
             if job.task not in self.registry:
@@ -148,11 +147,6 @@ class Towline(Management):
         log.warning(
             "no task of this app declares queue %r; a worker serves it only with queues=[…]", queue
         )
-
-    def _handles(self, answers: Sequence[Enqueued], calls: Sequence[Call[Any]]) -> list[Job[Any]]:
-        """Jobs for the calls; what only their `after=` names is stored behind them."""
-        asked = islice(answers, len(calls))
-        return [Job(self, record, created) for record, created in asked]
 
     # ---- workers
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar, overload
@@ -82,20 +82,11 @@ class WorkerInfo:
 
     @classmethod
     def of(cls, record: WorkerRecord, running: Iterable[int]) -> WorkerInfo:
-        return cls(
-            record.id,
-            record.name,
-            record.host,
-            record.pid,
-            record.version,
-            tuple(json.loads(record.queues)),
-            record.concurrency,
-            to_datetime(record.started_at),
-            to_datetime(record.seen_at),
-            to_datetime(record.lease_until),
-            tuple(running),
-            record.birth,
-        )
+        fields = record._asdict()
+        for time in ("started_at", "seen_at", "lease_until"):
+            fields[time] = to_datetime(fields[time])
+        fields["queues"] = tuple(json.loads(record.queues))
+        return cls(**fields, running=tuple(running))
 
 
 class Page(Sequence[T_co]):
@@ -121,9 +112,6 @@ class Page(Sequence[T_co]):
     def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
         return self._items[index]
 
-    def __iter__(self) -> Iterator[T_co]:
-        return iter(self._items)
-
     def __repr__(self) -> str:
         return f"<page {list(self._items)!r}, cursor {self.cursor!r}>"
 
@@ -139,12 +127,9 @@ class AtLeast(int):
 
 def plain_counts(found: dict[str, dict[State, tuple[int, bool]]]) -> dict[str, dict[str, int]]:
     """Counts by plain words, without what there is none of."""
-    plain = {
-        queue: {
-            str(state): AtLeast(number) if more else number
-            for state, (number, more) in states.items()
-            if number
-        }
-        for queue, states in sorted(found.items())
-    }
-    return {queue: states for queue, states in plain.items() if states}
+    plain: dict[str, dict[str, int]] = {}
+    for queue, states in sorted(found.items()):
+        for state, (number, more) in states.items():
+            if number:
+                plain.setdefault(queue, {})[str(state)] = AtLeast(number) if more else number
+    return plain

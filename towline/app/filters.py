@@ -9,13 +9,13 @@ from typing import Any, TypedDict
 from ..errors import InvalidSetting, NotFound
 from ..model import ChainState, Outcome, State
 from ..naming import check_known
-from ..store.listing import ChainFilter, JobFilter, RecordPage
+from ..store.listing import ChainFilter, JobFilter
 from ..store.stats import StatsFilter
 from ..task import check_name
 from ..times import to_micros
 
 MOST_LISTED = 10_000
-MOST_DIGITS = 19  # of an id
+LARGEST_ID = 2**63 - 1
 
 
 class JobsWhere(TypedDict, total=False):
@@ -57,13 +57,9 @@ def check_id(id: int) -> int:
     """A number that a job or chain can have; any other belongs to none."""
     if isinstance(id, bool) or not isinstance(id, int):
         raise InvalidSetting(f"an id is a whole number, not {id!r}")
-    if abs(id) >= 2**63:
+    if abs(id) > LARGEST_ID:
         raise NotFound("there is no such job or chain: no id is so large")
     return id
-
-
-def check_queue(queue: str) -> str:
-    return _check_text(queue, "queue")
 
 
 def check_limit(limit: int) -> int:
@@ -74,25 +70,17 @@ def check_limit(limit: int) -> int:
     return limit
 
 
+def parse_id(text: str) -> int | None:
+    """The id that a text says, None when it says none."""
+    fits = text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_ID))
+    return int(text) if fits and int(text) <= LARGEST_ID else None
+
+
 def parse_cursor(cursor: str | None) -> int | None:
-    if cursor is None:
-        return None
-    if (
-        not isinstance(cursor, str)
-        or not (cursor.isascii() and cursor.isdigit() and len(cursor) <= MOST_DIGITS)
-        or int(cursor) >= 2**63
-    ):
+    position = parse_id(cursor) if isinstance(cursor, str) else None
+    if position is None and cursor is not None:
         raise InvalidSetting("cursor= is the cursor of a page, as that page gave it")
-    return int(cursor)
-
-
-def format_cursor(found: RecordPage[Any]) -> str | None:
-    return None if found.cursor is None else str(found.cursor)
-
-
-def _check_text(value: str, name: str) -> str:
-    check_name(value, name)
-    return value
+    return position
 
 
 def _check_time(value: datetime, name: str) -> int:
@@ -115,11 +103,11 @@ def _one_of(words: type[State | Outcome | ChainState]) -> Callable[[str, str], s
 OF_JOBS: dict[str, Callable[[Any, str], Any]] = {
     "state": _one_of(State),
     "outcome": _one_of(Outcome),
-    "task": _check_text,
-    "queue": _check_text,
+    "task": check_name,
+    "queue": check_name,
     "chain": lambda value, _: check_id(value),
-    "key": _check_text,
-    "label": _check_text,
+    "key": check_name,
+    "label": check_name,
     "since": _check_time,
     "until": _check_time,
 }

@@ -14,6 +14,7 @@ from msgspec import Struct
 from ..errors import ChainCancelled, ChainFailed, WaitTimeout
 from ..model import ChainRecord, ChainState, JobRecord, Outcome, State, unknown_task
 from ..operation import Op, Steps, compose
+from ..task.stored import Stored
 from ..times import to_datetime, to_datetime_or_none
 from .answers import Progress, progress_of
 
@@ -33,6 +34,20 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
     _app: Reading
     _record: JobRecord
     created: bool = False
+
+    id = Stored[int]()
+    chain_id = Stored[int]()
+    position = Stored[int]()  # place in the chain, from 0
+    task = Stored[str]()
+    label = Stored[str | None]()
+    queue = Stored[str]()
+    priority = Stored[int]()
+    key = Stored[str | None]()
+    state = Stored[State]()
+    max_attempts = Stored[int]()
+    outcome = Stored[Outcome | None]()  # how the last ended attempt ended
+    arguments = Stored[str]()  # the stored arguments, as JSON text
+    trace = Stored[str | None]()
 
     def result(self, timeout: float | None = None, *, on: object = None) -> T_co:
         """Wait for the chain and return its output; raise ChainFailed or WaitTimeout."""
@@ -67,7 +82,7 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
     def cancel(
         self, reason: str | None = None, *, by: str | None = None, on: object = None
     ) -> Job[T_co]:
-        """Cancel the job; a running handler is told, and what it returns is refused."""
+        """Cancel the job; a running handler is asked to stop, and what it returns is refused."""
         op = self._checked(self._app.runner.store.cancel(self.id, reason, by))
         return self._update(self._app.runner.run(op, on))
 
@@ -91,9 +106,8 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
         op.mark_used()
 
         def steps() -> Steps[T]:
-            rest = iter(op)
             yield from self._app.runner.store.job(self.id, self._record.created_at)
-            return (yield from rest)
+            return (yield from op)
 
         return compose(op.name, steps, reads=op.reads, loss=op.loss)
 
@@ -122,43 +136,6 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
         return self._record
 
     @property
-    def id(self) -> int:
-        return self._record.id
-
-    @property
-    def chain_id(self) -> int:
-        return self._record.chain_id
-
-    @property
-    def position(self) -> int:
-        """Place in the chain, from 0."""
-        return self._record.position
-
-    @property
-    def task(self) -> str:
-        return self._record.task
-
-    @property
-    def label(self) -> str | None:
-        return self._record.label
-
-    @property
-    def queue(self) -> str:
-        return self._record.queue
-
-    @property
-    def priority(self) -> int:
-        return self._record.priority
-
-    @property
-    def key(self) -> str | None:
-        return self._record.key
-
-    @property
-    def state(self) -> State:
-        return self._record.state
-
-    @property
     def reason(self) -> str | None:
         """Why a pending job does not start, where that is known."""
         if self._record.parked_for == unknown_task(self.task):
@@ -170,15 +147,6 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
         """Number of the newest attempt; 0 before the first."""
         record = self._record
         return (record.last_number if record.attempt is None else record.attempt) or 0
-
-    @property
-    def max_attempts(self) -> int:
-        return self._record.max_attempts
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """How the last ended attempt ended."""
-        return self._record.outcome
 
     @property
     def open_blockers(self) -> int:
@@ -221,11 +189,6 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
         return None if self.state.open else self._record.ended_by
 
     @property
-    def arguments(self) -> str:
-        """The stored arguments, as JSON text."""
-        return self._record.arguments
-
-    @property
     def output(self) -> Any:
         """The decoded output; None before the end, and for a job that continued."""
         if self.state is not State.COMPLETED:
@@ -241,14 +204,8 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
     def progress(self) -> Progress | None:
         record = self._record
         if record.live_state is not None:
-            fraction, text = record.progress, record.progress_text
-        else:
-            fraction, text = record.last_progress, record.last_progress_text
-        return progress_of(fraction, text)
-
-    @property
-    def trace(self) -> str | None:
-        return self._record.trace
+            return progress_of(record.progress, record.progress_text)
+        return progress_of(record.last_progress, record.last_progress_text)
 
     def __repr__(self) -> str:
         return f"<job {self.id} {self.task} {self.state}>"
@@ -259,29 +216,16 @@ class Chain:
 
     __slots__ = ("_record", "last")
 
+    id = Stored[int]()
+    task = Stored[str]()
+    state = Stored[ChainState]()
+    label = Stored[str | None]()
+    key = Stored[str | None]()
+    trace = Stored[str | None]()
+
     def __init__(self, app: Reading, record: ChainRecord, last: JobRecord | None = None) -> None:
         self._record = record
         self.last: Job[Any] | None = None if last is None else Job(app, last)
-
-    @property
-    def id(self) -> int:
-        return self._record.id
-
-    @property
-    def task(self) -> str:
-        return self._record.task
-
-    @property
-    def state(self) -> ChainState:
-        return self._record.state
-
-    @property
-    def label(self) -> str | None:
-        return self._record.label
-
-    @property
-    def key(self) -> str | None:
-        return self._record.key
 
     @property
     def created_at(self) -> datetime:
@@ -290,10 +234,6 @@ class Chain:
     @property
     def ended_at(self) -> datetime | None:
         return to_datetime_or_none(self._record.ended_at)
-
-    @property
-    def trace(self) -> str | None:
-        return self._record.trace
 
     @property
     def output(self) -> Any:

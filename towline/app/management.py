@@ -6,19 +6,17 @@ Each builds an operation of the store and runs it, on our connection or on the c
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 from ..errors import StoreError
 from ..model import NewJob
+from ..naming import check_name
 from ..runner import Loop
 from ..task import Next
 from ..task.batch import next_job
-from .filters import JobsWhere, bulk_filter, check_id, check_queue
+from .filters import JobsWhere, bulk_filter, check_id
 from .handles import Job
 from .reading import Reading
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 BULK_PAGE = 200
 VACUUM_PAGES = 1000
@@ -146,17 +144,17 @@ class Management(Reading):
 
     def pause(self, queue: str, *, by: str | None = None, on: object = None) -> None:
         """Stop claims from a queue, for all workers, until it is resumed."""
-        self.runner.run(self._store.pause(check_queue(queue), by), on)
+        self.runner.run(self._store.pause(check_name(queue, "queue"), by), on)
 
     async def apause(self, queue: str, *, by: str | None = None, on: object = None) -> None:
-        await self.runner.arun(self._store.pause(check_queue(queue), by), on)
+        await self.runner.arun(self._store.pause(check_name(queue, "queue"), by), on)
 
     def resume(self, queue: str, *, on: object = None) -> None:
         """Let workers claim from a paused queue again."""
-        self.runner.run(self._store.resume(check_queue(queue)), on)
+        self.runner.run(self._store.resume(check_name(queue, "queue")), on)
 
     async def aresume(self, queue: str, *, on: object = None) -> None:
-        await self.runner.arun(self._store.resume(check_queue(queue)), on)
+        await self.runner.arun(self._store.resume(check_name(queue, "queue")), on)
 
     # ---- upkeep
 
@@ -168,13 +166,13 @@ class Management(Reading):
         return await self.runner.arun_each(self._prune(), on)
 
     def vacuum(self, pages: int = VACUUM_PAGES) -> int:
-        """Give up to so many free pages back to the system, while workers run; return how many."""
+        """Give up to `pages` free pages back to the system, while workers run; return how many."""
         return self.runner.engine.vacuum(pages)
 
     async def avacuum(self, pages: int = VACUUM_PAGES) -> int:
         return await asyncio.to_thread(self.runner.engine.vacuum, pages)
 
-    # ---- shared by both faces
+    # ---- shared by both twins
 
     def _outcome(self, task: str, value: Any) -> tuple[str | None, NewJob | None]:
         if isinstance(value, Next):

@@ -5,11 +5,14 @@ Each builds an operation of the store and runs it, on our connection or on the c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar, Unpack
 
 from ..model import BlockerRecord, ChainRecord, DependentRecord, JobRecord, RollupRecord
 from ..operation import Op, Steps, compose
+from ..runner import Runner
+from ..store import Store
 from ..store.listing import RecordPage
 from ..task import Tasks
 from ..times import to_datetime
@@ -21,20 +24,16 @@ from .filters import (
     chain_filter,
     check_id,
     check_limit,
-    format_cursor,
     job_filter,
     parse_cursor,
     stats_filter,
 )
 from .handles import Chain, Job
 from .rollups import By, EndedJobs, ended_jobs, minutes_of
+from .settings import Settings
 
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from ..runner import Runner
-    from ..store import Store
-    from .settings import Settings
+R = TypeVar("R", JobRecord, ChainRecord)
+H = TypeVar("H", Job[Any], Chain)
 
 
 class Reading(Tasks):
@@ -83,7 +82,7 @@ class Reading(Tasks):
         **where: Unpack[JobsWhere],
     ) -> Page[Job[Any]]:
         """A page of jobs that fit every filter, newest first; `cursor` goes on after it."""
-        return self._jobs_page(self.runner.run(self._list_jobs(where, limit, cursor, newest), on))
+        return self._page(Job, self.runner.run(self._list_jobs(where, limit, cursor, newest), on))
 
     async def ajobs(
         self,
@@ -94,9 +93,8 @@ class Reading(Tasks):
         on: object = None,
         **where: Unpack[JobsWhere],
     ) -> Page[Job[Any]]:
-        return self._jobs_page(
-            await self.runner.arun(self._list_jobs(where, limit, cursor, newest), on)
-        )
+        found = await self.runner.arun(self._list_jobs(where, limit, cursor, newest), on)
+        return self._page(Job, found)
 
     def chains(
         self,
@@ -108,9 +106,8 @@ class Reading(Tasks):
         **where: Unpack[ChainsWhere],
     ) -> Page[Chain]:
         """A page of chains that fit every filter, newest first; `cursor` goes on after it."""
-        return self._chains_page(
-            self.runner.run(self._list_chains(where, limit, cursor, newest), on)
-        )
+        found = self.runner.run(self._list_chains(where, limit, cursor, newest), on)
+        return self._page(Chain, found)
 
     async def achains(
         self,
@@ -121,22 +118,17 @@ class Reading(Tasks):
         on: object = None,
         **where: Unpack[ChainsWhere],
     ) -> Page[Chain]:
-        return self._chains_page(
-            await self.runner.arun(self._list_chains(where, limit, cursor, newest), on)
-        )
+        found = await self.runner.arun(self._list_chains(where, limit, cursor, newest), on)
+        return self._page(Chain, found)
 
     def attempts(self, id: int, *, on: object = None) -> list[AttemptInfo]:
         """Every attempt of a job, oldest first; the running one last."""
-        return [
-            AttemptInfo.of(record)
-            for record in self.runner.run(self._store.attempts(check_id(id)), on)
-        ]
+        found = self.runner.run(self._store.attempts(check_id(id)), on)
+        return [AttemptInfo.of(record) for record in found]
 
     async def aattempts(self, id: int, *, on: object = None) -> list[AttemptInfo]:
-        return [
-            AttemptInfo.of(record)
-            for record in await self.runner.arun(self._store.attempts(check_id(id)), on)
-        ]
+        found = await self.runner.arun(self._store.attempts(check_id(id)), on)
+        return [AttemptInfo.of(record) for record in found]
 
     def blockers(self, id: int, *, on: object = None) -> list[BlockerRecord]:
         """What a job waits or waited for, in declared order."""
@@ -154,10 +146,10 @@ class Reading(Tasks):
 
     def workers(self, *, on: object = None) -> list[WorkerInfo]:
         """Registered workers, each with its lease and the jobs it holds."""
-        return self.runner.run(self._list_workers(), on)
+        return self.runner.run(compose("workers", self._workers, reads=True), on)
 
     async def aworkers(self, *, on: object = None) -> list[WorkerInfo]:
-        return await self.runner.arun(self._list_workers(), on)
+        return await self.runner.arun(compose("workers", self._workers, reads=True), on)
 
     def counts(self, *, on: object = None) -> dict[str, dict[str, int]]:
         """Jobs by queue and state, such as {"mail": {"pending": 3}}; what there is none of is left
@@ -197,10 +189,10 @@ class Reading(Tasks):
 
     def now(self, *, on: object = None) -> datetime:
         """The time by the clock that decides: this host's on SQLite, the server's on PostgreSQL."""
-        return to_datetime(self.runner.run(self._read_clock(), on))
+        return to_datetime(self.runner.run(compose("now", self._store.now, reads=True), on))
 
     async def anow(self, *, on: object = None) -> datetime:
-        return to_datetime(await self.runner.arun(self._read_clock(), on))
+        return to_datetime(await self.runner.arun(compose("now", self._store.now, reads=True), on))
 
     def target(self, id: int, *, on: object = None) -> Job[Any]:
         """The job that control of this one acts on: the first job of a chain that went on stands
@@ -210,38 +202,30 @@ class Reading(Tasks):
     async def atarget(self, id: int, *, on: object = None) -> Job[Any]:
         return Job(self, await self.runner.arun(self._store.target(check_id(id)), on))
 
-    # ---- shared by both faces
+    # ---- shared by both twins
 
     def _list_jobs(
         self, where: JobsWhere, limit: int, cursor: str | None, newest: bool
     ) -> Op[RecordPage[JobRecord]]:
-        check_limit(limit)
-        return self._store.jobs(job_filter(where), limit, parse_cursor(cursor), newest)
+        filter = job_filter(where)
+        return self._store.jobs(filter, check_limit(limit), parse_cursor(cursor), newest)
 
     def _list_chains(
         self, where: ChainsWhere, limit: int, cursor: str | None, newest: bool
     ) -> Op[RecordPage[ChainRecord]]:
-        check_limit(limit)
-        return self._store.chains(chain_filter(where), limit, parse_cursor(cursor), newest)
+        filter = chain_filter(where)
+        return self._store.chains(filter, check_limit(limit), parse_cursor(cursor), newest)
 
-    def _jobs_page(self, found: RecordPage[JobRecord]) -> Page[Job[Any]]:
-        return Page([Job(self, record) for record in found.records], format_cursor(found))
+    def _page(self, handle: Callable[[Reading, R], H], found: RecordPage[R]) -> Page[H]:
+        cursor = None if found.cursor is None else str(found.cursor)
+        return Page([handle(self, record) for record in found.records], cursor)
 
-    def _chains_page(self, found: RecordPage[ChainRecord]) -> Page[Chain]:
-        return Page([Chain(self, record) for record in found.records], format_cursor(found))
-
-    def _list_workers(self) -> Op[list[WorkerInfo]]:
-        def steps() -> Steps[list[WorkerInfo]]:
-            found: list[WorkerInfo] = []
-            for record in (yield from self._store.workers()):
-                running = yield from self._store.running(record.id)
-                found.append(WorkerInfo.of(record, sorted(job for job, _ in running)))
-            return found
-
-        return compose("workers", steps, reads=True)
+    def _workers(self) -> Steps[list[WorkerInfo]]:
+        found: list[WorkerInfo] = []
+        for record in (yield from self._store.workers()):
+            running = yield from self._store.running(record.id)
+            found.append(WorkerInfo.of(record, sorted(job for job, _ in running)))
+        return found
 
     def _stats(self, by: By | None, where: StatsWhere) -> Op[list[RollupRecord]]:
         return self._store.stats(stats_filter(where), minutes_of(by))
-
-    def _read_clock(self) -> Op[int]:
-        return compose("now", self._store.now, reads=True)

@@ -23,7 +23,7 @@ class EndedJobs:
     """Jobs of one queue and task that ended with one outcome, in a bucket of time.
 
     `start` is the bucket's beginning, None when it is all of the time that was asked for. Of the
-    `count` some may not have run: they have no part in `duration`, the seconds that the others took
+    `count` some may not have run: they have no part in `duration`, the seconds that the rest took
     together, nor in `histogram`: how many took less than 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s,
     1000 s, and longer.
     """

@@ -1,10 +1,10 @@
-"""The settings of an app, checked once: what every engine is told, what only PostgreSQL is; and the
+"""The settings of an app, checked once: those of every engine, those of PostgreSQL alone; and the
 engine that a URL names."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..engine import FILE, Engine, EngineSettings, ServerSettings, settled
@@ -12,7 +12,7 @@ from ..errors import InvalidSetting
 from ..secret import masked
 from ..sql import check_prefix
 from ..store.retention import KeepFor
-from ..times import MICRO, Seconds, micros
+from ..times import Seconds, micros
 
 DEFAULT_URL = "sqlite:///towline.db"
 SERVER = ("postgresql://", "postgres://")
@@ -21,9 +21,9 @@ SERVER = ("postgresql://", "postgres://")
 ONLY_A_SERVER_HAS = ("schema", "pooler", "listen")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Settings:
-    """What an app was told."""
+    """The settings of an app, as they were checked."""
 
     engine: EngineSettings
     payload_limit: int
@@ -36,23 +36,19 @@ class Settings:
         return replace(self, engine=engine)
 
 
+def default_url() -> str:
+    return os.environ.get("TOWLINE_URL") or DEFAULT_URL
+
+
 def check_settings(
-    *,
-    url: str | None,
-    prefix: str,
-    lock_timeout: Seconds,
-    durable: bool,
-    server: ServerSettings,
-    payload_limit: int,
-    keep: tuple[Seconds | None, Seconds | None, Seconds | None],
-    clock: Callable[[], int] | None,
+    engine: EngineSettings, payload_limit: int, keep: Iterable[Seconds | None]
 ) -> Settings:
     """The settings, or InvalidSetting for the first that makes no sense."""
+    server = engine.server
     ages = [None if age is None else micros(age, "a retention time") for age in keep]
     if any(age is not None and age < 0 for age in ages):
         raise InvalidSetting("a retention time cannot be negative; None keeps for ever")
-    patience = micros(lock_timeout, "lock_timeout") / MICRO
-    if patience < 0:
+    if engine.lock_timeout < 0:
         raise InvalidSetting("lock_timeout cannot be negative")
     if payload_limit < 1:
         raise InvalidSetting("payload_limit is a number of bytes from 1")
@@ -61,16 +57,10 @@ def check_settings(
     if server.listen is not None and not isinstance(server.listen, str):
         raise InvalidSetting("listen= is an address, postgresql://…; notify=False turns it off")
     check_prefix(server.schema, "schema")
-    engine = EngineSettings(
-        url=check_url(url or os.environ.get("TOWLINE_URL") or DEFAULT_URL),
-        prefix=check_prefix(prefix),
-        lock_timeout=patience,
-        durable=durable,
-        clock=clock,
-        server=server,
-    )
+    check_prefix(engine.prefix)
+    engine = replace(engine, url=check_url(engine.url))
     _refuse_on_sqlite(engine)
-    return Settings(engine=engine, payload_limit=payload_limit, keep=KeepFor(*ages))
+    return Settings(engine, payload_limit, KeepFor(*ages))
 
 
 def check_url(url: str) -> str:

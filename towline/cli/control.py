@@ -5,26 +5,22 @@ from __future__ import annotations
 import getpass
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 import click
 
 from ..app import Towline
+from ..app.filters import JobsWhere
 from ..app.handles import Job
 from ..errors import StoreError, TowlineError
 from ..exit_codes import FAILED, OK
 from ..model import State
-from ..views import Reasons, job_data
+from ..views import jobs_data
 from . import output
 from .ending import complain
 from .filters import as_json, filters, is_empty, job_id, shown
 from .read import show_jobs
 from .target import Command
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from ..app.filters import JobsWhere
 
 
 def who() -> str:
@@ -36,7 +32,7 @@ def who() -> str:
 
 
 def each(app: Towline, ids: list[int], action: Callable[[int], Job[Any]], as_json: bool) -> int:
-    """Do it to every job that can take it, show those, and say of the others why not."""
+    """Do it to every job that can take it, show those, and say of the rest why not."""
     done: list[Job[Any]] = []
     errors: list[dict[str, Any]] = []
     for id in ids:
@@ -47,9 +43,7 @@ def each(app: Towline, ids: list[int], action: Callable[[int], Job[Any]], as_jso
         except TowlineError as error:
             errors.append({"id": id, "error": str(error)})
     if as_json:
-        reasons = Reasons(app)
-        jobs = [job_data(job, reasons) for job in done]
-        output.print_json({"jobs": jobs, "errors": errors})
+        output.print_json({"jobs": jobs_data(app, done), "errors": errors})
     elif done:
         show_jobs(app, done, app.now())
     for refused in errors:
@@ -73,11 +67,8 @@ def chosen(words: tuple[str, ...], where: JobsWhere, everything: bool, preview: 
 
 
 def tell_number(number: int, preview: bool, verb: str, as_json: bool) -> None:
-    if as_json:
-        output.print_json({"number": number, "preview": preview})
-        return
-    jobs = f"{number} job{'s' * (number != 1)}"
-    output.say(f"{jobs} would be {verb}" if preview else f"{jobs} {verb}")
+    text = f"{number} job{'s' * (number != 1)} {'would be ' * preview}{verb}"
+    output.answer({"number": number, "preview": preview}, text, as_json)
 
 
 @click.command(cls=Command, words="[ID]...", most=None)

@@ -7,7 +7,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import click
 
@@ -30,31 +29,26 @@ OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
 WRONG_INPUT = (InvalidArguments, InvalidSetting, InvalidTask, OutputError, PayloadTooLarge)
 
 
-class CommandError(Exception):
+class CommandError(click.ClickException):
     """A command that makes no sense as it was given; says what to do, in one line."""
 
-
-@dataclass
-class Wishes:
-    """What a command was asked for beside its own options."""
-
-    traceback: bool = False
+    exit_code = USAGE
 
 
 def asked_for_traceback(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        ctx.ensure_object(Wishes).traceback = True
+        ctx.ensure_object(dict)["traceback"] = True
 
 
 def run(command: click.Command, arguments: Sequence[str] | None) -> int:
     """Run a command to its exit code."""
-    wishes = Wishes()
+    wishes: dict[str, bool] = {}
     try:
         code = command.main(arguments, prog_name="towline", standalone_mode=False, obj=wishes)
         flush()
     except Exception as error:
-        if wishes.traceback:
-            _tell(plain("".join(traceback.format_exception(error.__cause__ or error))))
+        if wishes:
+            _write(plain("".join(traceback.format_exception(error.__cause__ or error))))
         return _ended_by(error)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -68,8 +62,6 @@ def _ended_by(error: Exception) -> int:
         return complain(f"{error.format_message()} ({path} --help)", USAGE)
     if isinstance(error, click.ClickException):
         return complain(error.format_message(), error.exit_code)
-    if isinstance(error, CommandError):
-        return complain(str(error), USAGE)
     if isinstance(error, click.Abort):
         return INTERRUPTED
     if isinstance(error, TowlineError):
@@ -100,12 +92,12 @@ def complain(text: str, code: int) -> int:
     """Say on stderr what went wrong, in one line."""
     words = " ".join(shortened(word, LONGEST_WORD) for word in text.split())
     line = plain(shortened(words, LONGEST), lines=False)
-    _tell(f"towline: {line}\n")
+    _write(f"towline: {line}\n")
     return code
 
 
-def _tell(text: str) -> None:
-    """On stderr, if anybody hears it."""
+def _write(text: str) -> None:
+    """Write to stderr, unless that is closed."""
     if sys.stderr is None:
         return
     try:

@@ -9,15 +9,13 @@ from typing import Any, TypeVar
 
 import click
 
-from ..app.filters import JobsWhere
+from ..app.filters import LARGEST_ID, JobsWhere, parse_id
 from ..model import State
 from .text import shortened
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)")
-DIGITS, LARGEST = 19, 2**63 - 1  # of an id
-
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -74,24 +72,18 @@ def shown(word: str) -> str:
     return repr(shortened(word, 40))
 
 
-def number_of(word: str) -> int | None:
-    """A number as ids are, from a word of the command line; None when it is none."""
-    fits = word.isascii() and word.isdigit() and len(word) <= DIGITS and int(word) <= LARGEST
-    return int(word) if fits else None
-
-
 def job_id(word: str) -> int:
     """The id of a job, from a word of the command line."""
-    id = number_of(word)
+    id = parse_id(word)
     if id is None:
         raise click.BadParameter(
-            f"{shown(word)} is not the id of a job, which is a number up to {LARGEST}"
+            f"{shown(word)} is not the id of a job, which is a number up to {LARGEST_ID}"
         )
     return id
 
 
 def cursor_of(word: str) -> str:
     """Where a page ended, as the page said it."""
-    if number_of(word) is None:
+    if parse_id(word) is None:
         raise click.BadParameter(f"cursor {shown(word)} did not come from a page")
     return word

@@ -8,11 +8,11 @@ from __future__ import annotations
 import io
 import json
 import logging
-import math
 import os
 import sys
 from datetime import UTC, datetime
 
+from .output import exact
 from .text import plain
 
 COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
@@ -57,8 +57,7 @@ class JsonLines(logging.Formatter):
         for name, value in vars(record).items():
             plain = value is None or isinstance(value, str | int | float)
             if plain and name not in _USUAL and name not in data:
-                odd = isinstance(value, float) and not math.isfinite(value)
-                data[name] = str(value) if odd else value
+                data[name] = exact(value)
         if error := _error_of(self, record):
             data["error"] = error
         return json.dumps(data)

@@ -17,12 +17,8 @@ MOST_PAGES = 2**31 - 1
 def migrate(app: Towline, as_json: bool) -> None:
     """Create the tables or bring them up to date; say what was applied."""
     applied = app.migrate()
-    if as_json:
-        output.print_json({"applied": applied})
-    elif applied:
-        output.say("\n".join(f"applied {name}" for name in applied))
-    else:
-        output.say("up to date")
+    lines = [f"applied {name}" for name in applied] or ["up to date"]
+    output.answer({"applied": applied}, "\n".join(lines), as_json)
 
 
 @click.command(cls=Command, creates=True)
@@ -49,10 +45,7 @@ def prune(app: Towline, as_json: bool) -> None:
     How long that is, the app says (keep_completed= and others); with --url, the defaults.
     """
     number = app.prune()
-    if as_json:
-        output.print_json({"chains": number})
-    else:
-        output.say(f"{number} chain{'s' * (number != 1)} deleted")
+    output.answer({"chains": number}, f"{number} chain{'s' * (number != 1)} deleted", as_json)
 
 
 @click.command(cls=Command)
@@ -66,8 +59,6 @@ def prune(app: Towline, as_json: bool) -> None:
 @as_json
 def vacuum(app: Towline, pages: int, as_json: bool) -> None:
     """Give free pages back to the system, while workers run."""
-    number = app.vacuum(pages)
-    if as_json:
-        output.print_json({"pages": number})
-    else:  # what a server gives back is not known here
-        output.say(f"vacuumed; {number} page{'s' * (number != 1)} known to be given back")
+    number = app.vacuum(pages)  # what a server gives back is not known here
+    text = f"vacuumed; {number} page{'s' * (number != 1)} known to be given back"
+    output.answer({"pages": number}, text, as_json)

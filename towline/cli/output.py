@@ -91,8 +91,16 @@ def print_json(value: object) -> None:
     write(json.dumps(exact(value), indent=2, default=str, allow_nan=False) + "\n")
 
 
+def answer(data: object, text: str, as_json: bool) -> None:
+    """What came of a command: data for programs, or a line for people."""
+    if as_json:
+        print_json(data)
+    else:
+        say(text)
+
+
 def exact(value: Any) -> Any:
-    """A value without numbers that JSON does not have; they are told as text."""
+    """A value without numbers that JSON does not have; they become text."""
     if isinstance(value, dict):
         return {key: exact(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -111,7 +119,7 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    cells = [["" if cell is None else cell_text(cell) for cell in row] for row in rows]
+    cells = [[shown_text("" if c is None else c, lines=False) for c in row] for row in rows]
     widths = [max(map(cell_len, column), default=0) for column in zip(headers, *cells, strict=True)]
     shrinking = [n for n, header in enumerate(headers) if header in elastic]
     over = sum(widths) + len(GAP) * (len(widths) - 1) - console().width
@@ -147,7 +155,7 @@ def facts(pairs: Iterable[tuple[str, object]]) -> None:
     shown.add_column(overflow="fold")
     for name, value in pairs:
         if value is not None and value != "":
-            text = shown_text(str(value))
+            text = shown_text(value)
             shown.add_row(name, Text(text, style=STYLES.get(text, "")))
     show(shown)
 
@@ -165,18 +173,9 @@ def say(text: str, style: str = "") -> None:
     show(Text(shown_text(text), style=style), wrap=False)
 
 
-def cell_text(value: object) -> str:
-    """A value on one line, as the output can show it."""
-    return _fit(plain(str(value), lines=False))
-
-
-def shown_text(text: str) -> str:
-    """Text of several lines, as the output can show it."""
-    return _fit(plain(text))
-
-
-def _fit(text: str) -> str:
-    """Before widths are measured."""
+def shown_text(value: object, *, lines: bool = True) -> str:
+    """A value as the output can show it, before widths are measured."""
+    text = plain(str(value), lines=lines)
     return fit(text, sys.stdout.encoding) if sys.stdout is not None else text
 
 
@@ -201,15 +200,7 @@ def both(when: datetime | None, now: datetime) -> str | None:
     """The time itself, and how far away it is."""
     if when is None:
         return None
-    return f"{_local(when):%Y-%m-%d %H:%M:%S}  ({distance(when, now)})"
-
-
-def _local(when: datetime) -> datetime:
-    """In the zone of whoever reads, unless the calendar ends before."""
-    try:
-        return when.astimezone()
-    except (OverflowError, ValueError):
-        return when
+    return f"{when.astimezone():%Y-%m-%d %H:%M:%S}  ({distance(when, now)})"
 
 
 def took(start: datetime | None, end: datetime | None) -> str:

@@ -4,37 +4,20 @@ from __future__ import annotations
 
 import inspect
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 import click
 
+from .. import views
 from ..app import Towline
 from ..app.answers import AtLeast, AttemptInfo
+from ..app.filters import JobsWhere
 from ..app.handles import Job
 from ..model import State
 from ..times import length
-from ..views import (
-    Data,
-    Reasons,
-    blocker_data,
-    chain_data,
-    counts_data,
-    dependent_data,
-    ended_data,
-    full_job_data,
-    job_data,
-    output_of,
-    time_text,
-    worker_data,
-)
 from . import output
 from .filters import as_json, cursor_of, filters, job_id
 from .target import Command
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from ..app.filters import JobsWhere
 
 HOUR = timedelta(hours=1)
 USUAL = (State.PENDING, State.RUNNING, State.COMPLETED, State.FAILED)
@@ -57,9 +40,7 @@ def jobs(
     """List jobs, newest first."""
     page = app.jobs(limit=limit, cursor=cursor, newest=not oldest, **where)
     if as_json:
-        reasons = Reasons(app)
-        found = [job_data(job, reasons) for job in page]
-        output.print_json({"jobs": found, "cursor": page.cursor})
+        output.print_json({"jobs": views.jobs_data(app, page), "cursor": page.cursor})
         return
     show_jobs(app, list(page), app.now())
     if page.cursor is not None:
@@ -71,7 +52,7 @@ def show_jobs(app: Towline, jobs: list[Job[Any]], now: datetime) -> None:
     if not jobs:
         output.say("no jobs", "dim")
         return
-    reasons = Reasons(app)
+    reasons = views.Reasons(app)
     output.table(
         [
             (
@@ -91,7 +72,7 @@ def show_jobs(app: Towline, jobs: list[Job[Any]], now: datetime) -> None:
     )
 
 
-def note_of(job: Job[Any], now: datetime, reasons: Reasons) -> str:
+def note_of(job: Job[Any], now: datetime, reasons: views.Reasons) -> str:
     """What is worth knowing about a job in its state, in a few words."""
     words = [job.label or ""]
     if job.state is State.RUNNING:
@@ -126,20 +107,18 @@ def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
     """Show one job: its attempts, its errors, what it waits for."""
     found = app.job(job_id(words[0]))
     if as_json:
-        output.print_json(full_job_data(app, found))
+        output.print_json(views.full_job_data(app, found))
         return
     now = app.now()
-    attempts = app.attempts(found.id)
     task = app.registry.get(found.task)
     doc = inspect.getdoc(task) if task is not None and task.__doc__ else None
-    result = output_of(found)
     output.facts(
         [
             ("job", found.id),
             ("task", found.task),
             ("", doc.splitlines()[0] if doc else None),
             ("state", found.state),
-            ("reason", Reasons(app).of(found)),
+            ("reason", views.Reasons(app).of(found)),
             ("label", found.label),
             ("queue", found.queue),
             ("priority", found.priority or None),
@@ -158,10 +137,10 @@ def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
             ("ended", output.both(found.ended_at, now)),
             ("ended by", found.ended_by),
             ("arguments", found.arguments),
-            ("output", result),
+            ("output", views.output_of(found)),
         ]
     )
-    show_attempts(attempts, now)
+    show_attempts(app.attempts(found.id), now)
     if blockers := app.blockers(found.id):
         output.title("waits for" if found.state is State.BLOCKED else "waited for")
         output.table(
@@ -208,19 +187,18 @@ def chain(app: Towline, words: tuple[str, ...], limit: int, as_json: bool) -> No
     members = app.jobs(chain=id, newest=False, limit=limit)
     dependents = app.dependents(id)
     if as_json:
-        reasons = Reasons(app)
         output.print_json(
             {
-                **chain_data(found),
-                "jobs": [job_data(member, reasons) for member in members],
+                **views.chain_data(found),
+                "jobs": views.jobs_data(app, members),
                 "cursor": members.cursor,
-                "dependents": [dependent_data(dependent) for dependent in dependents],
-                "blockers": [blocker_data(blocker) for blocker in app.blockers(id)],
+                "dependents": [views.dependent_data(dependent) for dependent in dependents],
+                "blockers": views.blockers_data(app, id),
             }
         )
         return
     now = app.now()
-    result = None if found.last is None else output_of(found.last)
+    result = None if found.last is None else views.output_of(found.last)
     output.facts(
         [
             ("chain", found.id),
@@ -249,8 +227,9 @@ def chain(app: Towline, words: tuple[str, ...], limit: int, as_json: bool) -> No
 @as_json
 def stats(app: Towline, as_json: bool) -> None:
     """Count jobs by queue and state; paused queues, workers, the last hour."""
-    counts = app.counts()
     paused = app.paused()
+    counts = app.counts()
+    queues = {queue: counts.get(queue, {}) for queue in sorted({*counts, *paused})}
     now = app.now()
     workers = app.workers()
     slots = sum(worker.concurrency for worker in workers)
@@ -258,16 +237,16 @@ def stats(app: Towline, as_json: bool) -> None:
     waiting = app.jobs(state=State.PENDING, newest=False, limit=1)
     oldest = waiting[0].created_at if waiting else None
     totals = {str(state): sum_of([of.get(state, 0) for of in counts.values()]) for state in State}
-    hour = ended_data(app.stats(since=now - HOUR))
+    hour = views.ended_data(app.stats(since=now - HOUR))
     if as_json:
         output.print_json(
             {
                 "queues": {
-                    queue: {**counts_data(counts.get(queue, {})), "paused": queue in paused}
-                    for queue in sorted({*counts, *paused})
+                    queue: {**views.counts_data(of), "paused": queue in paused}
+                    for queue, of in queues.items()
                 },
-                "total": counts_data(totals),
-                "oldest_pending": time_text(oldest),
+                "total": views.counts_data(totals),
+                "oldest_pending": views.time_text(oldest),
                 "workers": len(workers),
                 "slots": slots,
                 "running": busy,
@@ -275,12 +254,10 @@ def stats(app: Towline, as_json: bool) -> None:
             }
         )
         return
-    show_counts({queue: counts.get(queue, {}) for queue in sorted({*counts, *paused})}, totals)
+    show_counts(queues, totals)
     lines = [f"paused: {', '.join(paused)}"] if paused else []
-    crew = f"{len(workers)} worker{'s' * (len(workers) != 1)}"
-    if workers:
-        crew += f", {busy} of {slots} slots busy"
-    lines.append(crew)
+    use = f", {busy} of {slots} slots busy" if workers else ""
+    lines.append(f"{len(workers)} worker{'s' * (len(workers) != 1)}{use}")
     if oldest is not None:
         lines.append(f"oldest pending job: {output.distance(oldest, now)}")
     if hour["ended"]:
@@ -288,7 +265,7 @@ def stats(app: Towline, as_json: bool) -> None:
     output.say("\n" + "\n".join(lines))
 
 
-def last_hour(hour: Data) -> str:
+def last_hour(hour: views.Data) -> str:
     """How many jobs ended, and how long they ran."""
     words = [f"last hour: {hour['ended']} ended"]
     words += [f"{hour['failed']} failed"] if hour["failed"] else []
@@ -328,7 +305,7 @@ def workers(app: Towline, as_json: bool) -> None:
     now = app.now()
     found = app.workers()
     if as_json:
-        output.print_json({"workers": [worker_data(worker, now) for worker in found]})
+        output.print_json({"workers": [views.worker_data(worker, now) for worker in found]})
         return
     if not found:
         output.say("no workers: start one with `towline worker MODULE:APP`", "dim")

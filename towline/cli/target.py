@@ -8,9 +8,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +16,7 @@ import click
 
 from ..app import Towline
 from ..app.settings import DEFAULT_URL
+from ..engine import FILE
 from ..errors import SchemaMissing
 from .ending import CommandError
 
@@ -32,46 +31,28 @@ _WHICH = (
 )
 
 
-def is_known_otherwise() -> bool:
-    """Whether a variable says which app, or which database."""
-    return APP_VARIABLE in os.environ or URL_VARIABLE in os.environ
-
-
 def is_name(word: str) -> bool:
     """Whether a word looks like module:app."""
     return _NAME.fullmatch(word) is not None
 
 
-@dataclass(frozen=True)
-class Target:
-    """What the command line said about the app."""
-
-    name: str | None = None
-    url: str | None = None
-    prefix: str | None = None
-    schema: str | None = None
-
-    def app(self) -> Towline:
-        """The application's own app, or one without tasks on a database."""
-        if self.name and self.url:
-            raise CommandError("either the app or --url, not both")
-        if (self.prefix or self.schema) and not self.url:
-            raise CommandError("--prefix and --schema belong to --url; an app knows its own")
-        if self.url:
-            return self._of_url(self.url)
-        if name := self.name or os.environ.get(APP_VARIABLE):
+def find_app(name: str | None, url: str | None, prefix: str | None, schema: str | None) -> Towline:
+    """The application's own app, or one without tasks on a database."""
+    if name and url:
+        raise CommandError("either the app or --url, not both")
+    if (prefix or schema) and not url:
+        raise CommandError("--prefix and --schema belong to --url; an app knows its own")
+    if not url:
+        if name := name or os.environ.get(APP_VARIABLE):
             return load(name)
         url = os.environ.get(URL_VARIABLE)
-        if url is None and _is_there(DEFAULT_URL):
+        if url is None and os.path.exists(DEFAULT_URL.removeprefix(FILE)):
             url = DEFAULT_URL
         if url is None:
             raise CommandError(_WHICH)
-        return self._of_url(url)
-
-    def _of_url(self, url: str) -> Towline:
-        names = {"prefix": self.prefix, "schema": self.schema}
-        given: dict[str, Any] = {key: name for key, name in names.items() if name is not None}
-        return Towline(url, migrate=False, **given)
+    names = {"prefix": prefix, "schema": schema}
+    given: dict[str, Any] = {key: name for key, name in names.items() if name is not None}
+    return Towline(url, migrate=False, **given)
 
 
 def load(name: str) -> Towline:
@@ -137,10 +118,6 @@ def _is_library(path: str) -> bool:
     return path.startswith((*(os.path.join(home, "") for home in homes), os.path.join(HERE, "")))
 
 
-def _is_there(url: str) -> bool:
-    return os.path.exists(url.removeprefix("sqlite:///"))
-
-
 def check(app: Towline) -> None:
     """See that the database and its tables are there. Looking must create neither: a path may be
     mistyped, and a release may be older than the one that should migrate."""
@@ -159,15 +136,16 @@ def check(app: Towline) -> None:
 def _prefixes(app: Towline) -> list[str]:
     """Whose tables there are, each with its schema where that is another one."""
     own = app.settings.engine.server.schema
-    found = app.runner.prefixes()
+    engine = app.runner.engine
+    found = engine.run(engine.migrations.prefixes(engine.store.sql))
     return [p if schema in ("", own) else f"{p} (--schema {schema})" for p, schema in found]
 
 
 class Command(click.Command):
     """A command on one app: the app may come first among its words, or as an option.
 
-    `words` names the others in the usage line; there are `least` to `most` of them. With `creates`
-    the tables need not be there.
+    `words` names its arguments in the usage line: there are `least` to `most` of them. With
+    `creates` the tables need not be there.
     """
 
     def __init__(
@@ -196,7 +174,8 @@ class Command(click.Command):
         given = {key: ctx.params.pop(key) for key in ("name", "url", "prefix", "schema")}
         if words and is_name(words[0]) and not given["name"] and not given["url"]:
             # A queue may look like an app: it is one if the app is known and no word is left over.
-            if len(words) > self._least or not is_known_otherwise():
+            known = APP_VARIABLE in os.environ or URL_VARIABLE in os.environ
+            if len(words) > self._least or not known:
                 given["name"], *words = words
         if len(words) < self._least:
             raise click.UsageError(f"missing {self._words}", ctx)
@@ -206,18 +185,11 @@ class Command(click.Command):
             raise click.UsageError(f"did not expect {extra!r}{hint}", ctx)
         if self._words:
             ctx.params["words"] = tuple(words)
-        with opened(Target(**given), creates=self._creates) as app:
+        app = find_app(**given)
+        try:
+            if not self._creates:
+                check(app)
             ctx.params["app"] = app
             return super().invoke(ctx)
-
-
-@contextmanager
-def opened(target: Target, *, creates: bool = False) -> Iterator[Towline]:
-    """The app, its database looked at, closed again afterwards."""
-    app = target.app()
-    try:
-        if not creates:
-            check(app)
-        yield app
-    finally:
-        app.close()
+        finally:
+            app.close()

@@ -1,4 +1,4 @@
-"""Text of others, made safe to show: people and programs may have stored anything.
+"""Stored text, made safe to show: it may hold anything.
 
 What moves a cursor, changes a terminal or turns the direction of writing is escaped, and so is
 what the output's encoding cannot say.
@@ -6,6 +6,7 @@ what the output's encoding cannot say.
 
 from __future__ import annotations
 
+import codecs
 from unicodedata import category
 
 _SPELT = {"\t": "    "}
@@ -31,19 +32,17 @@ def _is_harmless(char: str) -> bool:
 def fit(text: str, encoding: str | None) -> str:
     """With what the encoding cannot say escaped; our own marks have a plain form."""
     encoding = encoding or "ascii"
-    if can_say(text, encoding):
-        return text
-    return "".join(
-        char if can_say(char, encoding) else MARKS.get(char) or escaped(char) for char in text
-    )
+    return text.encode(encoding, "towline").decode(encoding)
 
 
-def can_say(text: str, encoding: str) -> bool:
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return True
+def _said_otherwise(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    unsaid = error.object[error.start : error.end]
+    return "".join(MARKS.get(char) or escaped(char) for char in unsaid), error.end
+
+
+codecs.register_error("towline", _said_otherwise)
 
 
 def escaped(char: str) -> str:

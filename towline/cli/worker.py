@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import Any
 
 import click
@@ -25,6 +24,7 @@ SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
 LEVELS = ("debug", "info", "warning", "error")
 MOMENT = 1.0  # seconds
 _SLOT = re.compile(r"towline-(\d+|loop|process)")
+Options = dict[str, Any]  # what was said on the command line; None where nothing was
 _BYTES = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
 
 
@@ -48,43 +48,25 @@ def seconds(text: str) -> float:
     return given
 
 
-@dataclass(frozen=True)
-class Options:
-    """What was said on the command line; None where nothing was."""
+def settings_of(options: Options) -> dict[str, Any]:
+    """For `app.worker(...)`."""
+    logging = ("log_level", "json_logs")
+    said = {k: v for k, v in options.items() if v is not None and k not in logging}
+    if "queues" in said:
+        said["queues"] = [part for word in said["queues"].split(",") if (part := word.strip())]
+    return said
 
-    queues: str | None
-    concurrency: int | None
-    prefetch: int | None
-    lease: float | None
-    grace: float
-    drain: bool
-    name: str | None
-    max_tasks_per_child: int | None
-    memory_limit: int | None
-    log_level: str | None
-    json_logs: bool
 
-    def settings(self) -> dict[str, Any]:
-        """For `app.worker(...)`."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        del given["log_level"], given["json_logs"]
-        if self.queues is not None:
-            given["queues"] = [part for word in self.queues.split(",") if (part := word.strip())]
-        return {key: value for key, value in given.items() if value is not None}
-
-    def words(self, number: int) -> list[str]:
-        """The same, for the command line of a child."""
-        words: list[str] = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            option = "--" + field.name.replace("_", "-")
-            if value is True:
-                words.append(option)
-            elif value is not None and value is not False:
-                if field.name == "name":
-                    value = f"{value}-{number}"
-                words.append(f"{option}={value}")
-        return words
+def words_of(options: Options, number: int) -> list[str]:
+    """The same, for the command line of a child."""
+    words: list[str] = []
+    for key, value in options.items():
+        option = "--" + key.replace("_", "-")
+        if value is True:
+            words.append(option)
+        elif value is not None and value is not False:
+            words.append(f"{option}={value}-{number}" if key == "name" else f"{option}={value}")
+    return words
 
 
 @click.command()
@@ -137,7 +119,7 @@ def worker(
     processes: int,
     reload: bool,
     line: int | None,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Run jobs until stopped.
 
@@ -152,7 +134,6 @@ def worker(
         raise CommandError(f"a worker needs your tasks: name MODULE:APP, or set ${APP_VARIABLE}")
     if not is_name(target):
         raise CommandError(f"{target!r} is not MODULE:APP, such as shop.tasks:app")
-    options = Options(**given)
     if line is None and (processes > 1 or reload):
         return supervise(target, options, processes, reload)
     return work(target, options, line)
@@ -163,8 +144,8 @@ def work(target: str, options: Options, line: int | None) -> int:
     from ..worker.supervised import run_alone, run_on_line
 
     found = load(target)
-    worker = found.worker(**options.settings())
-    logs.begin(options.log_level, options.json_logs)
+    worker = found.worker(**settings_of(options))
+    logs.begin(options["log_level"], options["json_logs"])
     code = run_alone(worker) if line is None else run_on_line(worker, line)
     if code == AT_ONCE or left_behind():
         # They must not keep the process, nor meet an interpreter that is being taken down.
@@ -198,13 +179,13 @@ def supervise(target: str, options: Options, processes: int, reload: bool) -> in
     from ..worker.supervisor import Supervisor
 
     watch = watching() if reload else None
-    logs.begin(options.log_level, options.json_logs)
+    logs.begin(options["log_level"], options["json_logs"])
 
     def command(number: int, line: int) -> list[str]:
-        own = [f"--line={line}", *options.words(number)]
+        own = [f"--line={line}", *words_of(options, number)]
         return [sys.executable, "-m", "towline", "worker", target, *own]
 
-    return Supervisor(command, processes, options.grace, watch).run()
+    return Supervisor(command, processes, options["grace"], watch).run()
 
 
 def watching() -> Callable[[Callable[[], None]], None]:

@@ -1,9 +1,9 @@
-"""The event seam: what happened, said after the commit it tells of, to whoever subscribed.
+"""The event seam: what happened, published after its commit to the subscribers.
 
 Runner and pump publish; subscribers run on a thread of their own, so that neither waits for a
 logging handler or an exporter. The line between them is bounded: what does not fit is dropped and
-counted. A subscriber that raises stays subscribed; that is logged, at most once a minute. While
-nobody has subscribed to an event it is not even built, and without events there is no thread.
+counted. A subscriber that raises stays subscribed; that is logged, at most once a minute. An event
+without a subscriber is not even built, and without events there is no thread.
 
 Never in an event: arguments, outputs, error texts of jobs, keys, labels, passwords.
 """
@@ -20,27 +20,20 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..errors import InvalidSetting
-from .kinds import (
-    EVENTS,
-    AttemptEnded,
-    Event,
-    JobControlled,
-    JobEnqueued,
-    OperationEnded,
-    TelemetryDropped,
-)
+from . import kinds
+from .kinds import EVENTS, Event
 
 log = logging.getLogger("towline.events")
 
 MOST_WAITING = 10_000  # events in the line
 FLUSH = 2.0  # seconds in which a stop empties the line
 IDLE = 5.0  # seconds after which a thread without events ends
-DROPPED_EVERY = 1.0  # seconds from one word of dropped events to the next
+DROPPED_EVERY = 1.0  # seconds from one report of dropped events to the next
 COMPLAIN_EVERY = 60.0  # seconds from one line about a failing subscriber to the next
 
 
-OF_OPERATIONS = frozenset({JobEnqueued.name, JobControlled.name, OperationEnded.name})
-# Not an event: whether anybody wants `attempt.ended` of attempts that completed.
+OF_OPERATIONS = {kinds.JobEnqueued.name, kinds.JobControlled.name, kinds.OperationEnded.name}
+# Not an event: whether a subscriber wants `attempt.ended` of attempts that completed.
 COMPLETED = "attempt.ended: completed"
 
 Subscriber = Callable[[Any], object]
@@ -51,7 +44,6 @@ class Events:
 
     def __init__(self) -> None:
         self._subscribers: dict[str, list[Subscriber]] = {}
-        self._of_completed: list[Subscriber] = []
         self._failures: dict[Subscriber, tuple[float, int]] = {}  # said when; how many since
         self.wanted: frozenset[str] = frozenset()
         self.wants_operations = False  # what the runner says of each operation
@@ -64,42 +56,27 @@ class Events:
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
         self._dropped = 0
-        self._dropped_told = 0.0
+        self._dropped_reported = 0.0
 
     def subscribe(
         self, function: Subscriber, names: Collection[str] = (), *, trouble_only: bool = False
     ) -> None:
         """Call a function with each event of these names; without a name, with every event.
 
-        `trouble_only`: attempts that completed need not be told of. Almost all do, and to build an
+        `trouble_only`: attempts that completed are left out. Almost all do, and to build an
         event for each costs something.
         """
         for name in names or EVENTS:
             if name not in EVENTS:
                 raise InvalidSetting(f"there is no event {name!r}; there are {', '.join(EVENTS)}")
             self._subscribers.setdefault(name, []).append(function)
-        if AttemptEnded.name in (names or EVENTS) and not trouble_only:
-            self._of_completed.append(function)
-        self._count()
-
-    def unsubscribe(self, function: Subscriber) -> None:
-        """Call it no more."""
-        for name, functions in list(self._subscribers.items()):
-            left = [each for each in functions if each != function]
-            if left:
-                self._subscribers[name] = left
-            else:
-                del self._subscribers[name]
-        self._of_completed = [each for each in self._of_completed if each != function]
-        self._count()
-
-    def _count(self) -> None:
-        extra = [COMPLETED] if self._of_completed else []
-        self.wanted = frozenset([*self._subscribers, *extra])
+        self.wanted |= self._subscribers.keys()
+        if kinds.AttemptEnded.name in (names or EVENTS) and not trouble_only:
+            self.wanted |= {COMPLETED}
         self.wants_operations = not self.wanted.isdisjoint(OF_OPERATIONS)
 
     def publish(self, event: Event) -> None:
-        """Put an event into the line, if somebody wants it. Never waits, never raises."""
+        """Put an event into the line, if it has a subscriber. Never waits, never raises."""
         if event.name not in self.wanted:
             return
         if self._line.qsize() >= MOST_WAITING:
@@ -110,12 +87,12 @@ class Events:
             self._start()
 
     def flush(self, timeout: float = FLUSH) -> bool:
-        """Wait until what was published before has been told; False when that takes longer."""
+        """Wait until what was published before is delivered; False when that takes longer."""
         if self._thread is None:
             return True
-        told = threading.Event()
-        self._line.put(told)
-        return told.wait(timeout)
+        delivered = threading.Event()
+        self._line.put(delivered)
+        return delivered.wait(timeout)
 
     def close(self) -> None:
         """Empty the line, for a moment at most, and end the thread."""
@@ -129,7 +106,7 @@ class Events:
         with self._mutex:
             if self._thread is not None:
                 return
-            thread = threading.Thread(target=self._tell, name="towline events", daemon=True)
+            thread = threading.Thread(target=self._deliver_all, name="towline events", daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # no thread to spare, or the program ends: the next event tries
@@ -138,30 +115,28 @@ class Events:
 
     # ---- in the thread
 
-    def _tell(self) -> None:
+    def _deliver_all(self) -> None:
         while True:
             try:
                 item = self._line.get(timeout=IDLE)
             except Empty:
-                if self._end():
-                    return
-                continue
+                item = None
             if item is None:
                 if self._end():
                     return
             elif isinstance(item, threading.Event):
-                self._tell_dropped()
+                self._report_dropped()
                 item.set()
             else:
                 self._deliver(item)
-                if self._dropped and time.monotonic() >= self._dropped_told + DROPPED_EVERY:
-                    self._tell_dropped()
+                if self._dropped and time.monotonic() >= self._dropped_reported + DROPPED_EVERY:
+                    self._report_dropped()
 
-    def _tell_dropped(self) -> None:
+    def _report_dropped(self) -> None:
         dropped, self._dropped = self._dropped, 0
         if dropped:
-            self._dropped_told = time.monotonic()
-            self._deliver(TelemetryDropped(count=dropped))
+            self._dropped_reported = time.monotonic()
+            self._deliver(kinds.TelemetryDropped(count=dropped))
 
     def _end(self) -> bool:
         """End the thread, unless something came at the last moment."""

@@ -34,7 +34,7 @@ class JobEnqueued(Event, frozen=True, kw_only=True):
 
 
 class JobControlled(Event, frozen=True, kw_only=True):
-    """Somebody cancelled, retried, completed, deleted, paused …"""
+    """A job or queue was cancelled, retried, completed, deleted, paused …"""
 
     name = "job.controlled"
     operation: str

@@ -1,4 +1,4 @@
-"""What the runner says of an operation, to those who subscribed to it."""
+"""The events of an operation, published by the runner."""
 
 from __future__ import annotations
 
@@ -27,27 +27,20 @@ class Report:
         self._connection = "own" if on is None else "caller"
         self._began = time.perf_counter()
 
-    def failed(self, error: BaseException) -> None:
-        self._ended(type_of(error))
-
-    def ended(self, answer: Any) -> None:
-        self._ended(None)
-        if self._operation == "enqueue":
-            self._enqueued(answer)
-        elif self._operation in CONTROL:
-            self._events.publish(
-                JobControlled(operation=self._operation, connection=self._connection)
-            )
-
-    def _ended(self, error: str | None) -> None:
+    def ended(self, answer: Any, error: BaseException | None = None) -> None:
+        operation, connection = self._operation, self._connection
         self._events.publish(
             OperationEnded(
-                operation=self._operation,
-                connection=self._connection,
-                error_type=error,
+                operation=operation,
+                connection=connection,
+                error_type=None if error is None else type_of(error),
                 duration=time.perf_counter() - self._began,
             )
         )
+        if error is None and operation == "enqueue":
+            self._enqueued(answer)
+        elif error is None and operation in CONTROL:
+            self._events.publish(JobControlled(operation=operation, connection=connection))
 
     def _enqueued(self, answers: Sequence[Enqueued]) -> None:
         groups: dict[tuple[str, str, bool], list[int]] = defaultdict(list)

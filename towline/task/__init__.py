@@ -6,7 +6,7 @@ Everything is checked here, before the database is touched. Storing a call is le
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import update_wrapper
 from typing import (
     TYPE_CHECKING,
@@ -18,6 +18,7 @@ from typing import (
     Protocol,
     TypeAlias,
     TypeVar,
+    Unpack,
     overload,
 )
 
@@ -30,8 +31,6 @@ from .options import POLICIES, Options, Using
 from .retry import Backoff, Signal
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from ..app import Towline
     from ..app.handles import Job
     from .signature import Signature
@@ -50,8 +49,6 @@ else:
     C_co = TypeVar("C_co", covariant=True)
 
 RunIn = Literal["thread", "process"]
-
-SETTINGS = ("name", "queue", "priority", "max_attempts", "timeout", "backoff", "run_in")
 
 
 class Output(Protocol):
@@ -115,37 +112,34 @@ class Next(Generic[T_co]):
 class ConfiguredTask(Generic[P, R_co]):
     """A task with options: `task.using(...)`."""
 
-    def __init__(self, task: Task[P, R_co], options: Options) -> None:
+    def __init__(self, task: Task[P, R_co], given: Using) -> None:
         self._task = task
-        self._options = options
+        self._given = given
+        self._options = Options(**given)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Store the job; it becomes visible to workers when the transaction commits."""
-        job: Job[R_co]
-        call = self.call(*args, **kwargs)
-        (job,) = self._task.app.enqueue_many([call], on=self._options.on)
-        return job
+        calls = [self.call(*args, **kwargs)]
+        return self._task.app.enqueue_many(calls, on=self._options.on)[0]
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
-        job: Job[R_co]
-        call = self.call(*args, **kwargs)
-        (job,) = await self._task.app.aenqueue_many([call], on=self._options.on)
-        return job
+        calls = [self.call(*args, **kwargs)]
+        return (await self._task.app.aenqueue_many(calls, on=self._options.on))[0]
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         """Check the arguments and make a call of it, to be stored later."""
-        text = self._task.signature.encode(
-            args, kwargs, limit=self._task.app.settings.payload_limit
-        )
-        return Call(self._task, text, self._options)
+        task = self._task
+        text = task.signature.encode(args, kwargs, limit=task.app.settings.payload_limit)
+        return Call(task, text, self._options)
 
     def then(self, *args: P.args, **kwargs: P.kwargs) -> Next[R_co]:
         """Continue the chain with this job; returned from a handler."""
         return Next(self.call(*args, **kwargs))
 
     def using(self, **options: Unpack[Using]) -> ConfiguredTask[P, R_co]:
+        """Say how the next calls differ: when, where, under which key, behind what, on what."""
         try:
-            return ConfiguredTask(self._task, replace(self._options, **options))
+            return ConfiguredTask(self._task, {**self._given, **options})
         except TypeError:
             check_known("using()", options, Using.__annotations__)
             raise
@@ -160,7 +154,7 @@ class ConfiguredTask(Generic[P, R_co]):
         return f"<task {self._task.name}{' using ' if said else ''}{', '.join(said)}>"
 
 
-class Task(Generic[P, R_co, C_co]):
+class Task(ConfiguredTask[P, R_co], Generic[P, R_co, C_co]):
     """A registered function. Calling it just calls it."""
 
     __name__: str
@@ -191,7 +185,9 @@ class Task(Generic[P, R_co, C_co]):
         self.function = function
         self.name: str = name if name is not None else getattr(function, "__name__", "")
         self.own_queue = queue
+        self.queue = queue or "default"
         self.own_priority = priority
+        self.priority = priority or 0
         self.max_attempts = max_attempts
         self.timeout = timeout
         self.backoff = backoff or Backoff()
@@ -206,15 +202,7 @@ class Task(Generic[P, R_co, C_co]):
         check_limits(max_attempts, timeout)
         refuse_method(function)
         update_wrapper(self, function, updated=())
-        self._plain: ConfiguredTask[P, R_co] = ConfiguredTask(self, Options())
-
-    @property
-    def queue(self) -> str:
-        return self.own_queue or "default"
-
-    @property
-    def priority(self) -> int:
-        return self.own_priority or 0
+        super().__init__(self, {})
 
     @property
     def signature(self) -> Signature:
@@ -229,29 +217,6 @@ class Task(Generic[P, R_co, C_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C_co:
         return self.function(*args, **kwargs)
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
-        """Store the job; it becomes visible to workers when the transaction commits."""
-        return self._plain.enqueue(*args, **kwargs)
-
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
-        return await self._plain.aenqueue(*args, **kwargs)
-
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
-        """Check the arguments and make a call of it, to be stored later."""
-        return self._plain.call(*args, **kwargs)
-
-    def then(self, *args: P.args, **kwargs: P.kwargs) -> Next[R_co]:
-        """Continue the chain with this job; returned from a handler."""
-        return self._plain.then(*args, **kwargs)
-
-    def using(self, **options: Unpack[Using]) -> ConfiguredTask[P, R_co]:
-        """Say how the next calls differ: when, where, under which key, behind what, on what."""
-        try:
-            return ConfiguredTask(self, Options(**options))
-        except TypeError:
-            check_known("using()", options, Using.__annotations__)
-            raise
 
     @property
     def app(self) -> Towline:
@@ -271,13 +236,9 @@ class Task(Generic[P, R_co, C_co]):
 
     def bind(self, app: Towline, name: str) -> None:
         """Become a task of an app, under its name there."""
-        self.check_unbound(app)
         self._app = app
         self.name = name
         self._signature = None
-
-    def __repr__(self) -> str:
-        return f"<task {self.name}>"
 
 
 class Decorate(Protocol):
@@ -338,7 +299,7 @@ class Tasks:
 
         Settings: name, queue, priority, max_attempts, timeout, backoff, run_in.
         """
-        check_known("task()", settings, SETTINGS)
+        check_known("task()", settings, Task.__init__.__kwdefaults__ or ())
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
             if isinstance(function, Task):

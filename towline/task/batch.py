@@ -62,8 +62,6 @@ def next_job(following: Next[Any]) -> NewJob:
 def _after(call: Call[Any]) -> Sequence[tuple[Any, str | None]]:
     """What a call waits for, each with its name if it has one."""
     after = call.options.after
-    if after == ():
-        return ()
     if isinstance(after, Mapping):
         for name in after:
             check_name(name, "the name of a blocker")
@@ -74,11 +72,8 @@ def _after(call: Call[Any]) -> Sequence[tuple[Any, str | None]]:
 
 
 def _blockers(call: Call[Any], index: Mapping[int, int]) -> Sequence[NewBlocker]:
-    after = _after(call)
-    if not after:
-        return ()
     blockers = []
-    for item, name in after:
+    for item, name in _after(call):
         if isinstance(item, Call):
             blockers.append(NewBlocker(index=index[id(item)], name=name, trace=item.options.trace))
         elif isinstance(item, int) and not isinstance(item, bool):

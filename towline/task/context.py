@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +25,7 @@ from typing import (
 
 from ..errors import InvalidSetting, InvalidState
 from ..model import BlockerRecord, ChainState
+from .stored import Stored
 
 if TYPE_CHECKING:
     from ..worker.attempt import Attempt
@@ -79,9 +80,6 @@ class Blockers(Sequence[Any]):
         if isinstance(key, slice):
             return [self._value(record) for record in self._records[key]]
         return self._value(self._record(key))
-
-    def __iter__(self) -> Iterator[Any]:
-        return map(self._value, self._records)
 
     def __contains__(self, key: object) -> bool:
         """Whether one has this name; for anything but a str, whether it is one of the outputs."""
@@ -158,9 +156,18 @@ def _failure(record: BlockerRecord) -> Failure:
 class Context:
     """The running attempt: which job, which number, what it waited for."""
 
+    job_id = Stored[int]()
+    chain_id = Stored[int]()
+    task = Stored[str]()
+    queue = Stored[str]()
+    label = Stored[str | None]()
+    attempt = Stored[int]()  # number of this attempt: the fence
+    max_attempts = Stored[int]()
+    trace = Stored[str | None]()  # the traceparent the job was stored with
+
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._held = attempt.held
+        self._record = attempt.held
 
     @cached_property
     def blockers(self) -> Blockers:
@@ -181,11 +188,11 @@ class Context:
 
     @property
     def stop(self) -> threading.Event:
-        """The same to wait for: `ctx.stop.wait(60)` sleeps until it is told to stop."""
+        """The same to wait for: `ctx.stop.wait(60)` sleeps until the handler should stop."""
         return self._attempt.stop
 
     def progress(self, fraction: SupportsFloat | None = None, text: str | None = None) -> None:
-        """Say how far it is, for others to see; written a few times a second at most.
+        """Report how far the attempt is; written a few times a second at most.
 
         `fraction` is any real number from 0 to 1; of a long `text` the beginning is kept.
         """
@@ -203,46 +210,12 @@ class Context:
         return self._attempt.transaction(on)
 
     @property
-    def job_id(self) -> int:
-        return self._held.job_id
-
-    @property
-    def chain_id(self) -> int:
-        return self._held.chain_id
-
-    @property
-    def task(self) -> str:
-        return self._held.task
-
-    @property
-    def queue(self) -> str:
-        return self._held.queue
-
-    @property
-    def label(self) -> str | None:
-        return self._held.label
-
-    @property
-    def attempt(self) -> int:
-        """Number of this attempt: the fence."""
-        return self._held.attempt
-
-    @property
-    def max_attempts(self) -> int:
-        return self._held.max_attempts
-
-    @property
-    def trace(self) -> str | None:
-        """The traceparent the job was stored with."""
-        return self._held.trace
-
-    @property
     def token(self) -> Token:
-        return Token(self._held.job_id, self._held.attempt, self._held.claimed_at)
+        return Token(self._record.job_id, self._record.attempt, self._record.claimed_at)
 
 
 def _fraction(given: Any) -> float:
-    """A plain float of whatever number it is: others know nothing of NumPy, Decimal or Fraction."""
+    """A plain float: the database knows nothing of NumPy, Decimal or Fraction."""
     problem = f"progress is a fraction from 0 to 1, not a {type(given).__name__}"
     if isinstance(given, str | bytes):
         raise InvalidSetting(problem)

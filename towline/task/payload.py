@@ -1,7 +1,7 @@
 """Carry one value as JSON by its annotation, and refuse what would not come back the same.
 
 Encoding and typed decoding are msgspec's; this adds the check, and hooks for paths, pydantic
-models and subclasses of str, int and float. Which values belong to a task is left to `codec`.
+models and subclasses of str, int and float. Which values belong to a task says `signature`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,17 @@ import math
 import pathlib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
+type_text: Final = inspect.formatannotation
+
 _MAX_DEPTH: Final = 100
 _ANYTHING: Final = (Any, object, inspect.Parameter.empty)
+# Types whose exact instances need no check. Floats are missing because NaN is one.
 _ATOMS: Final = frozenset({int, bool, str, type(None)})
-# Exact types that need no check for a plain annotation. A bool is an int to Python, and
-# stays a bool on its way. Floats are missing because NaN is one.
-_EXACT: Final[Mapping[Any, frozenset[type]]] = {
-    int: frozenset({int, bool}),
-    bool: frozenset({bool}),
-    str: frozenset({str}),
-    type(None): frozenset({type(None)}),
-}
 # Annotations that promise less than the list they come back as, so a tuple may be given.
 _ABSTRACT_LISTS: Final = (
     collections.abc.Sequence,
@@ -60,7 +55,7 @@ class Value:
         """Give the value in a form that the encoder takes as it is."""
         if self.plain:
             if reason := _not_plain(value):
-                raise Refused(f"({type(value).__name__}){told(reason)}")
+                raise Refused(f"({type(value).__name__}){where(reason)}")
             return value
         if type(value) in self.exact or (
             self.number and type(value) is float and math.isfinite(value)
@@ -82,7 +77,7 @@ class Value:
         return msgspec.Raw(encoded)
 
     def _refused(self, value: Any, reason: str) -> Refused:
-        return Refused(f"expects {self.expected}, was given {type(value).__name__}{told(reason)}")
+        return Refused(f"expects {self.expected}, was given {type(value).__name__}{where(reason)}")
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
@@ -92,13 +87,11 @@ def members(annotation: Any) -> tuple[Any, ...]:
 
 
 def _exact(annotation: Any) -> frozenset[type]:
-    """Give the types whose exact instances need no check."""
-    exact: set[type] = set()
-    for member in members(annotation):
-        if not isinstance(member, type) or member not in _EXACT:
-            return frozenset()
-        exact |= _EXACT[member]
-    return frozenset(exact)
+    """Give the types whose exact instances need no check: a bool is an int, and stays a bool."""
+    exact = members(annotation)
+    if not all(isinstance(member, type) and member in _ATOMS for member in exact):
+        return frozenset()
+    return frozenset((*exact, bool) if int in exact else exact)
 
 
 def _is_abstract(annotation: Any) -> bool:
@@ -111,10 +104,6 @@ def _decoded_type(annotation: Any) -> Any:
         return list[typing.get_args(annotation) or Any]  # type: ignore[misc]
     takes_bool = any(member is int for member in members(annotation))
     return typing.Union[annotation, bool] if takes_bool else annotation  # noqa: UP007
-
-
-def type_text(annotation: Any) -> str:
-    return inspect.formatannotation(annotation)
 
 
 def _check_supported(annotation: Any) -> None:
@@ -180,7 +169,7 @@ def decoder(type: Any) -> msgspec.json.Decoder[Any]:
 # Why a value is refused: each gives "path: reason", the path inside the value, or nothing
 
 
-def told(reason: str) -> str:
+def where(reason: str) -> str:
     """Set the path inside the value off from what stands before it."""
     return reason if reason.startswith(":") or not reason else f", at {reason}"
 
@@ -304,8 +293,8 @@ def _not_finite(value: float) -> str:
 def _explained(error: Exception) -> str:
     """Give the error where it says more than the two types."""
     text = str(error)
-    told = isinstance(error, msgspec.ValidationError) and ", got `" in text and "$" not in text
-    return "" if told else f": {text}"
+    types = isinstance(error, msgspec.ValidationError) and ", got `" in text and "$" not in text
+    return "" if types else f": {text}"
 
 
 def _children(value: Any) -> list[tuple[Any, Any]]:

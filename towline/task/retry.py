@@ -90,12 +90,10 @@ class Fail(Signal):
 def next_try(backoff: Backoff, error: BaseException, failures: int) -> int | None:
     """Return the microseconds until the next try after this error, or None for no more.
 
-    What the handler said (Retry, Fail) comes first, then the rules for its exception, then the
-    back-off itself. Whether attempts are left is for the store to say.
+    A Retry of the handler comes first, then the rules for its exception, then the back-off itself.
+    Whether attempts are left is for the store to say.
     """
-    if isinstance(error, Fail | Cancel):
-        return None
-    if isinstance(error, Retry | Snooze) and error.delay is not None:
+    if isinstance(error, Retry) and error.delay is not None:
         return error.delay
     if isinstance(error, backoff.never):
         return None

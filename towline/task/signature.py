@@ -12,24 +12,16 @@ from typing import Any, Final
 
 import msgspec
 
-from towline.errors import InvalidArguments, InvalidTask, OutputError, PayloadTooLarge
-from towline.task.payload import (
-    Refused,
-    Value,
-    decoder,
-    encode,
-    members,
-    told,
-    type_text,
-    unportable,
-)
+from ..errors import InvalidArguments, InvalidTask, OutputError, PayloadTooLarge
+from . import Next
+from .payload import Refused, Value, decoder, encode, members, type_text, unportable, where
+from .retry import Signal
 
 # Arguments are stored as one object by parameter name. `*rest` and `**options` keep their
 # stars as names ("*rest": [...], "**options": {...}), which no parameter can collide with.
 # A default that was not given is not stored: the default of the day of the run applies.
 # Decoding runs the application's own code (validators, __post_init__), which may raise anything.
 
-_ENDINGS: Final = frozenset({"Retry", "Snooze", "Cancel", "Fail"})
 _POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -39,15 +31,12 @@ _POSITIONAL: Final = (
 class Signature:
     """How a task's arguments and result travel as JSON."""
 
-    def __init__(self, function: Any, *, name: str, injected: type | tuple[type, ...] = ()) -> None:
+    def __init__(self, function: Any, *, name: str, injected: type | None = None) -> None:
         """Read the function once; raise InvalidTask for what cannot be a task."""
         function = _plain_function(function, name)
-        given_by_worker = injected if isinstance(injected, tuple) else (injected,)
-        hints = _hints(function, name, given_by_worker)
-        parameters = list(_signature(function, name).parameters.values())
+        parameters, hints = _read(function, name, injected)
         self.name = name
-        self.doc: str | None = inspect.getdoc(function)
-        self.injected: str | None = _injected(parameters, hints, given_by_worker, name)
+        self.injected: str | None = _injected(parameters, hints, injected, name)
         self._parameters = [p for p in parameters if p.name != self.injected]
         self.text = _text(name, self._parameters, hints)
         self._arrange()
@@ -106,13 +95,11 @@ class Signature:
             raise OutputError(f"{self.text}: the result {problem}") from problem.__cause__
         except Exception as error:
             reason = unportable(value) or f": {error}"
-            raise OutputError(f"{self.text}: the result{told(reason)}") from error
+            raise OutputError(f"{self.text}: the result{where(reason)}") from error
         return _limited(encoded, limit, f"the result of {self.name} takes")
 
-    def decode_output(self, text: str | bytes | None) -> Any:
+    def decode_output(self, text: str | bytes) -> Any:
         """Give the result typed by the return annotation; OutputError if it no longer fits."""
-        if text is None:
-            return None
         try:
             return self._output.decode(text)
         except Exception as error:
@@ -178,8 +165,8 @@ class Signature:
         return given
 
     def _missing(self, given: Mapping[str, Any]) -> str:
-        needed = [p.name for p in self._parameters if p.name in self._required]
-        absent = [repr(name) for name in needed if name not in given]
+        missing = self._required - given.keys()
+        absent = [repr(p.name) for p in self._parameters if p.name in missing]
         what, verb = ("arguments", "are") if len(absent) > 1 else ("argument", "is")
         return f"{what} {', '.join(absent)} {verb} missing"
 
@@ -209,7 +196,7 @@ class Signature:
                 encode(value)
             except Exception as error:
                 reason = unportable(value) or f": {error}"
-                return self._refuse(f"argument {stored!r} ({type(value).__name__}){told(reason)}")
+                return self._refuse(f"argument {stored!r} ({type(value).__name__}){where(reason)}")
         return self._refuse("an argument's name cannot be encoded")
 
 
@@ -263,26 +250,19 @@ def _plain_function(function: Any, name: str) -> Callable[..., Any]:
     return typing.cast("Callable[..., Any]", function)
 
 
-def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
+def _read(
+    function: Callable[..., Any], name: str, injected: type | None
+) -> tuple[list[inspect.Parameter], dict[str, Any]]:
+    """Give parameters and annotations; the injected type may be imported for type checkers only."""
+    known = {} if injected is None else {injected.__name__: injected}
+    scope = {**known, **getattr(inspect.unwrap(function), "__globals__", {})}
     try:
-        return inspect.signature(function)
+        hints = typing.get_type_hints(function, globalns=scope, include_extras=True)
+        return list(inspect.signature(function).parameters.values()), hints
     except NameError as error:
         raise _unresolved(name, error) from error
-
-
-def _hints(function: Callable[..., Any], name: str, injected: tuple[type, ...]) -> dict[str, Any]:
-    """Resolve the annotations; an injected type may be imported for type checkers only."""
-    try:
-        return typing.get_type_hints(function, include_extras=True)
-    except NameError:
-        known = {cls.__name__: cls for cls in injected}
     except Exception as error:
         raise InvalidTask(f"{name}: its annotations cannot be read: {error}") from error
-    try:
-        scope = {**known, **getattr(inspect.unwrap(function), "__globals__", {})}
-        return typing.get_type_hints(function, globalns=scope, include_extras=True)
-    except NameError as error:
-        raise _unresolved(name, error) from error
 
 
 def _unresolved(task: str, error: NameError) -> InvalidTask:
@@ -295,28 +275,21 @@ def _unresolved(task: str, error: NameError) -> InvalidTask:
 def _injected(
     parameters: Sequence[inspect.Parameter],
     hints: Mapping[str, Any],
-    wanted: tuple[type, ...],
+    wanted: type | None,
     task: str,
 ) -> str | None:
     """Give the name of the parameter that the worker fills."""
-    found = [p for p in parameters if _is_one_of(hints.get(p.name), wanted)]
+    found = [p for p in parameters if wanted in members(hints.get(p.name, p.empty))]
     if not found:
         return None
     if len(found) > 1:
         raise InvalidTask(f"{task}: only one parameter can be handed in by the worker")
-    parameter = found[0]
-    stars = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
-    by_position = parameter.kind in _POSITIONAL and stars
-    if by_position or parameter.kind not in (
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.KEYWORD_ONLY,
-    ):
+    (parameter,) = found
+    stars = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    by_keyword = parameter.kind is parameter.KEYWORD_ONLY
+    if not by_keyword and (stars or parameter.kind is not parameter.POSITIONAL_OR_KEYWORD):
         raise InvalidTask(f"{task}: parameter '{parameter.name}' must be passable by keyword")
     return parameter.name
-
-
-def _is_one_of(annotation: Any, wanted: tuple[type, ...]) -> bool:
-    return any(member is cls for member in members(annotation) for cls in wanted)
 
 
 def _stored_name(parameter: inspect.Parameter) -> str:
@@ -342,23 +315,17 @@ def _output_type(annotation: Any) -> Any:
     if annotation in (None, type(None), typing.Never, typing.NoReturn):
         return Any
     all_of = list(members(annotation))
-    wanted = [_continued(member) for member in all_of if _own_name(member) not in _ENDINGS]
+    values = [m for m in all_of if not (isinstance(m, type) and issubclass(m, Signal))]
+    wanted = [_continued(member) for member in values]
     if wanted == all_of:
         return annotation
     return typing.Union[tuple(wanted)] if wanted else Any  # noqa: UP007
 
 
 def _continued(annotation: Any) -> Any:
-    if _own_name(annotation) != "Next":
+    if (typing.get_origin(annotation) or annotation) is not Next:
         return annotation
     return typing.get_args(annotation)[0] if typing.get_args(annotation) else Any
-
-
-def _own_name(annotation: Any) -> str | None:
-    """Give the name of a class of this package; known by name, so none is imported here."""
-    cls = typing.get_origin(annotation) or annotation
-    own = str(getattr(cls, "__module__", "")).partition(".")[0] == "towline"
-    return getattr(cls, "__name__", None) if own else None
 
 
 def _text(name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> str:
