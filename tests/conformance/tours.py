@@ -20,6 +20,7 @@ from towline.operation import Steps
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import KeepFor
+from towline.store.stats import StatsFilter
 
 MANY = 250  # rows, which psycopg sends by COPY
 TEXT = 'ä "☃" \\ % ? :x $1 %s \U0001f40b'
@@ -261,6 +262,8 @@ def lists(world: World) -> Steps[None]:
     assert len(found.records) == 5
     yield from store.jobs(JobFilter(), 5, found.cursor)
     yield from store.counts()
+    yield from store.stats(StatsFilter(), 60)
+    assert (yield from store.stats(StatsFilter(0, now, "plain", TEXT, Outcome.COMPLETED)))
     yield from store.workers()
 
 
