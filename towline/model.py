@@ -99,10 +99,11 @@ END_STATE = {
     Outcome.LOST: State.FAILED,
     Outcome.CANCELLED: State.CANCELLED,
 }
-CHAIN_END = {
-    State.COMPLETED: ChainState.COMPLETED,
-    State.FAILED: ChainState.FAILED,
-    State.CANCELLED: ChainState.CANCELLED,
+# How a chain ends with its last job; one that went on has another.
+CHAIN_END: dict[Outcome, ChainState] = {
+    outcome: ChainState(state)
+    for outcome, state in END_STATE.items()
+    if outcome is not Outcome.CONTINUED
 }
 
 
@@ -245,14 +246,11 @@ class Begun(NamedTuple):
 
 @dataclass(slots=True)
 class Finished:
-    """What `finish` did: which endings were accepted, and how many jobs wait for fewer now.
-
-    Those that are postponed touch what somebody else holds: nothing was done, try them again.
-    """
+    """Jobs whose endings were accepted, and refused. A postponed one touches what another
+    transaction holds: nothing was done, try it again."""
 
     accepted: list[int] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
-    freed: int = 0
     postponed: list[int] = field(default_factory=list)
 
 

@@ -28,7 +28,7 @@ from towline.model import (
     Outcome,
     State,
 )
-from towline.operation import Op, Steps, compose
+from towline.operation import Op, Steps
 from towline.store.listing import ChainFilter, JobFilter, RecordPage
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ class Eye:
             yield from self.store.job(id, created_at)
             return (yield from begin(id))
 
-        return compose("checked", steps, reads=reads)
+        return Op("checked", steps, reads=reads)
 
     # ---- names
 
@@ -187,7 +187,7 @@ class Eye:
         if anew:
             self._attempts.clear()
             self._last.clear()
-        op = compose("dump", lambda: self._dump(outside), reads=True)
+        op = Op("dump", lambda: self._dump(outside), reads=True)
         return self.run(op, outside=outside)
 
     def _dump(self, outside: bool) -> Steps[Seen]:

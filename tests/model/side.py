@@ -19,6 +19,7 @@ from towline.operation import Op
 from towline.sql import TABLES
 from towline.store.lease import Begin, Report
 from towline.store.retention import KeepFor
+from towline.store.turn import promote, unpark
 
 ORPHANS = 10**9  # an id that no program comes to
 KEPT = ("migration", "mark")
@@ -205,12 +206,12 @@ class Side(Eye):
 
     def renew(
         self, worker: str, lease: int, held: Sequence[Held]
-    ) -> tuple[bool, list[tuple[str, int]], int]:
+    ) -> tuple[bool, list[tuple[str, int]]]:
         known = {(self.ids[one.name][0], one.attempt) for one in held}
         renewed = self.run(self.store.renew(self.workers[worker], worker, lease, known))
         assert not renewed.postponed, "a renewal was put off though nobody looks"
         lost = sorted((self.names[id], attempt) for id, attempt in renewed.lost)
-        return renewed.registered, lost, renewed.released
+        return renewed.registered, lost
 
     def peek(
         self, queues: Sequence[str], most: int, tasks: Sequence[str]
@@ -244,10 +245,12 @@ class Side(Eye):
         return self.run(self.store.park([self._claims[one] for one in held]))
 
     def unpark(self, tasks: Sequence[str], queues: Sequence[str], limit: int) -> list[int]:
-        return self._until_less(lambda: self.store.unpark(tasks, queues, limit), limit)
+        return self._until_less(
+            lambda: Op("unpark", lambda: unpark(self.store, tasks, queues, limit)), limit
+        )
 
     def promote(self, limit: int) -> list[int]:
-        return self._until_less(lambda: self.store.promote(limit), limit)
+        return self._until_less(lambda: Op("promote", lambda: promote(self.store, limit)), limit)
 
     def sweep(
         self, suspects: Sequence[str] | None, gone: Sequence[str], limit: int,

@@ -31,6 +31,8 @@ from towline.model import (
     Policy,
 )
 from towline.operation import Op
+from towline.store import read
+from towline.store.turn import promote, unpark
 
 T = TypeVar("T")
 
@@ -251,7 +253,9 @@ class Crew:
         if not self.stale:
             return
         ids = sorted({held.job_id for held in self.stale})
-        records = self.app.runner.run(self.store.records(ids))
+        records = self.app.runner.run(
+            Op("records", lambda: read.records(self.store, ids), reads=True)
+        )
         running = {record.id for record in records if record.live_state == Live.RUNNING}
         # Best of all one that somebody else runs just now.
         again = [held for held in self.stale if held.job_id in running]
@@ -279,10 +283,12 @@ class Crew:
 
     def unpark(self) -> None:
         limit = self.rng.choice((1, 1000))
-        self.app.runner.run(self.store.unpark(self.rng.sample(TASKS, 2), QUEUES, limit))
+        self.app.runner.run(
+            Op("unpark", lambda: unpark(self.store, self.rng.sample(TASKS, 2), QUEUES, limit))
+        )
 
     def promote(self) -> None:
-        self.app.runner.run(self.store.promote(self.rng.choice((1, 1000))))
+        self.app.runner.run(Op("promote", lambda: promote(self.store, self.rng.choice((1, 1000)))))
 
     def sweep(self) -> None:
         """After the lease, of suspects seen before, or of processes that are gone."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ..model import BlockerRecord, ChainRecord, DependentRecord, JobRecord, RollupRecord
-from ..operation import Op, Steps, compose
+from ..operation import Op, Steps
 from ..store.listing import RecordPage
 from ..task import Tasks
 from ..times import to_datetime
@@ -238,10 +238,10 @@ class Reading(Tasks):
                 found.append(WorkerInfo.of(record, sorted(job for job, _ in running)))
             return found
 
-        return compose("workers", steps, reads=True)
+        return Op("workers", steps, reads=True)
 
     def _stats(self, by: By | None, where: StatsWhere) -> Op[list[RollupRecord]]:
         return self._store.stats(stats_filter(where), minutes_of(by))
 
     def _read_clock(self) -> Op[int]:
-        return compose("now", self._store.now, reads=True)
+        return Op("now", self._store.now, reads=True)

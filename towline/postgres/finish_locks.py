@@ -13,24 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..model import CHAIN_END, CHAIN_STATES, END_STATE, ChainState, Outcome, Policy
+from ..model import CHAIN_END, CHAIN_STATES, ChainState, Policy
 from ..operation import Steps
 from ..store import cascade
+from ..store.cascade import BAD
 from ..store.ground import Ground, Reserved, Verdict, as_json, chunks, find_upstream, int_of
 from . import isolation
 
 HOLD = ("job_id", "attempt", "held_by", "chain_id")
 FENCE = ("job_id", "attempt", "held_by")
-BAD = (ChainState.FAILED, ChainState.CANCELLED)
 Causes = dict[int, set[int]]  # chain that ends → numbers of the endings that it follows from
 
 
 def reserve(store: Ground, verdicts: Sequence[Verdict]) -> Steps[Reserved]:
     """The lock phase of `finish`."""
-    ends = [CHAIN_END.get(END_STATE[v.ending.outcome]) if v.final else None for v in verdicts]
-    for number, verdict in enumerate(verdicts):
-        if verdict.ending.outcome is Outcome.CONTINUED:
-            ends[number] = None
+    ends = [CHAIN_END.get(v.ending.outcome) if v.final else None for v in verdicts]
     rows = yield store.sql.hold_running.many(
         HOLD,
         [

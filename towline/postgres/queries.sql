@@ -830,11 +830,6 @@ VALUES (:job_id, :number, :outcome, 1, :now, :output, :error, :continued_by, :en
 UPDATE {chain} SET state = 0, bad = false, ended_at = NULL
  WHERE id = ANY (ARRAY(SELECT r.id FROM json_to_recordset(:rows::text::json) AS r(id bigint)));
 
--- name: find_blocked_by
--- Dependents of chains that waited and were failed by a blocker, or still wait.
-SELECT DISTINCT b.job_id FROM {blocker} AS b
- WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)));
-
 -- name: blocker_states
 -- What these jobs wait or waited for, and how it stands.
 SELECT b.job_id, b.chain_id, c.state
@@ -1190,7 +1185,7 @@ SELECT pg_notify(:channel, '');
 CREATE SCHEMA IF NOT EXISTS "{schema}";
 
 -- name: has_schema
-SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = '{schema}';
+SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{schema}';
 
 -- name: hold_schema
 -- One at a time changes the schema; let go at the end of the transaction.

@@ -21,7 +21,6 @@ from typing import Any
 from ..model import (
     CHAIN_CODE,
     CHAIN_END,
-    END_STATE,
     OUTCOME_CODE,
     Claimed,
     Enqueued,
@@ -260,7 +259,7 @@ def _new_record(id: int, job: NewJob, now: int, run_at: int) -> JobRecord:
 def _settled(verdict: Verdict, worker: str | None, slot: int, now: int) -> Row:
     ending = verdict.ending
     held = ending.held
-    state = CHAIN_CODE[CHAIN_END[END_STATE[ending.outcome]]]
+    state = CHAIN_CODE[CHAIN_END[ending.outcome]]
     return (
         held.job_id, held.attempt, held.worker, held.chain_id, state, OUTCOME_CODE[ending.outcome],
         worker, slot, held.queue, held.task, ending.started_at, now, ending.output, ending.error,

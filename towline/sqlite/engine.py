@@ -14,8 +14,8 @@ from ..connections import Connection, recognise_sqlite
 from ..engine import EngineSettings, Finding, wake_channel
 from ..errors import SchemaMissing, StoreUnavailable, WriterBusy
 from ..migrate import COMMAND, Migrations
-from ..operation import Op
-from ..sql import Queries
+from ..operation import Op, Steps
+from ..sql import Queries, Row
 from ..store import Store
 from . import fork
 from .checkpoint import KEPT
@@ -148,13 +148,13 @@ class SqliteEngine:
 
     def migrate(self) -> list[str]:
         """Create the tables or bring them up to date."""
-        applied, _ = self.run(self.migrations.migrate(self.store))
+        applied, _ = self.run(Op("migrate", lambda: self.migrations.migrate(self.store)))
         return applied
 
     def check_schema(self) -> None:
         if self.file.is_new and not self.file.is_known:
             self.migrations.judge(None)
-        self.run(self.migrations.check(self.sql))
+        self.run(Op("check_schema", lambda: self.migrations.check(self.sql), reads=True))
 
     def close(self) -> None:
         """Close every connection of this process, once idle. The engine opens them again when
@@ -230,7 +230,11 @@ class SqliteEngine:
         return [SqliteWatch(self)]
 
     def checks(self) -> Iterator[Finding]:
-        return examine(self.run(self.store.describe()))
+        def steps() -> Steps[Row]:
+            (row,) = yield self.sql.describe_database()
+            return row
+
+        return examine(self.run(Op("describe", steps, reads=True)))
 
     def vacuum(self, pages: int) -> int:
         """Give free pages back to the file system, where the file allows it; return how many."""

@@ -584,10 +584,6 @@ VALUES (:job_id, :number, :outcome, 1, :now, :output, :error, :continued_by, :en
 -- name: reopen_chain
 UPDATE {chain} SET state = 0, ended_at = NULL WHERE id = :id;
 
--- name: find_blocked_by
--- Dependents of chains that waited and were failed by a blocker, or still wait.
-SELECT DISTINCT b.job_id FROM json_each(:chains) AS x CROSS JOIN {blocker} AS b ON b.chain_id = x.value;
-
 -- name: blocker_states
 -- What these jobs wait or waited for, and how it stands.
 SELECT b.job_id, b.chain_id, c.state

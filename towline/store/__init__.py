@@ -29,12 +29,12 @@ from ..model import (
     Finished,
     JobRecord,
     NewJob,
+    Outcome,
     RollupRecord,
     State,
     WorkerRecord,
 )
 from ..operation import Loss, Op
-from ..sql import Row
 from . import control, enqueue, finish, listing, read, retention, stats, turn
 from . import lease as leases
 from .cascade import OUTSIDE
@@ -44,7 +44,7 @@ from .lease import SWEEP_LIMIT, Begin, Expired, Renewed, Report
 from .listing import ChainFilter, JobFilter, RecordPage
 from .retention import PRUNE_BATCH, KeepFor, Pruned
 from .stats import StatsFilter
-from .turn import PROMOTE_LIMIT, UNPARK_LIMIT, Peeked, Turn
+from .turn import Peeked, Turn
 
 
 class Store(Ground):
@@ -96,10 +96,6 @@ class Store(Ground):
         """
         return Op("peek", lambda: turn.peek(self, queues, most, tasks), reads=True)
 
-    def promote(self, limit: int = PROMOTE_LIMIT) -> Op[int]:
-        """Make scheduled jobs pending whose time has come, oldest first, a bounded number."""
-        return Op("promote", lambda: turn.promote(self, limit), loss=Loss.WITH_WORKERS)
-
     def claim(
         self, worker: int, queues: Sequence[str], room: int, name: str | None = None, ahead: int = 0
     ) -> Op[list[Claimed]]:
@@ -129,12 +125,6 @@ class Store(Ground):
     def park(self, jobs: Sequence[Claimed]) -> Op[int]:
         """Set claimed jobs aside whose task this worker does not know; no attempt is used."""
         return Op("park", lambda: turn.park(self, jobs), loss=Loss.WITH_WORKERS)
-
-    def unpark(
-        self, tasks: Sequence[str], queues: Sequence[str], limit: int = UNPARK_LIMIT
-    ) -> Op[int]:
-        """Make parked jobs of these tasks pending again, a bounded number; call until it says 0."""
-        return Op("unpark", lambda: turn.unpark(self, tasks, queues, limit), loss=Loss.WITH_WORKERS)
 
     def drop_orphans(self, queues: Sequence[str]) -> Op[int]:
         """Remove rows at the head of these queues whose job is gone; return how many.
@@ -223,17 +213,23 @@ class Store(Ground):
         self, job_id: int, reason: str | None = None, by: str | None = None
     ) -> Op[JobRecord]:
         """End an open job as cancelled, its chain with it; what its handler says is refused."""
-        return Op("cancel", lambda: control.cancel(self, job_id, reason, by))
+        outcome = Outcome.CANCELLED
+        return Op("cancel", lambda: control.end(self, job_id, outcome, error=reason, by=by))
 
     def complete(
         self, job_id: int, output: str | None, next: NewJob | None = None, by: str | None = None
     ) -> Op[JobRecord]:
         """Complete an open job from outside, with an output or with its continuation."""
-        return Op("complete", lambda: control.complete(self, job_id, output, next, by))
+        outcome = Outcome.COMPLETED
+        return Op(
+            "complete",
+            lambda: control.end(self, job_id, outcome, output=output, next=next, by=by),
+        )
 
     def fail(self, job_id: int, reason: str, by: str | None = None) -> Op[JobRecord]:
         """Fail an open job from outside, without another try."""
-        return Op("fail", lambda: control.fail(self, job_id, reason, by))
+        outcome = Outcome.FAILED
+        return Op("fail", lambda: control.end(self, job_id, outcome, error=reason, by=by))
 
     def run_now(self, job_id: int) -> Op[JobRecord]:
         """Make a scheduled job pending at once; one that is pending stays as it is."""
@@ -265,10 +261,6 @@ class Store(Ground):
         """A job as it stands. Whoever has a handle says when the job was created: after a rollback
         its id may be another's, and then it is not found."""
         return Op("job", lambda: read.job(self, job_id, created_at), reads=True)
-
-    def records(self, ids: Sequence[int]) -> Op[list[JobRecord]]:
-        """Jobs as they stand, in the order of the ids; unknown ones are left out."""
-        return Op("records", lambda: read.records(self, ids), reads=True)
 
     def target(self, job_id: int) -> Op[JobRecord]:
         """The job that control of this one acts on."""
@@ -325,10 +317,6 @@ class Store(Ground):
     def parked(self, limit: int = 1000) -> Op[dict[str, int]]:
         """Tasks that no worker knew, with their jobs that are set aside; counts up to `limit`."""
         return Op("parked", lambda: listing.parked(self, limit), reads=True)
-
-    def describe(self) -> Op[Row]:
-        """What the database says about itself; each engine has columns of its own."""
-        return Op("describe", lambda: listing.describe(self), reads=True)
 
     # ---- deleting
 

@@ -22,6 +22,7 @@ from ..model import (
 from ..operation import Steps
 from ..sql import Row
 from . import cascade, read
+from .cascade import BAD
 from .columns import JOB, row_of
 from .ground import FOREVER, Ground, as_json, chunks, int_of, portions
 
@@ -49,45 +50,24 @@ def enqueue(store: Ground, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
     order = _blockers_first(jobs)
     now = yield from store.now()
     ids = yield from store.new_ids(len(jobs))
-    placed: dict[int, int] = dict(zip(order, ids, strict=True))  # index → id
-    taken: dict[int, int] = {}  # index → chain that has the key
+    chains: dict[int, int] = dict(zip(order, ids, strict=True))  # by index
+    taken: dict[int, int] = {}  # those that have the key already
     if any(job.key is not None for job in jobs):
         jobs = list(jobs)
-        taken = yield from _take_keys(store, jobs, order, placed, now)
-    answers: dict[int, Enqueued] = {}
+        taken = yield from _take_keys(store, jobs, order, chains, now)
+        chains.update(taken)
+    records: dict[int, JobRecord] = {}
     for part in chunks(order):
-        yield from _enqueue_part(store, jobs, part, placed, taken, answers, now)
-    if isinstance(order, range):
-        return list(answers.values())
-    return [answers[index] for index in range(len(jobs))]
-
-
-def _enqueue_part(
-    store: Ground,
-    jobs: Sequence[NewJob],
-    part: Sequence[int],
-    placed: Mapping[int, int],
-    taken: Mapping[int, int],
-    answers: dict[int, Enqueued],
-    now: int,
-) -> Steps[None]:
-    """Store some of a batch, as many as fit one statement."""
-    new = [index for index in part if index not in taken] if taken else part
-    places = [
-        Placed(placed[i], placed[i], 0, jobs[i], _resolve(jobs[i], placed, taken)) for i in new
-    ]
-    records = yield from insert(store, places, now)
-    if not taken:
-        answers.update(zip(part, [Enqueued(record, True) for record in records], strict=True))
-        return
-    stored = dict(zip(new, records, strict=True))
-    for index in part:
-        if index in stored:
-            answers[index] = Enqueued(stored[index], True)
-        else:
-            tail = yield from read.tail(store, taken[index])
-            assert tail is not None
-            answers[index] = Enqueued(tail, False)
+        fresh = [i for i in part if i not in taken] if taken else part
+        placed = [
+            Placed(chains[i], chains[i], 0, jobs[i], _resolve(jobs[i], chains)) for i in fresh
+        ]
+        records.update(zip(fresh, (yield from insert(store, placed, now)), strict=True))
+    for index, chain in taken.items():
+        tail = yield from read.tail(store, chain)
+        assert tail is not None
+        records[index] = tail
+    return [Enqueued(records[index], index not in taken) for index in range(len(jobs))]
 
 
 def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobRecord]]:
@@ -129,9 +109,8 @@ def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobR
     if doomed:
         fresh = {place.id for place in placed if place.position == 0}
         awaited = {blocker.chain_id for place in placed for blocker in place.blockers}
-        yield from cascade.fail_new(
-            store, doomed, failed, now, alone=all(id in fresh - awaited for id in doomed)
-        )
+        ended = yield from cascade.fail_jobs(store, doomed, failed, now)
+        yield from cascade.end_chains(store, ended, now, alone=doomed.keys() <= fresh - awaited)
         records = yield from read.records(store, [record.id for record in records])
     yield from store.wake(r.queue for r in records if r.live_state in (PENDING, SCHEDULED))
     return records
@@ -271,7 +250,7 @@ def _waits(
         chain = int_of(blocker.chain_id)
         edges.append((chain, place.id, position, blocker.name, blocker.trace))
         ended = states.get(chain, ChainState.OPEN)
-        if ended in (ChainState.FAILED, ChainState.CANCELLED):
+        if ended in BAD:
             failed[chain] = ended
             waits += job.policy is not Policy.RUN
             if job.policy is Policy.FAIL:
@@ -312,22 +291,14 @@ def _renewed(first: NewJob, later: NewJob) -> NewJob:
     return replace(first, arguments=later.arguments, at=later.at, delay=later.delay)
 
 
-def _resolve(
-    job: NewJob, placed: Mapping[int, int], taken: Mapping[int, int]
-) -> Sequence[NewBlocker]:
+def _resolve(job: NewJob, chains: Mapping[int, int]) -> Sequence[NewBlocker]:
     """Put chain ids in place of indexes into the batch."""
     if not job.blockers:
         return ()
-    resolved: list[NewBlocker] = []
-    for blocker in job.blockers:
-        if blocker.index is None:
-            chain = int_of(blocker.chain_id)
-        elif blocker.index in taken:
-            chain = taken[blocker.index]
-        else:
-            chain = placed[blocker.index]
-        resolved.append(replace(blocker, chain_id=chain, index=None))
-    return resolved
+    return [
+        b if b.index is None else replace(b, chain_id=chains[b.index], index=None)
+        for b in job.blockers
+    ]
 
 
 def _blockers_first(jobs: Sequence[NewJob]) -> Sequence[int]:

@@ -33,7 +33,6 @@ class Renewed:
 
     registered: bool
     lost: list[tuple[int, int]] = field(default_factory=list)
-    released: int = 0
     postponed: bool = False  # another transaction looks at the registration: try again soon
 
 
@@ -82,7 +81,7 @@ def renew(
     if strays:
         yield store.sql.put_back.many(PUT_BACK, strays)
         yield from store.wake(str(queue) for _, _, queue, *_ in rows)
-    return Renewed(True, sorted(set(held) - running), len(strays))
+    return Renewed(True, sorted(set(held) - running))
 
 
 def running(store: Ground, worker: int) -> Steps[set[tuple[int, int]]]:

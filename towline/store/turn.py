@@ -99,6 +99,7 @@ def claim(
 
 
 def promote(store: Ground, limit: int = PROMOTE_LIMIT) -> Steps[int]:
+    """Make scheduled jobs pending whose time has come, oldest first, a bounded number."""
     now = yield from store.now()
     rows = yield store.sql.find_due(now=now, limit=limit)
     if rows:
@@ -134,6 +135,7 @@ def park(store: Ground, jobs: Sequence[Claimed]) -> Steps[int]:
 def unpark(
     store: Ground, tasks: Sequence[str], queues: Sequence[str], limit: int = UNPARK_LIMIT
 ) -> Steps[int]:
+    """Make parked jobs of these tasks pending again, a bounded number; call until it says 0."""
     reasons = as_json(map(unknown_task, tasks))
     rows = yield store.sql.find_parked(reasons=reasons, queues=as_json(queues), limit=limit)
     if rows:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InvalidState, LeaseLost, StoreUnavailable
-from ..operation import Op, Steps, compose
+from ..operation import Op, Steps
 from .ending import completed
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class JobTransaction:
             yield from store.progress([(attempt.held, *said)])
             return (yield from finish)
 
-        return compose(finish.name, steps)
+        return Op(finish.name, steps)
 
     def _accept(self, finished: Finished) -> None:
         if not finished.accepted:
