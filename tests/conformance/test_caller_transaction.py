@@ -361,6 +361,7 @@ def test_E13_every_operation_belongs_to_the_callers_transaction(
     assert call("paused") == ["late"]
     assert [worker.name for worker in call("workers")] == ["w1"]
     assert call("parked") == {}
+    assert call("stats") != []
     assert call("target", 4).id == 4
     assert call("now").tzinfo is UTC
     clock.advance(40 * 24 * 3600)
