@@ -12,6 +12,7 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 
@@ -36,18 +37,18 @@ def applied_to(sql: Queries) -> Steps[set[str] | None]:
     return {str(name) for name, _ in (yield sql.list_migrations())}
 
 
+@dataclass
 class Migrations:
     """The steps of one engine, in order of their names."""
 
-    def __init__(self, package: str, prefix: str, schema: str = "") -> None:
-        self._package = package
-        self._prefix = prefix
-        self._schema = schema
+    package: str
+    prefix: str
+    schema: str = ""
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Every migration this release knows, oldest first."""
-        folder = files(self._package).joinpath("migrations")
+        folder = files(self.package).joinpath("migrations")
         found = folder.iterdir() if folder.is_dir() else ()
         later = sorted(p.name.removesuffix(".sql") for p in found if p.name.endswith(".sql"))
         return (FIRST, *later)
@@ -59,8 +60,8 @@ class Migrations:
         """
         if after is None:
             names = self.names
-            body = read_text(self._package, "schema.sql")
-            if self._schema not in ("", "public"):
+            body = read_text(self.package, "schema.sql")
+            if self.schema not in ("", "public"):
                 body = f'CREATE SCHEMA IF NOT EXISTS "{{schema}}";\n\n{body}'
         else:
             names = tuple(name for name in self.names if name > after)
@@ -69,7 +70,7 @@ class Migrations:
             f"INSERT INTO {{migration}} (name, applied_at) VALUES ('{name}', ({sql.clock.text}));"
             for name in names
         )
-        return fill(f"{body}\n{records}\n", self._prefix, self._schema)
+        return fill(f"{body}\n{records}\n", self.prefix, self.schema)
 
     def migrate(self, store: Store) -> Steps[tuple[list[str], str | None]]:
         """Bring the schema up to date, up to the first step that cannot be in a transaction.
@@ -77,13 +78,13 @@ class Migrations:
         Returns the names of what was applied, and of that step. One at a time does it.
         """
         sql = store.sql
-        if self._schema:
+        if self.schema:
             yield self.hold(sql)
         applied = yield from applied_to(sql)
         concurrent = None
         if applied is None:
             missing = list(self.names)
-            texts = [read_text(self._package, "schema.sql")]
+            texts = [read_text(self.package, "schema.sql")]
             yield from self._create_schema(sql)
         else:
             self._refuse_newer(applied)
@@ -100,7 +101,7 @@ class Migrations:
 
     def hold(self, sql: Queries) -> Statement:
         """Keep others from changing these tables until the end of the transaction."""
-        return sql.hold_schema(lock=_lock(f"{self._schema}.{self._prefix}"))
+        return sql.hold_schema(lock=_lock(f"{self.schema}.{self.prefix}"))
 
     def build(self, store: Store, name: str) -> Steps[list[str]]:
         """Apply a step that cannot be in a transaction; harmless to repeat after a failure.
@@ -123,7 +124,7 @@ class Migrations:
 
     def vacuum(self) -> list[str]:
         """One statement for each table, where vacuum is done by table."""
-        return [fill(f"VACUUM {{{table}}}", self._prefix, self._schema) for table in TABLES]
+        return [fill(f"VACUUM {{{table}}}", self.prefix, self.schema) for table in TABLES]
 
     def check(self, sql: Queries) -> Steps[None]:
         """Raise unless the schema is one this release can work with."""
@@ -155,11 +156,11 @@ class Migrations:
 
     def _step(self, name: str) -> str:
         if name == FIRST:  # until there is a release, which freezes it as a file of its own
-            return read_text(self._package, "schema.sql")
-        return read_text(self._package, "migrations", f"{name}.sql")
+            return read_text(self.package, "schema.sql")
+        return read_text(self.package, "migrations", f"{name}.sql")
 
     def _statements(self, text: str) -> Steps[None]:
-        filled = fill(text, self._prefix, self._schema)
+        filled = fill(text, self.prefix, self.schema)
         for number, statement in enumerate(split_statements(filled)):
             yield Query(f"schema_{number}", statement)()
 
@@ -171,19 +172,19 @@ class Migrations:
 
     def _create_schema(self, sql: Queries) -> Steps[None]:
         """Unless it is there: that would need a right which the role may not have."""
-        if not self._schema or (yield sql.has_schema()):
+        if not self.schema or (yield sql.has_schema()):
             return
-        yield sql.hold_schema(lock=_lock(self._schema))  # another prefix may want it too
+        yield sql.hold_schema(lock=_lock(self.schema))  # another prefix may want it too
         if not (yield sql.has_schema()):
             yield sql.create_schema()
 
     def _drop_invalid(self, sql: Queries, name: str) -> Steps[None]:
         """Of the indexes of this step, no other: somebody may be building one of his own."""
-        named = _BUILT.findall(fill(self._step(name), self._prefix, self._schema))
+        named = _BUILT.findall(fill(self._step(name), self.prefix, self.schema))
         found = {index for (index,) in (yield sql.invalid_indexes(names=json.dumps(named)))}
         for index in named:
             if index in found:
-                text = f'DROP INDEX CONCURRENTLY IF EXISTS "{self._schema}".{index}'
+                text = f'DROP INDEX CONCURRENTLY IF EXISTS "{self.schema}".{index}'
                 yield Query("drop_index", text)()
 
 

@@ -6,8 +6,8 @@ microseconds and payloads are JSON text. People-friendly conversion happens in `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
@@ -233,27 +233,6 @@ class Ending:
         )
 
 
-class Begun(NamedTuple):
-    """What a worker had begun: complete for what was claimed since a time of the database."""
-
-    attempts: frozenset[tuple[int, int]]  # job, attempt
-    since: int = 0
-
-    def is_without(self, job_id: int, attempt: int, claimed_at: int) -> bool:
-        """Whether this attempt had certainly not begun."""
-        return claimed_at >= self.since and (job_id, attempt) not in self.attempts
-
-
-@dataclass(slots=True)
-class Finished:
-    """Jobs whose endings were accepted, and refused. A postponed one touches what another
-    transaction holds: nothing was done, try it again."""
-
-    accepted: list[int] = field(default_factory=list)
-    refused: list[int] = field(default_factory=list)
-    postponed: list[int] = field(default_factory=list)
-
-
 class JobRecord(Struct, frozen=True, gc=False):
     """A job as it stands, joined from `job`, `live` and its last attempt."""
 
@@ -299,10 +278,6 @@ class JobRecord(Struct, frozen=True, gc=False):
     ended_by: str | None = None
     last_run_at: int | None = None
 
-    @classmethod
-    def of(cls, row: tuple[Any, ...]) -> JobRecord:
-        return cls(*row)
-
     @property
     def state(self) -> State:
         if self.live_state is not None:
@@ -317,11 +292,15 @@ class JobRecord(Struct, frozen=True, gc=False):
         return OUTCOMES[self.last_outcome or 0]
 
 
-class Enqueued(NamedTuple):
-    """The answer to one NewJob: the new job, or the last job of the chain that has its key."""
+class Enqueued(Struct, frozen=True, gc=False):
+    """The answer to one NewJob: the new job, or the last job of the chain that has its key. As many
+    as those, so hidden as they are."""
 
     record: JobRecord
     created: bool
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.record, self.created))
 
 
 class ChainRecord(NamedTuple):
@@ -393,27 +372,6 @@ class DependentRecord(NamedTuple):
     task: str
     key: str | None
     name: str | None
-
-
-class RollupRecord(NamedTuple):
-    """Jobs that ended in one bucket of time, of one queue, task and outcome."""
-
-    minute: int  # at which the bucket begins
-    queue: str
-    task: str
-    outcome_code: int
-    ended: int
-    duration: int  # of all that ran
-    histogram: tuple[int, ...]  # how many of those that ran took how long
-
-    @classmethod
-    def of(cls, row: tuple[Any, ...]) -> RollupRecord:
-        minute, queue, task, outcome, ended, duration, *histogram = row
-        return cls(minute, queue, task, outcome, ended, duration, tuple(histogram))
-
-    @property
-    def outcome(self) -> Outcome:
-        return OUTCOMES[self.outcome_code] or Outcome.FAILED
 
 
 class WorkerRecord(NamedTuple):

@@ -10,22 +10,22 @@ workers and waiters once the commit is done.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Set
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from .sql import Row, Statement
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
+@dataclass(slots=True, eq=False)
 class Mark:
     """What follows a commit: queues that got work; that chains ended."""
 
-    __slots__ = ("ended", "queues")
-
-    def __init__(self, queues: Set[str] = frozenset(), ended: bool = False) -> None:
-        self.queues = queues
-        self.ended = ended
+    queues: Set[str] = frozenset()
+    ended: bool = False
 
 
 ENDED = Mark(ended=True)
@@ -47,20 +47,20 @@ class Loss(Enum):
 
 
 class Op(Generic[T]):
-    """An operation ready to run, as often as need be: a retry begins it anew. `begin` is any
-    generator function: several steps, one transaction.
+    """A generator function with its arguments, ready to run, as often as need be: a retry begins it
+    anew. All of its steps are one transaction.
 
     `reads`: it changes nothing. `loss`: when a crash may take its commit. `single`: it is one
     statement, and as atomic as that. `follows`: what its last run marked, None for nothing.
     """
 
-    __slots__ = ("_begin", "follows", "loss", "name", "reads", "single")
+    __slots__ = ("_args", "_begin", "follows", "loss", "name", "reads", "single")
 
     def __init__(
         self,
         name: str,
-        begin: Callable[[], Steps[T]],
-        *,
+        begin: Callable[[*Ts], Steps[T]],
+        *args: *Ts,
         reads: bool = False,
         loss: Loss = Loss.NEVER,
         single: bool = False,
@@ -70,11 +70,12 @@ class Op(Generic[T]):
         self.loss = loss
         self.single = single
         self.follows: Mark | None = None
-        self._begin = begin
+        self._begin: Callable[..., Steps[T]] = begin
+        self._args = args
 
     def __iter__(self) -> Steps[T]:
         self.follows = None
-        return self._begin()
+        return self._begin(*self._args)
 
     def note(self, mark: Mark) -> None:
         """Keep a mark until the commit."""

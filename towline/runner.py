@@ -228,8 +228,8 @@ class Runner:
     def prefixes(self) -> list[tuple[str, str]]:
         """Prefix and schema of each set of tables like ours: for whoever looks with a wrong one.
         SQLite has no schemas, so no name of one."""
-        migrations, sql = self.engine.migrations, self.store.sql
-        return self.engine.run(Op("prefixes", lambda: migrations.prefixes(sql), reads=True))
+        find = self.engine.migrations.prefixes
+        return self.engine.run(Op("prefixes", find, self.store.sql, reads=True))
 
     def migrate(self) -> list[str]:
         """Create the tables or bring them up to date; return the migrations that were applied."""

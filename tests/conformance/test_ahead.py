@@ -14,9 +14,10 @@ import pytest
 from tests.database import Database
 from tests.kit import SECOND, Clock, claim, completed, failed, new, put, register, rows, states
 from towline import Towline
-from towline.model import Begun, Claimed, Ending, JobRecord, Live, Outcome, State
+from towline.model import Claimed, Ending, JobRecord, Live, Outcome, State
 from towline.operation import Op, Steps
 from towline.store import Store, read
+from towline.store.lease import Begun
 from towline.store.listing import JobFilter
 from towline.store.turn import promote
 
@@ -399,16 +400,16 @@ def test_A8d_jobs_that_run_for_nobody_are_noticed_though_no_lease_has_run_out(
         worker = yield from register(store)
         yield from put(store, new())
         yield from claim(store, worker=worker)
-        assert (yield from store.expired()) == ([], False)
+        assert (yield from store.expired()) == (set(), False)
 
     run(lose)
     database.rows("DELETE FROM towline_worker")
 
     def sweep() -> Steps[None]:
-        assert (yield from store.expired()) == ([], True)
+        assert (yield from store.expired()) == (set(), True)
         assert (yield from store.sweep()) == 1
         assert (yield from states(store, 1)) == [State.SCHEDULED]
-        assert (yield from store.expired()) == ([], False)
+        assert (yield from store.expired()) == (set(), False)
 
     run(sweep)
 
@@ -436,7 +437,7 @@ def test_A8e_running_rows_whose_jobs_were_deleted_by_hand_are_swept_and_hide_no_
         for taken in (2, 2, 0):
             assert (yield from store.sweep(limit=2)) == taken
         assert (yield from states(store, 3, 4)) == [State.SCHEDULED] * 2
-        assert (yield from store.expired()) == ([], False)
+        assert (yield from store.expired()) == (set(), False)
         assert (yield from store.workers()) == []
 
     run(sweep)

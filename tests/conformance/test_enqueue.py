@@ -320,8 +320,8 @@ def test_E12_the_id_of_a_deleted_job_is_not_given_out_again(play: Play, store: S
     def once(*deleted: int) -> Steps[JobRecord]:
         if deleted:
             yield from store.delete(deleted)
-        ((record, _),) = yield from store.enqueue([new()])
-        return record
+        (stored,) = yield from store.enqueue([new()])
+        return stored.record
 
     assert play(once).id == 1
     assert play(once).id == 2

@@ -15,9 +15,10 @@ import pytest
 
 from tests.kit import HOUR, Clock, claim, completed, continued, failed, new, put, register
 from towline import Towline
-from towline.model import Begun, Ending, Outcome, Policy
+from towline.model import Ending, Outcome, Policy
 from towline.operation import Op, Steps
 from towline.store import Store
+from towline.store.lease import Begun
 from towline.store.listing import JobFilter
 from towline.store.retention import KeepFor
 from towline.store.turn import unpark

@@ -189,7 +189,7 @@ def leases(world: World) -> Steps[None]:
     released = [Ending(two, Outcome.RELEASED, started=False), Ending(four, Outcome.RELEASED)]
     assert (yield from store.finish(released)).accepted == [two.job_id]
     world.clock.advance(10)
-    assert worker in [w.id for w in (yield from store.expired()).workers]
+    assert worker in (yield from store.expired()).workers
     assert (yield from store.sweep()) == 2
     assert not (yield from store.renew(worker, "lease", SECOND, known)).registered
     yield from store.unregister((yield from enter(store, "another")))

@@ -247,7 +247,7 @@ class Eye:
 
     def expired(self) -> tuple[list[str], bool]:
         workers, strays = self.run(self.store.expired())
-        return sorted(record.name for record in workers), strays
+        return sorted(self.worker_names[id] for id in workers), strays
 
     def jobs(self, where: Where, limit: int, newest: bool) -> list[list[str]]:
         filter = self.job_filter(where)

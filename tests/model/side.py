@@ -14,10 +14,11 @@ from tests.model.eye import Eye
 from tests.model.program import Answer, End, Held, Keep, New, Refusal, Seen, Step, Where
 from tests.model.storing import UNSTORED
 from towline.errors import DuplicateKey, StillNeeded, StoreError, TowlineError
-from towline.model import Begun, Claimed, Ending, Finished, JobRecord, NewBlocker, NewJob
+from towline.model import Claimed, Ending, JobRecord, NewBlocker, NewJob
 from towline.operation import Op
 from towline.sql import TABLES
-from towline.store.lease import Begin, Report
+from towline.store.finish import Finished
+from towline.store.lease import Begin, Begun, Report
 from towline.store.retention import KeepFor
 from towline.store.turn import promote, unpark
 

@@ -19,19 +19,10 @@ from tests.races.together import still_owed
 from towline import Towline
 from towline.app.handles import Job
 from towline.errors import CommitUnknown
-from towline.model import (
-    Begun,
-    ChainState,
-    Claimed,
-    Ending,
-    Live,
-    NewBlocker,
-    NewJob,
-    Outcome,
-    Policy,
-)
+from towline.model import ChainState, Claimed, Ending, Live, NewBlocker, NewJob, Outcome, Policy
 from towline.operation import Op
 from towline.store import read
+from towline.store.lease import Begun
 from towline.store.turn import promote, unpark
 
 T = TypeVar("T")
@@ -295,7 +286,7 @@ class Crew:
         suspects = None
         gone: list[int] = []
         if self.chance(0.5):
-            suspects = [worker.id for worker in self.app.runner.run(self.store.expired()).workers]
+            suspects = sorted(self.app.runner.run(self.store.expired()).workers)
         else:
             workers = self.app.runner.run(self.store.workers())
             gone = [w.id for w in workers if not os.path.exists(f"/proc/{w.pid}")]

@@ -22,9 +22,9 @@ from tests.races.footprint import Footprint, Marks
 from tests.races.side import Side, Style
 from tests.races.stage import Stage
 from towline.errors import TowlineError
-from towline.model import Finished
 from towline.operation import Op, Steps
 from towline.store import Store, read
+from towline.store.finish import Finished
 from towline.store.lease import Renewed
 from towline.store.turn import Turn
 

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, TypeVar
 import psycopg
 
 from towline import Towline
-from towline.model import BlockerRecord, Claimed, Ending, Finished
+from towline.model import BlockerRecord, Claimed, Ending
 from towline.operation import Op, Steps
+from towline.store.finish import Finished
 
 T = TypeVar("T")
 

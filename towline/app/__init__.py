@@ -152,7 +152,7 @@ class Towline(Management):
     def _handles(self, answers: Sequence[Enqueued], calls: Sequence[Call[Any]]) -> list[Job[Any]]:
         """Jobs for the calls; what only their `after=` names is stored behind them."""
         asked = islice(answers, len(calls))
-        return [Job(self, record, created) for record, created in asked]
+        return [Job(self, answer.record, answer.created) for answer in asked]
 
     # ---- workers
 

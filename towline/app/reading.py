@@ -8,9 +8,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ..model import BlockerRecord, ChainRecord, DependentRecord, JobRecord, RollupRecord
+from ..model import BlockerRecord, ChainRecord, DependentRecord, JobRecord
 from ..operation import Op, Steps
 from ..store.listing import RecordPage
+from ..store.stats import RollupRecord
 from ..task import Tasks
 from ..times import to_datetime
 from .answers import AttemptInfo, Page, WorkerInfo, plain_counts

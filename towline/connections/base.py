@@ -191,7 +191,7 @@ class CallerConnection(Connection):
         return answer
 
     def _repeated(self, error: Exception) -> Op[bool]:
-        return Op("repeat", lambda: self.repeats(error), reads=True)
+        return Op("repeat", self.repeats, error, reads=True)
 
 
 class BlockingDriver(CallerConnection, Blocking):

@@ -370,7 +370,7 @@ class PostgresEngine:
         deadline = time.monotonic() + MIGRATION_PATIENCE
         while True:
             try:
-                op = Op("migrate", lambda: self.migrations.migrate(self.store))
+                op = Op("migrate", self.migrations.migrate, self.store)
                 applied, concurrent = self._run(op, self._pool_here(), MIGRATION_LOCK, None)
                 done += applied
                 if concurrent is None:
@@ -400,7 +400,7 @@ class PostgresEngine:
                 guarding.execute(b"SELECT 1")  # a statement with parameters keeps its snapshot
                 cursor.execute(BUILD.format(round(MIGRATION_PATIENCE * 1000)).encode())
                 return drive(
-                    Op("build", lambda: self.migrations.build(self.store, name)),
+                    Op("build", self.migrations.build, self.store, name),
                     lambda statement: execute(cursor, statement, False),
                 )
         except AGAIN as error:  # the server still builds for one who was killed
@@ -409,7 +409,7 @@ class PostgresEngine:
             raise translate(error, f"migration {name}", self.place) from error
 
     def check_schema(self) -> None:
-        self.run(Op("check_schema", lambda: self.migrations.check(self.sql), reads=True))
+        self.run(Op("check_schema", self.migrations.check, self.sql, reads=True))
 
     def checks(self) -> Iterator[Finding]:
         return examine(*self.run(describe(self.store)))

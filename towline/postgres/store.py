@@ -14,7 +14,7 @@ that was committed while it took the chain's lock.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -31,7 +31,7 @@ from ..model import (
 from ..operation import Loss, Op, Steps
 from ..sql import Queries, Row
 from ..store import Store
-from ..store.columns import SHAPE, row_of, shape_of
+from ..store.columns import SHAPE, new_record, row_of, shape_of
 from ..store.enqueue import PENDING, SCHEDULED, due_at
 from ..store.ground import (
     Clock,
@@ -54,22 +54,6 @@ SETTLE = (
 def ended_channel(channel: str) -> str:
     """The channel that says that chains ended, beside the channel of new work."""
     return f"{channel}_ended"
-
-
-class _Answers(Sequence[Enqueued]):
-    """What enqueue says of new jobs, made of their records when it is asked for."""
-
-    def __init__(self, records: Sequence[JobRecord]) -> None:
-        self._records = records
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __iter__(self) -> Iterator[Enqueued]:
-        return map(_stored, self._records)
-
-    def __getitem__(self, index: Any) -> Any:
-        return _stored(self._records[index])
 
 
 class PostgresStore(Store):
@@ -173,10 +157,11 @@ class PostgresStore(Store):
     def enqueue(self, jobs: Sequence[NewJob]) -> Op[Sequence[Enqueued]]:
         if not jobs or any(j.key is not None or j.blockers for j in jobs):
             return super().enqueue(jobs)
-        parts = list(portions(jobs, _size))
+        parts = list(portions(jobs, lambda job: len(job.arguments)))
         return Op(
             "enqueue",
-            lambda: self._enqueue_plain(parts),
+            self._enqueue_plain,
+            parts,
             loss=Loss.IF_ALLOWED,
             single=len(parts) == 1,
         )
@@ -197,7 +182,7 @@ class PostgresStore(Store):
                 records.append(_new_record(id, job, now, due_at(job, now)))
             queues.update(run["queue"] for run in runs)
         yield from self.wake(queues)
-        return _Answers(records)
+        return [Enqueued(record, True) for record in records]
 
     def take_pending(
         self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int
@@ -243,17 +228,9 @@ class PostgresStore(Store):
         return [plain[chain] for chain in held if plain[chain].ending.held.job_id in gone]
 
 
-def _size(job: NewJob) -> int:
-    return len(job.arguments)
-
-
-def _stored(record: JobRecord) -> Enqueued:
-    return Enqueued(record, True)
-
-
 def _new_record(id: int, job: NewJob, now: int, run_at: int) -> JobRecord:
     state = SCHEDULED if run_at > now else PENDING
-    return JobRecord.of((*row_of(job, id, id, 0, 0, now), state, 0, 0, 0, 0, run_at))
+    return new_record(*row_of(job, id, id, 0, 0, now), state, 0, 0, 0, 0, run_at)
 
 
 def _settled(verdict: Verdict, worker: str | None, slot: int, now: int) -> Row:

@@ -148,13 +148,13 @@ class SqliteEngine:
 
     def migrate(self) -> list[str]:
         """Create the tables or bring them up to date."""
-        applied, _ = self.run(Op("migrate", lambda: self.migrations.migrate(self.store)))
+        applied, _ = self.run(Op("migrate", self.migrations.migrate, self.store))
         return applied
 
     def check_schema(self) -> None:
         if self.file.is_new and not self.file.is_known:
             self.migrations.judge(None)
-        self.run(Op("check_schema", lambda: self.migrations.check(self.sql), reads=True))
+        self.run(Op("check_schema", self.migrations.check, self.sql, reads=True))
 
     def close(self) -> None:
         """Close every connection of this process, once idle. The engine opens them again when

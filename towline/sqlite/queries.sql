@@ -254,9 +254,7 @@ SELECT l.job_id, l.attempt, l.queue, l.priority, l.used, l.lost
 -- ---------------------------------------------------------------- upkeep
 
 -- name: find_expired_workers
-SELECT {registered}
-  FROM {worker}
- WHERE lease_until <= :now;
+SELECT id FROM {worker} WHERE lease_until <= :now;
 
 -- name: find_lost
 -- Running jobs of workers that are dead (:dead) or no longer registered. Walks the running rows only.

@@ -102,7 +102,7 @@ def bulk(
         if not preview:
             try:
                 if action == "cancel":
-                    yield from end(store, record.id, Outcome.CANCELLED, by=by)
+                    yield from end(store, record.id, Outcome.CANCELLED, None, None, None, by)
                 else:
                     yield from retry(store, record.id)
             except (InvalidState, DuplicateKey, NotFound):
@@ -112,15 +112,9 @@ def bulk(
 
 
 def end(
-    store: Ground,
-    job_id: int,
-    outcome: Outcome,
-    *,
-    output: str | None = None,
-    error: str | None = None,
-    next: NewJob | None = None,
-    by: str | None = None,
-) -> Steps[JobRecord]:
+    store: Ground, job_id: int, outcome: Outcome, output: str | None, error: str | None,
+    next: NewJob | None, by: str | None,
+) -> Steps[JobRecord]:  # fmt: skip
     """End an open job. A running attempt that did not end it itself is recorded as lost."""
     record = yield from read.locked_target(store, job_id)
     if record.live_state is None:

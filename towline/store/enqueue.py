@@ -23,7 +23,7 @@ from ..operation import Steps
 from ..sql import Row
 from . import cascade, read
 from .cascade import BAD
-from .columns import JOB, row_of
+from .columns import JOB, new_record, row_of
 from .ground import FOREVER, Ground, as_json, chunks, int_of, portions
 
 CHAIN = ("id", "task", "created_at", "trace")
@@ -79,17 +79,16 @@ def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobR
         yield from store.hold_chains(waiting)
     states = yield from _blocker_states(store, placed)
     records: list[JobRecord] = []
-    failed: dict[int, ChainState] = {}
     doomed: dict[int, DependentRecord] = {}
     # Rows of one part at a time: a large batch, or one of large arguments, stays small.
-    for part in portions(placed, _size):
+    for part in portions(placed, lambda place: len(place.job.arguments)):
         chains: list[Row] = []
         jobs: list[Row] = []
         lives: list[Row] = []
         edges: list[Row] = []
         for place in part:
             job = place.job
-            waits = _waits(place, states, edges, failed, doomed) if place.blockers else 0
+            waits = _waits(place, states, edges, doomed) if place.blockers else 0
             run_at = due_at(job, now)
             state = BLOCKED if waits else SCHEDULED if run_at > now else PENDING
             if place.position == 0:
@@ -98,7 +97,7 @@ def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobR
             row = row_of(job, place.id, place.chain_id, place.position, number, now)
             jobs.append(row)
             lives.append((state, job.queue, job.priority, place.id, 0, waits, run_at))
-            records.append(JobRecord.of((*row, state, 0, 0, 0, waits, run_at)))
+            records.append(new_record(*row, state, 0, 0, 0, waits, run_at))
         if chains:
             yield store.sql.insert_chains.many(CHAIN, chains)
         yield store.sql.insert_jobs.many(JOB, jobs)
@@ -109,7 +108,7 @@ def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobR
     if doomed:
         fresh = {place.id for place in placed if place.position == 0}
         awaited = {blocker.chain_id for place in placed for blocker in place.blockers}
-        ended = yield from cascade.fail_jobs(store, doomed, failed, now)
+        ended = yield from cascade.fail_jobs(store, doomed, states, now)
         yield from cascade.end_chains(store, ended, now, alone=doomed.keys() <= fresh - awaited)
         records = yield from read.records(store, [record.id for record in records])
     yield from store.wake(r.queue for r in records if r.live_state in (PENDING, SCHEDULED))
@@ -188,9 +187,12 @@ def _take_keys(
             if won:
                 first, *rest = indexes
                 for index in rest:
-                    _refuse_taken(jobs[index], ids[first])
-                    if jobs[index].on_conflict == "replace":
-                        jobs[first] = _renewed(jobs[first], jobs[index])
+                    job = jobs[index]
+                    _refuse_taken(job, ids[first])
+                    if job.on_conflict == "replace":
+                        jobs[first] = replace(
+                            jobs[first], arguments=job.arguments, at=job.at, delay=job.delay
+                        )
                     taken[index] = ids[first]
                 del asking[name]
                 continue
@@ -239,11 +241,10 @@ def _waits(
     place: Placed,
     states: Mapping[int, ChainState],
     edges: list[Row],
-    failed: dict[int, ChainState],
     doomed: dict[int, DependentRecord],
 ) -> int:
-    """Add the edges of one job; return how many chains it waits for. Failed ones are noted, and
-    the job with them when its policy is to fail."""
+    """Add the edges of one job; return how many chains it waits for. It is doomed when one of them
+    has failed and its policy is to fail, too."""
     job = place.job
     waits = 0
     for position, blocker in enumerate(place.blockers):
@@ -251,7 +252,6 @@ def _waits(
         edges.append((chain, place.id, position, blocker.name, blocker.trace))
         ended = states.get(chain, ChainState.OPEN)
         if ended in BAD:
-            failed[chain] = ended
             waits += job.policy is not Policy.RUN
             if job.policy is Policy.FAIL:
                 doomed.setdefault(place.id, DependentRecord(
@@ -278,17 +278,9 @@ def orphan(task: str, key: str) -> StoreError:
     )
 
 
-def _size(place: Placed) -> int:
-    return len(place.job.arguments)
-
-
 def _refuse_taken(job: NewJob, holder: int) -> None:
     if job.on_conflict == "raise":
         raise DuplicateKey(f"chain {holder} already has key {job.key!r} of task {job.task}", holder)
-
-
-def _renewed(first: NewJob, later: NewJob) -> NewJob:
-    return replace(first, arguments=later.arguments, at=later.at, delay=later.delay)
 
 
 def _resolve(job: NewJob, chains: Mapping[int, int]) -> Sequence[NewBlocker]:

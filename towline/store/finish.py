@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -21,7 +22,6 @@ from ..model import (
     OUTCOME_CODE,
     Claimed,
     Ending,
-    Finished,
     JobRecord,
     Live,
     NewJob,
@@ -44,7 +44,18 @@ RECORD = (
     "outcome", "final", "worker", "started_at", "now", "output", "error", "error_type",
     "continued_by", "ended_by", "queue", "priority", "job_id", "attempt", "held_by",
 )  # fmt: skip
+RUNNING = int(Live.RUNNING)
 PUT_BACK = ("state", "run_at", "used", "lost", "queue", "priority", "job_id", "attempt", "held_by")
+
+
+@dataclass(slots=True)
+class Finished:
+    """Jobs whose endings were accepted, and refused. A postponed one touches what another
+    transaction holds: nothing was done, try it again."""
+
+    accepted: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+    postponed: list[int] = field(default_factory=list)
 
 
 def lost_delay(losses: int, draw: Callable[[], float] = random.random) -> int:
@@ -150,7 +161,8 @@ def _record(
     if rows:
         counts = yield store.sql.record_attempts.counted(RECORD, rows)
         accepted = [v for v, (n,) in zip(started, counts, strict=True) if n]
-        over: list[Row] = [_live_key(v.ending.held) for v in accepted if v.final]
+        ended = [v.ending.held for v in accepted if v.final]
+        over: list[Row] = [(RUNNING, h.queue, h.priority, h.job_id) for h in ended]
         if over:
             yield store.sql.delete_live.many(DELETE_LIVE, over)
         back = [_put_back(v) for v in accepted if not v.final]
@@ -189,10 +201,6 @@ def successor_of(before: Claimed | JobRecord, job: NewJob, id: int) -> Placed:
         trace=job.trace or before.trace,
     )
     return Placed(id, before.chain_id, before.position + 1, heir, heir.blockers)
-
-
-def _live_key(held: Claimed) -> Row:
-    return (int(Live.RUNNING), held.queue, held.priority, held.job_id)
 
 
 def _put_back(verdict: Verdict) -> Row:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from ..model import OUTCOME_CODE, Outcome, RollupRecord
+from ..model import OUTCOME_CODE, OUTCOMES, Outcome
 from ..operation import Steps
 from .cascade import BUCKETS, MINUTE
 from .ground import FOREVER, Ground
@@ -29,6 +30,22 @@ class StatsFilter:
     outcome: Outcome | None = None
 
 
+class RollupRecord(NamedTuple):
+    """Jobs that ended in one bucket of time, of one queue, task and outcome."""
+
+    minute: int  # at which the bucket begins
+    queue: str
+    task: str
+    outcome_code: int
+    ended: int
+    duration: int  # of all that ran
+    histogram: tuple[int, ...]  # how many of those that ran took how long
+
+    @property
+    def outcome(self) -> Outcome:
+        return OUTCOMES[self.outcome_code] or Outcome.FAILED
+
+
 def stats(store: Ground, filter: StatsFilter, unit: int | None = None) -> Steps[list[RollupRecord]]:
     rows = yield store.sql.read_rollups(
         unit=unit or AGE,
@@ -38,7 +55,7 @@ def stats(store: Ground, filter: StatsFilter, unit: int | None = None) -> Steps[
         task=filter.task,
         outcome=None if filter.outcome is None else OUTCOME_CODE[filter.outcome],
     )
-    return [RollupRecord.of(row) for row in rows]
+    return [RollupRecord._make((*row[:6], row[6:])) for row in rows]
 
 
 def percentile(histogram: Sequence[int], share: float) -> int | None:

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..model import BlockerRecord, Claimed, Ending, Finished, unknown_task
+from ..model import BlockerRecord, Claimed, Ending, unknown_task
 from ..operation import Steps
 from ..sql import Row
 from . import finish, lease, read
 from .cascade import DELETE_LIVE
+from .finish import Finished
 from .ground import Ground, as_json, claim_order, int_of
 from .lease import Begin, Report
 

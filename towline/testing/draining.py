@@ -114,7 +114,7 @@ class Drain:
             )
         )  # fmt: skip
         tasks, queues = sorted(self._app.registry), sorted(self._app.counts())
-        op = Op("unpark", lambda: unpark(store, tasks, queues), loss=Loss.WITH_WORKERS)
+        op = Op("unpark", unpark, store, tasks, queues, loss=Loss.WITH_WORKERS)
         while self._app.runner.run(op):
             pass
         return self
@@ -172,7 +172,7 @@ class Drain:
         """The next attempt; None when nothing can run any more."""
         app, store = self._app, self._app.runner.store
         while True:
-            op = Op("promote", lambda: promote(store), loss=Loss.WITH_WORKERS)
+            op = Op("promote", promote, store, loss=Loss.WITH_WORKERS)
             while app.runner.run(op):
                 pass
             claimed = app.runner.run(store.claim(self._worker, sorted(app.counts()), 1, self._name))

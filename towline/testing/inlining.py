@@ -74,6 +74,6 @@ class Inline(StandIn):
         def steps() -> Steps[list[Enqueued]]:
             records = yield from read.records(self.store, [record.id for record, _ in stored])
             now = {record.id: record for record in records}
-            return [Enqueued(now.get(record.id, record), created) for record, created in stored]
+            return [Enqueued(now.get(a.record.id, a.record), a.created) for a in stored]
 
         return Op("enqueue", steps, reads=True)

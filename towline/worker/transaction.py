@@ -23,7 +23,8 @@ from .ending import completed
 if TYPE_CHECKING:
     from ..app import Towline
     from ..connections import Connection
-    from ..model import Ending, Finished
+    from ..model import Ending
+    from ..store.finish import Finished
     from .attempt import Attempt
 
 T = TypeVar("T")

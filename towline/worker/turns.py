@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import StoreError, TowlineError
-from ..model import Claimed, Ending, Finished, Outcome, type_of
+from ..model import Claimed, Ending, Outcome, type_of
+from ..store.finish import Finished
 from ..store.lease import Report
 from ..store.turn import Turn
 from ..wakes.bell import Bell
