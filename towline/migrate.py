@@ -100,7 +100,7 @@ class Migrations:
         return missing, concurrent
 
     def hold(self, sql: Queries) -> Statement:
-        """Keep others from changing these tables until the end of the transaction."""
+        """Lock the tables' schema against other migrations until the end of the transaction."""
         return sql.hold_schema(lock=_lock(f"{self.schema}.{self.prefix}"))
 
     def build(self, store: Store, name: str) -> Steps[list[str]]:
@@ -179,7 +179,7 @@ class Migrations:
             yield sql.create_schema()
 
     def _drop_invalid(self, sql: Queries, name: str) -> Steps[None]:
-        """Of the indexes of this step, no other: somebody may be building one of his own."""
+        """Of the indexes of this step, no other: the application may be building one of its own."""
         named = _BUILT.findall(fill(self._step(name), self.prefix, self.schema))
         found = {index for (index,) in (yield sql.invalid_indexes(names=json.dumps(named)))}
         for index in named:

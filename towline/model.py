@@ -1,7 +1,7 @@
 """The words of the domain as values: states, outcomes, and the records that cross the store.
 
 Records have their fields in the order their statements return them; times are integer
-microseconds and payloads are JSON text. People-friendly conversion happens in `job`.
+microseconds and payloads are JSON text; `app/handles.py` makes what people read of them.
 """
 
 from __future__ import annotations
@@ -63,10 +63,8 @@ class Live(IntEnum):
 
 
 def unknown_task(task: str) -> str:
-    """The reason in `live.parked_for` of a job whose task the worker that claimed it does not know.
-
-    Another reason has another word before the colon; what ends it unparks by the whole of it.
-    """
+    """What `live.parked_for` says of a job whose task its worker does not know. Another reason has
+    another word before the colon; what ends it unparks by the whole of it."""
     return f"task:{task}"
 
 
@@ -108,10 +106,8 @@ CHAIN_END: dict[Outcome, ChainState] = {
 
 
 class NewBlocker(Struct, gc=False):
-    """A chain to wait for: a stored one by id, or a call of the same batch by its index.
-
-    Who has a handle says when the chain was created: after a rollback its id may be another's.
-    """
+    """A chain to wait for: a stored one by id, or a call of the same batch by its index. A handle
+    says when its chain was created: after a rollback the id may be another's."""
 
     chain_id: int | None = None
     index: int | None = None
@@ -149,10 +145,8 @@ class NewJob(Struct, gc=False):
 
 
 class Claimed(NamedTuple):
-    """A job in a worker's hand: what to run, and the full key and fence to finish it with.
-
-    The fence is (job, attempt, worker).
-    """
+    """A claimed job: what to run, and what to finish it with: the full key, and the fence, which is
+    job, attempt and worker."""
 
     job_id: int
     attempt: int

@@ -188,11 +188,8 @@ def list_columns(text: str, lists: dict[str, list[str]]) -> str:
 def _record_types(text: str) -> dict[str, str]:
     """The columns that a statement reads from its records, with their types."""
     found = _RECORDS.search(text)
-    types: dict[str, str] = {}
-    for part in found[1].split(",") if found else ():
-        name, kind = part.split(maxsplit=1)
-        types[name] = kind.strip()
-    return types
+    parts = found[1].split(",") if found else ()
+    return dict(part.strip().split(maxsplit=1) for part in parts)
 
 
 def _copy(text: str, types: dict[str, str]) -> Copy | None:
@@ -218,7 +215,7 @@ def split_statements(text: str) -> list[str]:
 
 
 def fill(text: str, prefix: str, schema: str = "") -> str:
-    """Put the real names of tables and views in place of `{job}` and its brothers."""
+    """Put the real names of tables and views in place of `{job}` and the like."""
     place = f'"{schema}".' if schema else ""  # quoted: it may be a word of SQL, such as user
     for name in TABLES + VIEWS + SEQUENCES:
         text = text.replace("{" + name + "}", place + prefix + name)

@@ -68,13 +68,11 @@ class Store(Ground):
     ) -> Op[Turn]:  # fmt: skip
         """Promote what is due, finish what ended, claim what fits: one transaction.
 
-        `room` slots are free, and so many jobs more are claimed `ahead` of those that run. What
-        began meanwhile of those, and the last reports of what ended, are recorded on the way.
-
-        Parked jobs of the tasks to unpark come back as many as fit, in the same transaction: else
-        workers that do not know them would set them aside again before they are claimed.
-
-        A worker that was swept meanwhile finishes and claims nothing; its renewal tells it.
+        `room` slots are free; up to `ahead` jobs more are claimed. What began meanwhile of those,
+        and the last reports of what ended, are recorded on the way. Parked jobs of the tasks to
+        unpark come back as many as fit, in the same transaction: else workers that do not know them
+        would park them again before they are claimed. A worker that was swept meanwhile finishes
+        and claims nothing; its renewal says so.
 
         Only a turn that finishes something must survive a power cut.
         """
@@ -121,8 +119,8 @@ class Store(Ground):
     def drop_orphans(self, queues: Sequence[str]) -> Op[int]:
         """Remove rows at the head of these queues whose job is gone; return how many.
 
-        Nothing of ours leaves such rows, but somebody may have deleted jobs by hand: as many as
-        fit into a turn would keep all that is behind them from being claimed.
+        No operation leaves such rows, but jobs deleted by hand do: as many as fit into a turn would
+        keep all that is behind them from being claimed.
         """
         return Op("drop_orphans", turn.drop_orphans, self, queues, loss=Loss.WITH_WORKERS)
 
@@ -165,7 +163,7 @@ class Store(Ground):
         return Op("still_running", leases.still_running, self, held)
 
     def progress(self, reports: Sequence[Report], begins: Sequence[Begin] = ()) -> Op[list[bool]]:
-        """Record how far attempts are, for others to see; say which were still the worker's.
+        """Record how far attempts are; say which were still the worker's.
 
         `begins`: that attempts which were claimed ahead have begun.
         """
@@ -239,8 +237,8 @@ class Store(Ground):
     # ---- reading
 
     def job(self, job_id: int, created_at: int | None = None) -> Op[JobRecord]:
-        """A job as it stands. Whoever has a handle says when the job was created: after a rollback
-        its id may be another's, and then it is not found."""
+        """A job as it stands. A handle says when its job was created: after a rollback the id may
+        be another job's, and then it is not found."""
         return Op("job", read.job, self, job_id, created_at, reads=True)
 
     def target(self, job_id: int) -> Op[JobRecord]:

@@ -29,7 +29,7 @@ from .ground import FOREVER, Ground, as_json, chunks, int_of, portions
 CHAIN = ("id", "task", "created_at", "trace")
 LIVE = ("state", "queue", "priority", "job_id", "attempt", "open_blockers", "run_at")
 BLOCKER = ("chain_id", "job_id", "position", "name", "trace")
-KEY_MISSES = 1000  # of keys that nobody may have and nobody can take: far more than chains that go
+KEY_MISSES = 1000  # of keys that no chain has and none can take: far more than chains that go
 TAKE_KEY = ("task", "key", "chain_id", "now", "expired")
 
 

@@ -17,16 +17,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from ..model import (
-    CHAIN_END,
-    OUTCOME_CODE,
-    Claimed,
-    Ending,
-    JobRecord,
-    Live,
-    NewJob,
-    Outcome,
-)
+from ..model import CHAIN_END, OUTCOME_CODE, Claimed, Ending, JobRecord, Live, NewJob, Outcome
 from ..operation import Steps
 from ..sql import Row
 from ..times import micros
@@ -192,7 +183,7 @@ def _consequences(store: Ground, over: Sequence[Verdict], now: int, *, alone: bo
 
 
 def successor_of(before: Claimed | JobRecord, job: NewJob, id: int) -> Placed:
-    """Place a continuation; it takes queue, priority and trace from its predecessor unless told."""
+    """Place a continuation; what is not said of queue, priority and trace is its predecessor's."""
     heir = replace(
         job,
         queue=before.queue if job.inherit_queue else job.queue,

@@ -161,7 +161,7 @@ def sweep(
 
 
 def _drop_running(store: Ground, orphans: Sequence[Claimed]) -> Steps[int]:
-    """Remove rows that run for nobody and have no job; what another transaction holds stays."""
+    """Remove running rows that have no job; what another transaction holds stays."""
     if not orphans:
         return 0
     back: list[Row] = [

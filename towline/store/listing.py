@@ -29,9 +29,9 @@ from ..model import (
 )
 from ..operation import Steps
 from ..sql import Query, Row, Scalar
-from . import read
+from . import cascade, read
 from .cascade import BAD
-from .ground import FOREVER, Ground, as_json, int_of
+from .ground import FOREVER, Ground, int_of
 
 EXAMINED = 10_000
 COUNTED = 100_000
@@ -83,8 +83,8 @@ def attempts(store: Ground, job_id: int) -> Steps[list[AttemptRecord]]:
 
 
 def dependents(store: Ground, chain_id: int) -> Steps[list[DependentRecord]]:
-    rows = yield store.sql.find_dependents(chains=as_json([chain_id]))
-    return sorted(map(DependentRecord._make, rows), key=lambda record: record.job_id)
+    found = yield from cascade.behind(store, [chain_id])
+    return sorted(found, key=lambda record: record.job_id)
 
 
 def workers(store: Ground) -> Steps[list[WorkerRecord]]:
@@ -259,11 +259,7 @@ def _lane_walk(store: Ground, queue: str | None, task: str | None, newest: bool)
     lanes: list[Row] = [(queue, task)]
     if queue is None or task is None:
         lanes = yield store.sql.job_lanes()
-    wanted = [
-        {"queue": lane[0], "task": lane[1]}
-        for lane in lanes
-        if queue in (None, lane[0]) and task in (None, lane[1])
-    ]
+    wanted = [{"queue": q, "task": t} for q, t in lanes if queue in (None, q) and task in (None, t)]
     return _side_by_side(store, "walk_lane", newest, wanted)
 
 

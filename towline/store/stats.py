@@ -6,7 +6,6 @@ after 90, one for all that is older than 400 days; a bucket is never finer than 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -69,12 +68,8 @@ def percentile(histogram: Sequence[int], share: float) -> int | None:
     for number, jobs in enumerate(histogram):
         if jobs and below + jobs >= rank:
             part = max(rank - below, 0) / jobs
-            if number == len(BUCKETS):
-                return BUCKETS[-1]
-            upper = BUCKETS[number]
             if number == 0:
-                return round(upper * part)
-            lower = BUCKETS[number - 1]
-            return round(lower * math.pow(upper / lower, part))
+                return round(BUCKETS[0] * part)
+            return BUCKETS[-1] if number == len(BUCKETS) else round(BUCKETS[number - 1] * 10**part)
         below += jobs
     return None

@@ -43,7 +43,7 @@ class Peeked(NamedTuple):
 class Turn:
     """One beat of a worker: what was finished and claimed, and when to look again.
 
-    Of what was claimed the first ones are for the slots that were free, the others ahead of them.
+    The first of what was claimed are for the free slots, the rest is claimed ahead.
     """
 
     finished: Finished
