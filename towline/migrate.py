@@ -34,7 +34,7 @@ def applied_to(sql: Queries) -> Steps[set[str] | None]:
     ((tables,),) = yield sql.has_tables()
     if not tables:
         return None
-    return {str(name) for name, _ in (yield sql.list_migrations())}
+    return {str(name) for (name,) in (yield sql.list_migrations())}
 
 
 @dataclass

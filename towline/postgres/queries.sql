@@ -80,7 +80,7 @@ SELECT r.n FROM r JOIN won ON won.chain_id = r.chain_id;
 
 -- name: read_key
 -- Who has the key; the chain stays until the commit, though it may end.
-SELECT k.chain_id, k.ended_at
+SELECT k.chain_id
   FROM {key} AS k
  CROSS JOIN LATERAL (SELECT 1 FROM {chain} AS c WHERE c.id = k.chain_id FOR KEY SHARE) AS c
  WHERE k.task = :task AND k.key = :key;
@@ -621,11 +621,11 @@ SELECT coalesce((SELECT id FROM {job}
 
 -- name: chain_job_ids
 -- All jobs of these chains; the first has the chain's own id.
-SELECT j.id, j.chain_id, j.task, j.key
+SELECT j.id, j.chain_id, j.key
   FROM {job} AS j
  WHERE j.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
 UNION ALL
-SELECT j.id, j.chain_id, j.task, j.key
+SELECT j.id, j.chain_id, j.key
   FROM {job} AS j
  WHERE j.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
    AND j.position > 0;
@@ -661,7 +661,7 @@ SELECT {registered}
   FROM {worker} ORDER BY id;
 
 -- name: list_paused
-SELECT name, paused_at, paused_by FROM {queue} ORDER BY name;
+SELECT name FROM {queue} ORDER BY name;
 
 -- name: live_lanes
 -- The (queue, priority) groups of one state, by probing from one to the next: cost grows with groups.
@@ -888,7 +888,7 @@ WHERE m.relkind = 'r' AND right(m.relname, 9) = 'migration' AND EXISTS (
 ORDER BY 1, 2;
 
 -- name: list_migrations
-SELECT name, applied_at FROM {migration} ORDER BY name;
+SELECT name FROM {migration} ORDER BY name;
 
 -- name: record_migration
 INSERT INTO {migration} (name, applied_at)

@@ -92,7 +92,7 @@ def workers(store: Ground) -> Steps[list[WorkerRecord]]:
 
 
 def paused(store: Ground) -> Steps[list[str]]:
-    return [str(name) for name, *_ in (yield store.sql.list_paused())]
+    return [str(name) for (name,) in (yield store.sql.list_paused())]
 
 
 def parked(store: Ground, limit: int = 1000) -> Steps[dict[str, int]]:

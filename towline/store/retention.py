@@ -183,7 +183,7 @@ def _remove(store: Ground, chains: Sequence[int]) -> Steps[None]:
         return
     rows = yield store.sql.chain_job_ids(chains=as_json(chains))
     keys: list[Row] = [
-        (chain, key, chain) for id, chain, _, key in rows if key is not None and id == chain
+        (chain, key, chain) for id, chain, key in rows if key is not None and id == chain
     ]
     if keys:
         yield store.sql.delete_keys.many(("chain_id", "key", "chain_id"), keys)
