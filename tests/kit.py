@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from towline.model import Claimed, Ending, JobRecord, NewBlocker, NewJob, Outcome, State
 from towline.operation import Op, Steps
-from towline.store import Store
+from towline.store import Store, read
 from towline.store.turn import Turn
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def put(store: Store, *jobs: NewJob) -> Steps[list[int]]:
 
 def states(store: Store, *ids: int) -> Steps[list[State]]:
     """Where these jobs stand, in the order of the ids."""
-    return [record.state for record in (yield from store.records(ids))]
+    return [record.state for record in (yield from read.records(store, ids))]
 
 
 def end(store: Store, job: int, state: str) -> Op[JobRecord]:

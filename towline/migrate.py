@@ -11,17 +11,15 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
-from typing import TypeVar
 
 from .errors import SchemaMismatch, SchemaMissing
-from .operation import Op, Steps, compose
+from .operation import Steps
 from .sql import TABLES, Queries, Query, Row, Statement, fill, read_text, split_statements
 from .store import Store
-
-T = TypeVar("T")
 
 FIRST = "0001-initial"  # the schema itself
 BREAKING = "-breaking"
@@ -31,33 +29,26 @@ COMMAND = "run `towline migrate` or call app.migrate()"
 _BUILT = re.compile(r"CREATE (?:UNIQUE )?INDEX CONCURRENTLY IF NOT EXISTS (\w+)")
 
 
-def _ours(name: str, steps: Callable[[], Steps[T]], *, reads: bool = False) -> Op[T]:
-    """An operation that its engine runs at once, without the runner."""
-    op = compose(name, steps, reads=reads)
-    op.mark_used()
-    return op
-
-
 def applied_to(sql: Queries) -> Steps[set[str] | None]:
     """The migrations that a database has; None when it has no tables of ours."""
     ((tables,),) = yield sql.has_tables()
     if not tables:
         return None
-    return {str(name) for name, _ in (yield sql.list_migrations())}
+    return {str(name) for (name,) in (yield sql.list_migrations())}
 
 
+@dataclass
 class Migrations:
     """The steps of one engine, in order of their names."""
 
-    def __init__(self, package: str, prefix: str, schema: str = "") -> None:
-        self._package = package
-        self._prefix = prefix
-        self._schema = schema
+    package: str
+    prefix: str
+    schema: str = ""
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Every migration this release knows, oldest first."""
-        folder = files(self._package).joinpath("migrations")
+        folder = files(self.package).joinpath("migrations")
         found = folder.iterdir() if folder.is_dir() else ()
         later = sorted(p.name.removesuffix(".sql") for p in found if p.name.endswith(".sql"))
         return (FIRST, *later)
@@ -69,8 +60,8 @@ class Migrations:
         """
         if after is None:
             names = self.names
-            body = read_text(self._package, "schema.sql")
-            if self._schema not in ("", "public"):
+            body = read_text(self.package, "schema.sql")
+            if self.schema not in ("", "public"):
                 body = f'CREATE SCHEMA IF NOT EXISTS "{{schema}}";\n\n{body}'
         else:
             names = tuple(name for name in self.names if name > after)
@@ -79,88 +70,69 @@ class Migrations:
             f"INSERT INTO {{migration}} (name, applied_at) VALUES ('{name}', ({sql.clock.text}));"
             for name in names
         )
-        return fill(f"{body}\n{records}\n", self._prefix, self._schema)
+        return fill(f"{body}\n{records}\n", self.prefix, self.schema)
 
-    def migrate(self, store: Store) -> Op[tuple[list[str], str | None]]:
+    def migrate(self, store: Store) -> Steps[tuple[list[str], str | None]]:
         """Bring the schema up to date, up to the first step that cannot be in a transaction.
 
         Returns the names of what was applied, and of that step. One at a time does it.
         """
-
-        def steps() -> Steps[tuple[list[str], str | None]]:
-            sql = store.sql
-            if self._schema:
-                yield self.hold(sql)
-            applied = yield from applied_to(sql)
-            concurrent = None
-            if applied is None:
-                missing = list(self.names)
-                texts = [read_text(self._package, "schema.sql")]
-                yield from self._create_schema(sql)
-            else:
-                self._refuse_newer(applied)
-                missing = [name for name in self.names if name not in applied]
-                apart = [name for name in missing if self._is_concurrent(name)]
-                if apart:
-                    concurrent = apart[0]
-                    missing = missing[: missing.index(concurrent)]
-                texts = [self._step(name) for name in missing]
-            for text in texts:
-                yield from self._statements(text)
-            yield from self._record(store, missing)
-            return missing, concurrent
-
-        return _ours("migrate", steps)
+        sql = store.sql
+        if self.schema:
+            yield self.hold(sql)
+        applied = yield from applied_to(sql)
+        concurrent = None
+        if applied is None:
+            missing = list(self.names)
+            texts = [read_text(self.package, "schema.sql")]
+            yield from self._create_schema(sql)
+        else:
+            self._refuse_newer(applied)
+            missing = [name for name in self.names if name not in applied]
+            apart = [name for name in missing if self._step(name).startswith(CONCURRENT)]
+            if apart:
+                concurrent = apart[0]
+                missing = missing[: missing.index(concurrent)]
+            texts = [self._step(name) for name in missing]
+        for text in texts:
+            yield from self._statements(text)
+        yield from self._record(store, missing)
+        return missing, concurrent
 
     def hold(self, sql: Queries) -> Statement:
-        """Keep others from changing these tables until the end of the transaction."""
-        return sql.hold_schema(lock=_lock(f"{self._schema}.{self._prefix}"))
+        """Lock the tables' schema against other migrations until the end of the transaction."""
+        return sql.hold_schema(lock=_lock(f"{self.schema}.{self.prefix}"))
 
-    def build(self, store: Store, name: str) -> Op[list[str]]:
+    def build(self, store: Store, name: str) -> Steps[list[str]]:
         """Apply a step that cannot be in a transaction; harmless to repeat after a failure.
 
         An index that a failed build has left invalid is dropped first, and none is left behind.
         """
-
-        def steps() -> Steps[list[str]]:
-            if name in ((yield from applied_to(store.sql)) or ()):
-                return []
-            yield from self._drop_invalid(store.sql, name)
+        if name in ((yield from applied_to(store.sql)) or ()):
+            return []
+        yield from self._drop_invalid(store.sql, name)
+        try:
+            yield from self._statements(self._step(name))
+        except BaseException:
             try:
-                yield from self._statements(self._step(name))
-            except BaseException:
-                try:
-                    yield from self._drop_invalid(store.sql, name)
-                except Exception:  # the next one drops it; the first error says why
-                    pass
-                raise
-            yield from self._record(store, [name])
-            return [name]
+                yield from self._drop_invalid(store.sql, name)
+            except Exception:  # the next one drops it; the first error says why
+                pass
+            raise
+        yield from self._record(store, [name])
+        return [name]
 
-        return _ours("build", steps)
-
-    def vacuum(self) -> list[Statement]:
+    def vacuum(self) -> list[str]:
         """One statement for each table, where vacuum is done by table."""
-        return [
-            Query("vacuum", fill(f"VACUUM {{{table}}}", self._prefix, self._schema))()
-            for table in TABLES
-        ]
+        return [fill(f"VACUUM {{{table}}}", self.prefix, self.schema) for table in TABLES]
 
-    def check(self, sql: Queries) -> Op[None]:
+    def check(self, sql: Queries) -> Steps[None]:
         """Raise unless the schema is one this release can work with."""
+        self.judge((yield from applied_to(sql)))
 
-        def steps() -> Steps[None]:
-            self.judge((yield from applied_to(sql)))
-
-        return _ours("check_schema", steps, reads=True)
-
-    def prefixes(self, sql: Queries) -> Op[list[tuple[str, str]]]:
+    def prefixes(self, sql: Queries) -> Steps[list[tuple[str, str]]]:
         """Prefix and schema of each set of tables like ours."""
-
-        def steps() -> Steps[list[tuple[str, str]]]:
-            return [(str(prefix), str(schema)) for prefix, schema in (yield sql.find_prefixes())]
-
-        return _ours("prefixes", steps, reads=True)
+        return [(str(prefix), str(schema)) for prefix, schema in (yield sql.find_prefixes())]
 
     def judge(self, applied: set[str] | None) -> None:
         """Raise unless these migrations, None for no tables, are what this release needs."""
@@ -184,14 +156,11 @@ class Migrations:
 
     def _step(self, name: str) -> str:
         if name == FIRST:  # until there is a release, which freezes it as a file of its own
-            return read_text(self._package, "schema.sql")
-        return read_text(self._package, "migrations", f"{name}.sql")
-
-    def _is_concurrent(self, name: str) -> bool:
-        return self._step(name).startswith(CONCURRENT)
+            return read_text(self.package, "schema.sql")
+        return read_text(self.package, "migrations", f"{name}.sql")
 
     def _statements(self, text: str) -> Steps[None]:
-        filled = fill(text, self._prefix, self._schema)
+        filled = fill(text, self.prefix, self.schema)
         for number, statement in enumerate(split_statements(filled)):
             yield Query(f"schema_{number}", statement)()
 
@@ -203,23 +172,19 @@ class Migrations:
 
     def _create_schema(self, sql: Queries) -> Steps[None]:
         """Unless it is there: that would need a right which the role may not have."""
-        if not self._schema or (yield from self._has_schema(sql)):
+        if not self.schema or (yield sql.has_schema()):
             return
-        yield sql.hold_schema(lock=_lock(self._schema))  # another prefix may want it too
-        if not (yield from self._has_schema(sql)):
+        yield sql.hold_schema(lock=_lock(self.schema))  # another prefix may want it too
+        if not (yield sql.has_schema()):
             yield sql.create_schema()
 
-    def _has_schema(self, sql: Queries) -> Steps[bool]:
-        ((found,),) = yield sql.has_schema()
-        return bool(found)
-
     def _drop_invalid(self, sql: Queries, name: str) -> Steps[None]:
-        """Of the indexes of this step, no other: somebody may be building one of his own."""
-        named = _BUILT.findall(fill(self._step(name), self._prefix, self._schema))
+        """Of the indexes of this step, no other: the application may be building one of its own."""
+        named = _BUILT.findall(fill(self._step(name), self.prefix, self.schema))
         found = {index for (index,) in (yield sql.invalid_indexes(names=json.dumps(named)))}
         for index in named:
             if index in found:
-                text = f'DROP INDEX CONCURRENTLY IF EXISTS "{self._schema}".{index}'
+                text = f'DROP INDEX CONCURRENTLY IF EXISTS "{self.schema}".{index}'
                 yield Query("drop_index", text)()
 
 

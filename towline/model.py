@@ -1,13 +1,13 @@
 """The words of the domain as values: states, outcomes, and the records that cross the store.
 
 Records have their fields in the order their statements return them; times are integer
-microseconds and payloads are JSON text. People-friendly conversion happens in `job`.
+microseconds and payloads are JSON text; `app/handles.py` makes what people read of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
@@ -63,10 +63,8 @@ class Live(IntEnum):
 
 
 def unknown_task(task: str) -> str:
-    """The reason in `live.parked_for` of a job whose task the worker that claimed it does not know.
-
-    Another reason has another word before the colon; what ends it unparks by the whole of it.
-    """
+    """What `live.parked_for` says of a job whose task its worker does not know. Another reason has
+    another word before the colon; what ends it unparks by the whole of it."""
     return f"task:{task}"
 
 
@@ -99,18 +97,17 @@ END_STATE = {
     Outcome.LOST: State.FAILED,
     Outcome.CANCELLED: State.CANCELLED,
 }
-CHAIN_END = {
-    State.COMPLETED: ChainState.COMPLETED,
-    State.FAILED: ChainState.FAILED,
-    State.CANCELLED: ChainState.CANCELLED,
+# How a chain ends with its last job; one that went on has another.
+CHAIN_END: dict[Outcome, ChainState] = {
+    outcome: ChainState(state)
+    for outcome, state in END_STATE.items()
+    if outcome is not Outcome.CONTINUED
 }
 
 
 class NewBlocker(Struct, gc=False):
-    """A chain to wait for: a stored one by id, or a call of the same batch by its index.
-
-    Who has a handle says when the chain was created: after a rollback its id may be another's.
-    """
+    """A chain to wait for: a stored one by id, or a call of the same batch by its index. A handle
+    says when its chain was created: after a rollback the id may be another's."""
 
     chain_id: int | None = None
     index: int | None = None
@@ -148,10 +145,8 @@ class NewJob(Struct, gc=False):
 
 
 class Claimed(NamedTuple):
-    """A job in a worker's hand: what to run, and the full key and fence to finish it with.
-
-    The fence is (job, attempt, worker).
-    """
+    """A claimed job: what to run, and what to finish it with: the full key, and the fence, which is
+    job, attempt and worker."""
 
     job_id: int
     attempt: int
@@ -232,30 +227,6 @@ class Ending:
         )
 
 
-class Begun(NamedTuple):
-    """What a worker had begun: complete for what was claimed since a time of the database."""
-
-    attempts: frozenset[tuple[int, int]]  # job, attempt
-    since: int = 0
-
-    def is_without(self, job_id: int, attempt: int, claimed_at: int) -> bool:
-        """Whether this attempt had certainly not begun."""
-        return claimed_at >= self.since and (job_id, attempt) not in self.attempts
-
-
-@dataclass(slots=True)
-class Finished:
-    """What `finish` did: which endings were accepted, and how many jobs wait for fewer now.
-
-    Those that are postponed touch what somebody else holds: nothing was done, try them again.
-    """
-
-    accepted: list[int] = field(default_factory=list)
-    refused: list[int] = field(default_factory=list)
-    freed: int = 0
-    postponed: list[int] = field(default_factory=list)
-
-
 class JobRecord(Struct, frozen=True, gc=False):
     """A job as it stands, joined from `job`, `live` and its last attempt."""
 
@@ -301,10 +272,6 @@ class JobRecord(Struct, frozen=True, gc=False):
     ended_by: str | None = None
     last_run_at: int | None = None
 
-    @classmethod
-    def of(cls, row: tuple[Any, ...]) -> JobRecord:
-        return cls(*row)
-
     @property
     def state(self) -> State:
         if self.live_state is not None:
@@ -319,11 +286,15 @@ class JobRecord(Struct, frozen=True, gc=False):
         return OUTCOMES[self.last_outcome or 0]
 
 
-class Enqueued(NamedTuple):
-    """The answer to one NewJob: the new job, or the last job of the chain that has its key."""
+class Enqueued(Struct, frozen=True, gc=False):
+    """The answer to one NewJob: the new job, or the last job of the chain that has its key. As many
+    as those, so hidden as they are."""
 
     record: JobRecord
     created: bool
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.record, self.created))
 
 
 class ChainRecord(NamedTuple):
@@ -395,27 +366,6 @@ class DependentRecord(NamedTuple):
     task: str
     key: str | None
     name: str | None
-
-
-class RollupRecord(NamedTuple):
-    """Jobs that ended in one bucket of time, of one queue, task and outcome."""
-
-    minute: int  # at which the bucket begins
-    queue: str
-    task: str
-    outcome_code: int
-    ended: int
-    duration: int  # of all that ran
-    histogram: tuple[int, ...]  # how many of those that ran took how long
-
-    @classmethod
-    def of(cls, row: tuple[Any, ...]) -> RollupRecord:
-        minute, queue, task, outcome, ended, duration, *histogram = row
-        return cls(minute, queue, task, outcome, ended, duration, tuple(histogram))
-
-    @property
-    def outcome(self) -> Outcome:
-        return OUTCOMES[self.outcome_code] or Outcome.FAILED
 
 
 class WorkerRecord(NamedTuple):

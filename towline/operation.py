@@ -3,30 +3,29 @@
 An operation is a generator that yields statements and receives rows. It does no I/O itself, so one
 source serves blocking and awaiting callers, our connections and theirs. Compose with `yield from`.
 
-Beside statements it yields *marks*: what follows its commit. Whoever runs it keeps them, and wakes
+Beside statements it yields *marks*: what follows its commit. The runner keeps them, and wakes
 workers and waiters once the commit is done.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Awaitable, Callable, Generator, Set
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from .sql import Row, Statement
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
+@dataclass(slots=True, eq=False)
 class Mark:
     """What follows a commit: queues that got work; that chains ended."""
 
-    __slots__ = ("ended", "queues")
-
-    def __init__(self, queues: Set[str] = frozenset(), ended: bool = False) -> None:
-        self.queues = queues
-        self.ended = ended
+    queues: Set[str] = frozenset()
+    ended: bool = False
 
 
 ENDED = Mark(ended=True)
@@ -48,19 +47,20 @@ class Loss(Enum):
 
 
 class Op(Generic[T]):
-    """An operation ready to run, as often as need be: a retry begins it anew.
+    """A generator function with its arguments, ready to run, as often as need be: a retry begins it
+    anew. All of its steps are one transaction.
 
     `reads`: it changes nothing. `loss`: when a crash may take its commit. `single`: it is one
     statement, and as atomic as that. `follows`: what its last run marked, None for nothing.
     """
 
-    __slots__ = ("_begin", "_used", "follows", "loss", "name", "reads", "single")
+    __slots__ = ("_args", "_begin", "follows", "loss", "name", "reads", "single")
 
     def __init__(
         self,
         name: str,
-        begin: Callable[[], Steps[T]],
-        *,
+        begin: Callable[[*Ts], Steps[T]],
+        *args: *Ts,
         reads: bool = False,
         loss: Loss = Loss.NEVER,
         single: bool = False,
@@ -70,44 +70,22 @@ class Op(Generic[T]):
         self.loss = loss
         self.single = single
         self.follows: Mark | None = None
-        self._begin = begin
-        self._used = False
+        self._begin: Callable[..., Steps[T]] = begin
+        self._args = args
 
     def __iter__(self) -> Steps[T]:
-        self._used = True
         self.follows = None
-        return self._begin()
+        return self._begin(*self._args)
 
     def note(self, mark: Mark) -> None:
         """Keep a mark until the commit."""
-        if self.follows is None:
-            self.follows = mark
-        else:
-            so_far = self.follows
-            self.follows = Mark(so_far.queues | mark.queues, so_far.ended or mark.ended)
-
-    def mark_used(self) -> None:
-        """The runner has it; failing before the first statement is an error of its own."""
-        self._used = True
-
-    def __del__(self) -> None:
-        # The mirror of "coroutine was never awaited": someone forgot `yield from`.
-        if not getattr(self, "_used", True):  # interrupted before it was made
-            warnings.warn(f"operation {self.name} was never run", ResourceWarning, stacklevel=2)
+        so_far = self.follows
+        if so_far is not None:
+            mark = Mark(so_far.queues | mark.queues, so_far.ended or mark.ended)
+        self.follows = mark
 
     def __repr__(self) -> str:
         return f"<operation {self.name}>"
-
-
-def compose(
-    name: str,
-    begin: Callable[[], Steps[T]],
-    *,
-    reads: bool = False,
-    loss: Loss = Loss.NEVER,
-) -> Op[T]:
-    """Make an operation of any generator function: several steps, one transaction."""
-    return Op(name, begin, reads=reads, loss=loss)
 
 
 async def adrive(

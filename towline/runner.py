@@ -19,7 +19,7 @@ from .errors import SchemaMismatch, SchemaMissing, TowlineError
 from .events import Events
 from .events.report import Report
 from .executor import Executor
-from .operation import Mark, Op, Steps, adrive, compose, drive
+from .operation import Mark, Op, Steps, adrive, drive
 from .wakes.local import Local
 from .wakes.waiting import Waiting
 
@@ -81,7 +81,6 @@ class Runner:
 
         It waits for locks as long as lock_timeout, or as `patience` says if that is shorter.
         """
-        op.mark_used()
         report = Report(self.events, op, on) if self.events.wants_operations else None
         try:
             if on is None:
@@ -112,7 +111,6 @@ class Runner:
     async def arun(self, op: Op[T], on: object = None) -> T:
         """The same without blocking the event loop: on our connection it is one hop to a thread
         for the whole operation."""
-        op.mark_used()
         report = Report(self.events, op, on) if self.events.wants_operations else None
         try:
             if on is None:
@@ -215,9 +213,7 @@ class Runner:
             self._seen = True
             return (yield from op)
 
-        checked = compose(op.name, steps, reads=op.reads)
-        checked.mark_used()
-        return checked
+        return Op(op.name, steps, reads=op.reads)
 
     def _prepare_for(self, connection: Connection, problem: TowlineError) -> None:
         """First use is on a caller's connection: never wait for a lock that the caller holds."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from itertools import count
+from typing import TYPE_CHECKING
 
 from .errors import InvalidSetting
 
@@ -84,46 +86,32 @@ class Query:
 
     def many(self, columns: tuple[str, ...], rows: Sequence[Row]) -> Statement:
         """The same statement once for each row; nothing comes back."""
-        return Statement(self, (), rows, picks=self._check(columns))
+        return Statement(self, (), rows, False, self._check(columns))
 
     def counted(self, columns: tuple[str, ...], rows: Sequence[Row]) -> Statement:
         """The same statement once for each row; back comes how many rows each one changed."""
-        return Statement(self, (), rows, counted=True, picks=self._check(columns))
+        return Statement(self, (), rows, True, self._check(columns))
 
     def _check(self, columns: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
         """Refuse columns that are not the statement's; say where it finds those of its records."""
         picks = self._picks.get(columns)
         if picks is None:
-            if self.records:
-                fits = self.records <= {"n", *columns}
-            else:
-                fits = columns == self.order
-            if not fits:
+            if not (self.records <= {"n", *columns} if self.records else columns == self.order):
                 raise TypeError(f"{self.name} takes {self.records or self.order}, not {columns}")
-            picks = tuple((c, columns.index(c)) for c in columns if c in self.records)
-            self._picks[columns] = picks = tuple(dict.fromkeys(picks))
+            named = {c: columns.index(c) for c in columns if c in self.records}
+            self._picks[columns] = picks = tuple(named.items())
         return picks
 
 
+@dataclass(slots=True, eq=False)
 class Statement:
     """A query with its parameters: what an operation yields and a connection executes."""
 
-    __slots__ = ("counted", "params", "picks", "query", "rows")
-
-    def __init__(
-        self,
-        query: Query,
-        params: Row,
-        rows: Sequence[Row] | None = None,
-        *,
-        counted: bool = False,
-        picks: tuple[tuple[str, int], ...] = (),
-    ) -> None:
-        self.query = query
-        self.params = params
-        self.rows = rows
-        self.counted = counted
-        self.picks = picks  # column names and places, for rows that travel as records
+    query: Query
+    params: Row
+    rows: Sequence[Row] | None = None
+    counted: bool = False
+    picks: tuple[tuple[str, int], ...] = ()  # column names and places, for rows sent as records
 
     def __repr__(self) -> str:
         return f"<{self.query.name}>"
@@ -133,16 +121,14 @@ class Queries:
     """An engine's statements by name: `queries.claim_jobs(...)` is a Statement."""
 
     def __init__(self, package: str, prefix: str, schema: str = "") -> None:
-        self._queries = dict(_read_once(package, prefix, schema))
+        vars(self).update(_read_once(package, prefix, schema))
 
-    def __getattr__(self, name: str) -> Query:
-        try:
-            return self._queries[name]
-        except KeyError:
-            raise AttributeError(f"no query named {name}") from None
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Query: ...
 
     def __iter__(self) -> Iterator[Query]:
-        return iter(self._queries.values())
+        return iter(vars(self).values())
 
 
 @lru_cache(16)
@@ -202,11 +188,8 @@ def list_columns(text: str, lists: dict[str, list[str]]) -> str:
 def _record_types(text: str) -> dict[str, str]:
     """The columns that a statement reads from its records, with their types."""
     found = _RECORDS.search(text)
-    types: dict[str, str] = {}
-    for part in found[1].split(",") if found else ():
-        name, kind = part.split(maxsplit=1)
-        types[name] = kind.strip()
-    return types
+    parts = found[1].split(",") if found else ()
+    return dict(part.strip().split(maxsplit=1) for part in parts)
 
 
 def _copy(text: str, types: dict[str, str]) -> Copy | None:
@@ -232,7 +215,7 @@ def split_statements(text: str) -> list[str]:
 
 
 def fill(text: str, prefix: str, schema: str = "") -> str:
-    """Put the real names of tables and views in place of `{job}` and its brothers."""
+    """Put the real names of tables and views in place of `{job}` and the like."""
     place = f'"{schema}".' if schema else ""  # quoted: it may be a word of SQL, such as user
     for name in TABLES + VIEWS + SEQUENCES:
         text = text.replace("{" + name + "}", place + prefix + name)

@@ -80,8 +80,8 @@ class Shop:
         return self.store(new(task, arguments=json.dumps(arguments)))
 
     def store(self, job: NewJob) -> int:
-        ((record, _),) = self.app.runner.run(self.app.runner.store.enqueue([job]))
-        return record.id
+        (stored,) = self.app.runner.run(self.app.runner.store.enqueue([job]))
+        return stored.record.id
 
     def store_later(self) -> int:
         """A job that is due in an hour."""

@@ -16,7 +16,7 @@ import pytest
 from tests.cli.shop import APP, Shop
 from tests.kit import new
 from tests.speed import by_speed
-from towline.operation import Steps, compose
+from towline.operation import Op, Steps
 from towline.sql import Query
 
 EVIL = "\x1b]0;owned\x07\x1b[2J \x9b31m \u202eevil\u2066 \u2028 \r\x7f \u200f"
@@ -29,7 +29,7 @@ def alter(shop: Shop, text: str) -> None:
     def steps() -> Steps[None]:
         yield Query("alter", text)()
 
-    shop.app.runner.engine.run(compose("alter", steps))
+    shop.app.runner.engine.run(Op("alter", steps))
 
 
 def quoted(text: str) -> str:

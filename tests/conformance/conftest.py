@@ -23,7 +23,7 @@ from tests.furnished import database, url
 from tests.kit import Clock
 from tests.speed import PROOF
 from towline import Towline
-from towline.operation import Op, Steps, compose
+from towline.operation import Op, Steps
 from towline.store import Store
 
 __all__ = ["database", "url"]  # fixtures
@@ -45,7 +45,7 @@ class Play:
         self._caller: Caller | None = None
 
     def __call__(self, script: Callable[[], Steps[T]]) -> T:
-        op = compose("script", script)
+        op = Op("script", script)
         if self.kind.ours:
             return self._run_on_ours(op)
         caller = self._begin()
@@ -69,14 +69,14 @@ class Play:
 
         if self.kind.ours:
             try:
-                self._run_on_ours(compose("script", script if keep else undone))
+                self._run_on_ours(Op("script", script if keep else undone))
             except Undo:
                 assert not keep
             return
         caller = self._begin()
         caller.begin()
         caller.sql("INSERT INTO mine (id) VALUES (77)")
-        caller.run(compose("script", script))
+        caller.run(Op("script", script))
         assert caller.in_transaction
         caller.commit() if keep else caller.rollback()
         written = self._database.rows("SELECT id FROM mine WHERE id = 77")

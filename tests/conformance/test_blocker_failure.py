@@ -120,7 +120,7 @@ def test_B6_failure_and_revival_go_through_all_levels(play: Play, store: Store, 
             "blocked",
             "blocked",
         ]
-        reasons = [r.last_error for r in (yield from store.records(levels[1:]))]
+        reasons = [r.last_error for r in (yield from read.records(store, levels[1:]))]
         assert reasons == [
             f"blocker chain {blocker} ended {state}"
             for blocker, state in zip(levels[:4], failed_now[:4], strict=True)
@@ -180,7 +180,7 @@ def test_B6_a_diamond_is_revived_whole(play: Play, store: Store) -> None:
             "failed",
         ]
         yield from store.retry(root)
-        records = yield from store.records(everything)
+        records = yield from read.records(store, everything)
         assert [(r.state, r.open_blockers) for r in records] == [
             ("pending", 0),
             ("blocked", 1),
@@ -210,7 +210,7 @@ def test_B6_a_run_dependent_that_has_not_started_waits_again_when_its_blocker_is
         jobs = (due, later, half)
         assert (yield from states(store, *jobs)) == ["pending", "scheduled", "blocked"]
         yield from store.retry(bad)
-        records = yield from store.records(jobs)
+        records = yield from read.records(store, jobs)
         assert [(r.state, r.open_blockers) for r in records] == [
             ("blocked", 1),
             ("blocked", 1),
@@ -274,14 +274,14 @@ def test_B6_a_job_stored_behind_a_chain_that_has_failed_follows_its_policy_the_s
         fails, waits, runs, later, behind, sees = (answer.record.id for answer in answers)
         ids = (fails, waits, runs, later, behind, sees)
         assert (yield from states(store, *ids)) == expected
-        records = yield from store.records([fails, behind])
+        records = yield from read.records(store, [fails, behind])
         assert [r.last_error for r in records] == [
             f"blocker chain {bad} ended {how}",
             f"blocker chain {fails} ended failed",
         ]
         assert (yield from store.chain(fails))[0].state is ChainState.FAILED
         yield from store.retry(bad)
-        records = yield from store.records(ids)
+        records = yield from read.records(store, ids)
         assert [(r.state, r.open_blockers) for r in records] == [
             ("blocked", 2),
             *[("blocked", 1)] * 5,

@@ -23,7 +23,7 @@ from tests.database import Database
 from tests.kit import Clock, claim, failed, new, register
 from towline import Job, NotFound, State, Towline
 from towline.errors import BlockerError, SchemaMissing
-from towline.operation import Op, Steps, compose
+from towline.operation import Op, Steps
 from towline.sql import Query
 from towline.store import Store
 
@@ -104,7 +104,7 @@ def interrupted(store: Store) -> Op[None]:
         yield from store.enqueue([new(), new(key="k")])
         raise ZeroDivisionError
 
-    return compose("interrupted", steps)
+    return Op("interrupted", steps)
 
 
 def unknown_blocker(store: Store) -> Op[Any]:
@@ -119,7 +119,7 @@ def refused(store: Store) -> Op[None]:
         yield from store.enqueue([new(), new(key="k")])
         yield Query("same_id_twice", "INSERT INTO mine (id) SELECT 5 UNION ALL SELECT 5")()
 
-    return compose("refused", steps)
+    return Op("refused", steps)
 
 
 REFUSED = (
@@ -332,7 +332,7 @@ def test_E13_every_operation_belongs_to_the_callers_transaction(
         yield from store.enqueue([new(delay=60), new(), new(), new(), new(after=[6])])
         yield from store.pause("shut")
 
-    caller.run(compose("before", before))
+    caller.run(Op("before", before))
     caller.commit()
     seen_before = standing(app)
     call = caller.call
@@ -362,6 +362,7 @@ def test_E13_every_operation_belongs_to_the_callers_transaction(
     assert call("paused") == ["late"]
     assert [worker.name for worker in call("workers")] == ["w1"]
     assert call("parked") == {}
+    assert call("stats") != []
     assert call("target", 4).id == 4
     assert call("now").tzinfo is UTC
     clock.advance(40 * 24 * 3600)

@@ -22,8 +22,9 @@ from tests.kit import (
 from towline import Towline
 from towline.model import ChainState, Claimed, Ending, NewJob, Outcome, State
 from towline.operation import Steps
-from towline.store import Store
+from towline.store import Store, read
 from towline.store.listing import JobFilter
+from towline.store.turn import promote
 from towline.task.batch import next_job
 
 TRACE = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
@@ -56,7 +57,7 @@ def test_C1_a_chain_is_named_by_its_first_job_and_a_continuation_is_a_new_job_of
         second = yield from advance(store, new("second"))
         third = yield from advance(store, new("third"))
         assert len({first, other, second, third}) == 4
-        records = yield from store.records([first, second, third])
+        records = yield from read.records(store, [first, second, third])
         assert [(r.chain_id, r.position, r.task) for r in records] == [
             (first, 0, "first"),
             (first, 1, "second"),
@@ -143,7 +144,7 @@ def test_C2_a_job_that_continued_has_no_output_which_is_not_an_output_of_null(
         second = yield from advance(store, new())
         (held,) = yield from claim(store)
         yield from store.finish([completed(held, "null")])
-        before, last = yield from store.records([first, second])
+        before, last = yield from read.records(store, [first, second])
         assert (before.state, last.state) == (State.COMPLETED, State.COMPLETED)
         assert (before.last_output, before.outcome, before.continued_by) == (
             None,
@@ -260,9 +261,9 @@ def test_C4_a_continuation_may_say_otherwise(play: Play, store: Store, clock: Cl
         yield from store.complete(blocker, '"out"')
         assert (yield from states(store, id)) == ["scheduled"]
         clock.advance(3599)
-        assert (yield from store.promote()) == 0
+        assert (yield from promote(store)) == 0
         clock.advance(1)
-        assert (yield from store.promote()) == 1
+        assert (yield from promote(store)) == 1
         (held,) = yield from claim(store, queues=["quick"])
         assert (held.job_id, held.chain_id) == (id, first)
         outputs = (yield from store.blockers([id]))[id]
@@ -324,7 +325,7 @@ def test_C5_two_attempts_to_continue_the_same_job_create_one_successor(
         again = yield from store.finish([continued(fresh, new("again"))])
         assert (late.refused, again.refused) == ([first], [first])
         jobs = yield from ids_of(store, first)
-        assert [r.task for r in (yield from store.records(jobs))] == ["a", "fresh"]
+        assert [r.task for r in (yield from read.records(store, jobs))] == ["a", "fresh"]
 
     play(script)
 
@@ -342,7 +343,7 @@ def test_C5_the_same_ending_twice_in_one_turn_creates_one_successor(
         ])  # fmt: skip
         assert (finished.accepted, finished.refused) == ([first, other], [first])
         jobs = yield from ids_of(store, first)
-        assert [r.task for r in (yield from store.records(jobs))] == ["a", "once"]
+        assert [r.task for r in (yield from read.records(store, jobs))] == ["a", "once"]
         assert (yield from states(store, other)) == ["completed"]
 
     play(script)

@@ -20,8 +20,9 @@ from tests.kit import (
 )
 from towline import Towline
 from towline.model import Ending, Outcome, State
-from towline.operation import Steps
+from towline.operation import Op, Steps
 from towline.store import Store
+from towline.store.turn import promote, unpark
 
 QUEUES = ("default", "mail", "slow")
 
@@ -83,7 +84,7 @@ def test_L6_only_pending_jobs_are_claimed_and_one_put_back_keeps_its_age(
         assert (yield from ids(store, 9)) == [3]
         clock.advance(60)
         assert (yield from ids(store, 9)) == []
-        yield from store.promote()
+        yield from promote(store)
         assert (yield from ids(store, 9)) == [2]
 
     play(script)
@@ -111,14 +112,14 @@ def test_L1_each_claim_gives_out_the_next_attempt_number_whatever_came_between(
                 yield from store.finish([Ending(held, Outcome.RELEASED, started=False)])
             else:
                 yield from store.finish([Ending(held, outcome, error="e", delay=0)])
-            yield from store.promote()
+            yield from promote(store)
         (held,) = yield from claim(store)
         given.append(held.attempt)
         assert (held.used, held.lost, held.claimed_at) == (2, 1, clock())
         assert (held.timeout, held.label, held.key, held.trace) == (5 * SECOND, "l", "k", "t")
         yield from store.park([held])
         assert (yield from claim(store)) == []
-        yield from store.unpark(["a"], ["default"])
+        yield from unpark(store, ["a"], ["default"])
         (held,) = yield from claim(store)
         given.append(held.attempt)
         yield from store.cancel(1)
@@ -144,7 +145,7 @@ def test_L8_a_paused_queue_gives_nothing_until_it_is_resumed(
         assert (yield from store.paused()) == ["mail"]
         yield from store.enqueue([new(queue="mail")])
         clock.advance(1)
-        assert (yield from store.promote()) == 1
+        assert (yield from promote(store)) == 1
         # What runs may finish, and what it continues with waits like the rest.
         following = new("next", queue="", inherit_queue=True)
         assert (yield from store.finish([continued(held, following)])).accepted == [1]
@@ -192,21 +193,21 @@ def test_L7_a_parked_job_is_pending_with_a_reason_and_waits_for_a_worker_that_kn
     assert [found.id for found in app.jobs(state="pending")] == [5, 4, 3, 2]
     assert app.counts() == {"default": {State.PENDING: 4, State.RUNNING: 2}}
 
-    def unpark() -> Steps[None]:
-        assert (yield from store.unpark(["unheard of"], ["default"])) == 0
-        assert (yield from store.unpark([], ["default"])) == 0
-        assert (yield from store.unpark(["x"], ["elsewhere"])) == 0
-        assert (yield from store.unpark(["x", "z"], QUEUES, limit=2)) == 2
-        assert (yield from store.unpark(["x", "z"], QUEUES, limit=2)) == 1
-        assert (yield from store.unpark(["x", "z"], QUEUES, limit=2)) == 0
+    def bring_back() -> Steps[None]:
+        assert (yield from unpark(store, ["unheard of"], ["default"])) == 0
+        assert (yield from unpark(store, [], ["default"])) == 0
+        assert (yield from unpark(store, ["x"], ["elsewhere"])) == 0
+        assert (yield from unpark(store, ["x", "z"], QUEUES, limit=2)) == 2
+        assert (yield from unpark(store, ["x", "z"], QUEUES, limit=2)) == 1
+        assert (yield from unpark(store, ["x", "z"], QUEUES, limit=2)) == 0
         again = yield from claim(store, 9)
         assert [(job.job_id, job.attempt, job.used) for job in again] == [
             (2, 2, 0), (4, 2, 0), (5, 2, 0),
         ]  # fmt: skip
         assert (yield from store.cancel(3)).state is State.CANCELLED
-        assert (yield from store.unpark(["y"], QUEUES)) == 0
+        assert (yield from unpark(store, ["y"], QUEUES)) == 0
 
-    play(unpark)
+    play(bring_back)
     assert app.job(2).reason is None
 
 
@@ -225,7 +226,7 @@ def test_L7_a_job_that_is_set_aside_for_another_reason_is_left_to_what_ends_that
     assert run(store.parked()) == {"x": 1}
     assert [app.job(id).reason for id in (1, 2)] == [None, "no running worker knows task x"]
     assert rows(database, "SELECT reason FROM towline_jobs ORDER BY id")[0] == (None,)
-    assert run(store.unpark(["x"], QUEUES)) == 1
+    assert run(Op("unpark", lambda: unpark(store, ["x"], QUEUES))) == 1
     assert not run(store.peek(QUEUES, tasks=["x"])).parked
     assert [job.job_id for job in run(store.claim(1, QUEUES, 9))] == [2]
 
@@ -248,7 +249,7 @@ def test_L1_a_turn_promotes_finishes_and_claims_in_one_transaction(
         clock.advance(5)
         (held,) = turn.claimed
         turn = yield from store.turn(1, "w1", ["default"], 9, [completed(held, "[7]")])
-        assert (turn.finished.accepted, turn.finished.freed, turn.promoted) == ([1], 1, 1)
+        assert (turn.finished.accepted, turn.promoted) == ([1], 1)
         assert [job.job_id for job in turn.claimed] == [2, 3, 5]
         assert turn.next_due == clock() + 60 * SECOND
         ((blocker,),) = turn.blockers.values()

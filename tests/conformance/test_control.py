@@ -25,9 +25,10 @@ from tests.kit import (
 from towline import Towline
 from towline.errors import DuplicateKey, InvalidState, NotFound
 from towline.model import AttemptRecord, ChainState, Claimed, Ending, Outcome, Policy, State
-from towline.operation import Op, Steps, compose
-from towline.store import Store
+from towline.operation import Op, Steps
+from towline.store import Store, read
 from towline.store.listing import JobFilter
+from towline.store.turn import promote
 
 
 def one_of_each(store: Store) -> Steps[list[Claimed]]:
@@ -101,7 +102,7 @@ def test_K1_dependents_of_a_cancelled_job_follow_their_policy(play: Play, store:
         assert (yield from states(store, 1, 2, 3, 4, 5)) == [
             State.CANCELLED, State.FAILED, State.BLOCKED, State.PENDING, State.FAILED,
         ]  # fmt: skip
-        two, five = yield from store.records([2, 5])
+        two, five = yield from read.records(store, [2, 5])
         assert (two.last_error, two.last_blocker) == ("blocker chain 1 ended cancelled", 1)
         assert (five.last_error, five.last_blocker) == ("blocker chain 2 ended failed", 2)
 
@@ -116,8 +117,8 @@ def test_K2_retry_gives_fresh_attempts_and_keeps_the_history(
         for number in (1, 2):
             (held,) = yield from claim(store)
             yield from store.finish([failed(held, f"error {number}", delay=0)])
-            yield from store.promote()
-        (job,) = yield from store.records([1])
+            yield from promote(store)
+        (job,) = yield from read.records(store, [1])
         assert job.state is State.FAILED
 
     play(fail_for_good)
@@ -134,7 +135,7 @@ def test_K2_retry_gives_fresh_attempts_and_keeps_the_history(
             (held,) = yield from claim(store)
             assert (held.attempt, held.used) == (number, number - 3)
             yield from store.finish([failed(held, f"error {number}", delay=0)])
-            yield from store.promote()
+            yield from promote(store)
         assert (yield from states(store, 1)) == [State.FAILED]
         yield from store.retry(1)
         (held,) = yield from claim(store)
@@ -487,7 +488,7 @@ def test_K4_bulk_control_joins_the_callers_transaction(play: Play, store: Store)
 def test_R2_a_running_job_is_deleted_only_by_force(app: Towline) -> None:
     """Finding D1: rarely meant; a cancel comes first, or the word for it."""
     app.runner.run(app.runner.store.enqueue([new()]))
-    worker = app.runner.run(compose("register", lambda: register(app.runner.store)))
+    worker = app.runner.run(Op("register", lambda: register(app.runner.store)))
     app.runner.run(app.runner.store.claim(worker, ["default"], 1))
     with pytest.raises(InvalidState, match=r"job 1 is running.*force=True"):
         app.delete(1)

@@ -14,7 +14,7 @@ from tests.database import Database
 from tests.kit import HOUR, Clock, beat, claim, completed, continued, end, new, register, states
 from towline import Towline
 from towline.model import Claimed
-from towline.operation import Steps, compose
+from towline.operation import Op, Steps
 from towline.postgres.transaction import SETTINGS
 
 
@@ -95,7 +95,7 @@ def test_B7_a_thousand_blockers_of_one_job_cost_ten_times_a_hundred(
         steps.append(
             database.cost(
                 connection,
-                lambda: app.runner.run(compose("beat", lambda: beat(store, 1)), on=connection),
+                lambda: app.runner.run(Op("beat", lambda: beat(store, 1)), on=connection),
             )
         )
         return steps
@@ -127,9 +127,7 @@ def test_B7_storing_a_job_behind_a_failed_chain_does_not_look_at_those_before_it
 
 
 def _states(app: Towline, connection: Any, ids: list[int]) -> set[str]:
-    return set(
-        app.runner.run(compose("states", lambda: states(app.runner.store, *ids)), on=connection)
-    )
+    return set(app.runner.run(Op("states", lambda: states(app.runner.store, *ids)), on=connection))
 
 
 # ---- C3: a long chain
@@ -150,7 +148,7 @@ def test_C3_the_last_of_many_steps_costs_what_the_first_did(
         yield from store.chain(1)
 
     def run(number: int) -> None:
-        app.runner.run(compose("steps", lambda: steps(number)), on=connection)
+        app.runner.run(Op("steps", lambda: steps(number)), on=connection)
 
     def after(more: int) -> int:
         """What one step costs, the last of so many more."""
@@ -200,7 +198,7 @@ def test_S4_future_jobs_of_higher_priority_do_not_slow_the_claim_of_ready_ones(
         return steps
 
     held: list[Claimed] = []
-    worker = app.runner.run(compose("register", lambda: register(store, "w")))
+    worker = app.runner.run(Op("register", lambda: register(store, "w")))
     with closing(database.connect()) as connection:
         app.runner.run(store.enqueue([new("later", delay=HOUR, priority=9)]), on=connection)
         empty = cost()

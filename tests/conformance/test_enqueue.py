@@ -16,8 +16,8 @@ from tests.kit import Clock, claim, completed, continued, failed, new, register
 from towline import State, Towline
 from towline.errors import BlockerError, DuplicateKey
 from towline.model import Enqueued, JobRecord, NewBlocker, NewJob
-from towline.operation import Mark, Op, Steps, compose
-from towline.store import Store
+from towline.operation import Mark, Op, Steps
+from towline.store import Store, read
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
@@ -56,7 +56,7 @@ def test_E4_an_answer_is_what_a_reader_then_sees(play: Play, store: Store, clock
         new(blockers=[NewBlocker(index=0)]),
     ]
     answers = play(lambda: store.enqueue(jobs).__iter__())
-    seen = play(lambda: iter(store.records([record.id for record, _ in answers])))
+    seen = play(lambda: read.records(store, [record.id for record, _ in answers]))
     assert [record for record, _ in answers] == seen
 
 
@@ -141,7 +141,7 @@ def watched(op: Op[Any], widest: list[int]) -> Op[Any]:
             except StopIteration as stop:
                 return stop.value
 
-    return compose(op.name, steps, reads=op.reads, loss=op.loss)
+    return Op(op.name, steps, reads=op.reads, loss=op.loss)
 
 
 @pytest.mark.heavy
@@ -182,7 +182,7 @@ def test_E4_a_mixed_batch_keeps_its_order_and_each_job_what_it_was_given(
 
     def steps() -> Steps[list[JobRecord]]:
         answers = yield from store.enqueue(given)
-        return (yield from store.records([record.id for record, _ in answers]))
+        return (yield from read.records(store, [record.id for record, _ in answers]))
 
     stored = play(steps)
     assert [record.id for record in stored] == sorted(record.id for record in stored)
@@ -199,7 +199,7 @@ def test_E4_large_arguments_travel_in_several_statements(app: Towline, store: St
     large = [new(arguments=f'{{"text":"{"é" * 900_000}{n}"}}') for n in range(6)]
     answers = app.runner.run(store.enqueue(large))
     ids = [record.id for record, _ in answers]
-    stored = app.runner.run(store.records(ids))
+    stored = app.runner.run(Op("records", lambda: read.records(store, ids), reads=True))
     assert [record.arguments for record in stored] == [job.arguments for job in large]
 
 
@@ -220,7 +220,7 @@ def test_E4_no_statement_is_wide_whatever_the_jobs_are(app: Towline, store: Stor
         yield from register(store)
         yield from store.finish([failed(held) for held in (yield from claim(store, many))])
 
-    app.runner.run(compose("fail_all", fail_all))
+    app.runner.run(Op("fail_all", fail_all))
     answers = run(*(new("c", after=[id], key=str(id)) for id in blockers))
     assert [record.state for record, _ in answers] == ["failed"] * many
     assert [record.id for record, _ in answers] == sorted(record.id for record, _ in answers)
@@ -306,7 +306,7 @@ def test_E9_after_an_unknown_outcome_the_same_key_gives_the_one_chain(
     child = subprocess.run([sys.executable, "-c", script, database.url, moment], check=False)
     assert child.returncode == 9
     (record, created), (twin, created_again) = (
-        app.runner.run(compose("again", keyed(store, scope="any"))) for _ in range(2)
+        app.runner.run(Op("again", keyed(store, scope="any"))) for _ in range(2)
     )
     assert created is (moment == "before")
     assert (twin.id, created_again) == (record.id, False)
@@ -320,8 +320,8 @@ def test_E12_the_id_of_a_deleted_job_is_not_given_out_again(play: Play, store: S
     def once(*deleted: int) -> Steps[JobRecord]:
         if deleted:
             yield from store.delete(deleted)
-        ((record, _),) = yield from store.enqueue([new()])
-        return record
+        (stored,) = yield from store.enqueue([new()])
+        return stored.record
 
     assert play(once).id == 1
     assert play(once).id == 2

@@ -25,8 +25,9 @@ from towline import Towline
 from towline.errors import DuplicateKey
 from towline.model import Ending, Enqueued, NewBlocker, NewJob, Outcome, State
 from towline.operation import Steps
-from towline.store import Store
+from towline.store import Store, read
 from towline.store.listing import JobFilter
+from towline.store.turn import promote
 from towline.task.batch import new_jobs
 
 
@@ -121,7 +122,7 @@ def test_D2_a_retry_on_its_way_keeps_the_key(play: Play, store: Store, clock: Cl
         yield from store.finish([failed(held, delay=HOUR)])
         assert (yield from ask(store, keyed())) == (chain, False)
         clock.advance(3600)
-        yield from store.promote()
+        yield from promote(store)
         (held,) = yield from claim(store)
         yield from store.finish([Ending(held, Outcome.SNOOZED, delay=HOUR)])
         assert (yield from ask(store, keyed())) == (chain, False)
@@ -263,7 +264,7 @@ def test_D3_replace_gives_a_job_that_has_not_started_new_arguments_and_a_new_tim
         )
         assert (yield from claim(store)) == []
         clock.advance(1)
-        assert (yield from store.promote()) == 1
+        assert (yield from promote(store)) == 1
         (held,) = yield from claim(store)
         assert held.arguments == '{"n":4}'
 
@@ -299,16 +300,16 @@ def test_D3_replace_changes_nothing_after_the_first_start(
         (held,) = yield from claim(store)
 
         def unchanged() -> Steps[None]:
-            before = yield from store.records([chain, chain + 1])
+            before = yield from read.records(store, [chain, chain + 1])
             answer = yield from ask(store, replacing('{"n":1}', delay=HOUR))
             assert answer == (chain, False)
-            assert (yield from store.records([chain, chain + 1])) == before
+            assert (yield from read.records(store, [chain, chain + 1])) == before
 
         yield from unchanged()  # running
         yield from store.finish([failed(held, delay=HOUR)])
         yield from unchanged()  # waiting for its second attempt
         clock.advance(3600)
-        yield from store.promote()
+        yield from promote(store)
         yield from unchanged()
         (held,) = yield from claim(store)
         yield from store.finish([continued(held, new("next"))])
@@ -321,10 +322,10 @@ def test_D3_replace_changes_nothing_after_the_first_start(
 
 def unchanged_any(store: Store, chain: int) -> Steps[None]:
     """An ended chain in scope is given back as it is."""
-    before = yield from store.records([chain, chain + 1])
+    before = yield from read.records(store, [chain, chain + 1])
     answer = yield from ask(store, replacing('{"n":1}', scope="any"))
     assert answer == (chain, False)
-    assert (yield from store.records([chain, chain + 1])) == before
+    assert (yield from read.records(store, [chain, chain + 1])) == before
 
 
 # ---- D4: duplicates inside a batch

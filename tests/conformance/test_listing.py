@@ -18,10 +18,11 @@ from towline import Towline
 from towline.app.answers import AtLeast
 from towline.errors import InvalidSetting, StillNeeded
 from towline.model import ChainState, Ending, Outcome, Policy, State
-from towline.operation import Mark, Op, Steps, compose
+from towline.operation import Mark, Op, Steps
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter, RecordPage
 from towline.store.retention import KeepFor
+from towline.store.turn import promote
 
 Filter = JobFilter | ChainFilter
 
@@ -314,7 +315,7 @@ def random_act(store: Store, chance: random.Random, clock: Clock) -> Steps[str]:
         yield from store.enqueue(jobs)
         return "enqueue"
     if act == "work":
-        yield from store.promote()
+        yield from promote(store)
         for held in (yield from claim(store, 3, queues=["x", "y"])):
             ending = chance.choice([
                 completed(held), failed(held), failed(held, delay=0),
@@ -353,8 +354,8 @@ def test_R2_counts_equal_a_recount_after_a_random_history(
 ) -> None:
     chance = random.Random(seed)
     for _ in range(60):
-        act = app.runner.run(compose("act", lambda: random_act(store, chance, clock)))
-        counted = app.runner.run(compose("told", lambda: told(store)))
+        act = app.runner.run(Op("act", lambda: random_act(store, chance, clock)))
+        counted = app.runner.run(Op("told", lambda: told(store)))
         assert counted == recount(database), act
 
 
@@ -452,7 +453,7 @@ def test_R1_very_many_queues_cost_a_bounded_number_of_statements(
             except StopIteration as stop:
                 return stop.value
 
-        return compose(op.name, steps, reads=True)
+        return Op(op.name, steps, reads=True)
 
     counts = app.runner.run(told(app.runner.store.counts()))
     assert counts == {f"q{n}": {State.PENDING: (1, False)} for n in range(40)}

@@ -15,11 +15,13 @@ import pytest
 
 from tests.kit import HOUR, Clock, claim, completed, continued, failed, new, put, register
 from towline import Towline
-from towline.model import Begun, Ending, Outcome, Policy
-from towline.operation import Op, Steps, compose
+from towline.model import Ending, Outcome, Policy
+from towline.operation import Op, Steps
 from towline.store import Store
+from towline.store.lease import Begun
 from towline.store.listing import JobFilter
 from towline.store.retention import KeepFor
+from towline.store.turn import unpark
 
 Prepare = Callable[[Store], Steps[Any]]
 Act = Callable[[Store, Any], Op[Any]]
@@ -160,7 +162,7 @@ def cases(clock: Clock) -> list[Case]:
         Case("park what is still ours", taken(running(stored({}, {}), 2)),
              lambda s, held: s.park(held), ("a",)),
         Case("park nothing", one, lambda s, _: s.park([])),
-        Case("unpark", parked, lambda s, _: s.unpark(["a"], ["a"]), ("a",)),
+        Case("unpark", parked, lambda s, _: Op("unpark", lambda: unpark(s, ["a"], ["a"])), ("a",)),
         Case("a sweep of what never began", expired(running(one, 0, 1), clock),
              lambda s, _: s.sweep(begun={1: Begun(frozenset())}), ("a",)),
         # ---- nothing to tell
@@ -185,7 +187,7 @@ def test_S4_what_makes_work_ready_or_ends_a_chain_marks_it(
     name: str, app: Towline, store: Store, clock: Clock
 ) -> None:
     case = next(case for case in cases(clock) if case.name == name)
-    told = app.runner.run(compose("prepare", lambda: case.prepare(store)))
+    told = app.runner.run(Op("prepare", lambda: case.prepare(store)))
     op = case.act(store, told)
     app.runner.run(op)
     marked = (set(), False) if op.follows is None else (op.follows.queues, op.follows.ended)
@@ -200,7 +202,7 @@ def test_S4_an_operation_that_is_composed_of_others_has_the_marks_of_all(
         yield from store.complete(1, None, new(queue="b"))
         yield from store.cancel(2)
 
-    op = compose("several", steps)
+    op = Op("several", steps)
     app.runner.run(op)
     assert op.follows is not None
     assert (op.follows.queues, op.follows.ended) == ({"a", "b"}, True)
@@ -217,7 +219,7 @@ def test_S4_what_was_rolled_back_and_begun_anew_marks_only_what_it_did_then(
         if queue == "a":
             raise LookupError
 
-    op = compose("again", steps)
+    op = Op("again", steps)
     with pytest.raises(LookupError):
         app.runner.run(op)
     app.runner.run(op)
@@ -238,14 +240,14 @@ def test_S4_workers_in_this_process_hear_of_every_commit_and_of_no_rollback(
         raise LookupError
 
     with pytest.raises(LookupError):
-        app.runner.run(compose("fails", steps))
+        app.runner.run(Op("fails", steps))
     app.runner.run(store.peek(["a"]))
     assert heard == [({"a"}, False), (set(), True)]
 
 
 def test_a_worker_finds_by_claim_what_was_marked(app: Towline, store: Store) -> None:
     """The marks name queues as claims do."""
-    app.runner.run(compose("prepare", lambda: blocked()(store)))
+    app.runner.run(Op("prepare", lambda: blocked()(store)))
     op = store.complete(1, "null")
     app.runner.run(op)
     assert op.follows is not None
@@ -255,4 +257,4 @@ def test_a_worker_finds_by_claim_what_was_marked(app: Towline, store: Store) -> 
         held = yield from claim(store, 9, queues=sorted(op.follows.queues))
         return [one.job_id for one in held]
 
-    assert app.runner.run(compose("claim", steps)) == [2]
+    assert app.runner.run(Op("claim", steps)) == [2]

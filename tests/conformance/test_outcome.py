@@ -20,7 +20,8 @@ from tests.kit import (
 from towline import Towline
 from towline.model import AttemptRecord, ChainState, Claimed, Ending, Outcome, State
 from towline.operation import Steps
-from towline.store import Store
+from towline.store import Store, read
+from towline.store.turn import promote
 
 
 def shape(attempt: AttemptRecord) -> tuple[int, Outcome | None, str | None, bool]:
@@ -44,7 +45,7 @@ def test_O1_completion_continuation_freed_jobs_and_own_writes_are_one_commit(
         finished = yield from store.finish(
             [completed(held[0], '"out"'), continued(held[1], new("next")), failed(held[2])], "w1"
         )
-        assert (finished.accepted, finished.freed) == ([1, 2, 4], 1)
+        assert finished.accepted == [1, 2, 4]
 
     play.with_own_write(end_all, keep=False)
     assert [job.state for job in app.jobs(newest=False)] == [
@@ -84,9 +85,9 @@ def test_O2_failures_are_tried_again_until_used_up_and_every_error_is_kept(
                 assert (job.state, job.used) == (State.SCHEDULED, number)
                 assert job.run_at == clock() + number * MINUTE
                 clock.advance(number * 60 - 1)
-                assert (yield from store.promote()) == 0
+                assert (yield from promote(store)) == 0
                 clock.advance(1)
-                assert (yield from store.promote()) == 1
+                assert (yield from promote(store)) == 1
         job = yield from store.job(1)
         assert (job.state, job.last_error, job.arguments) == (State.FAILED, "error 3", '{"n":1}')
         attempts = yield from store.attempts(1)
@@ -113,7 +114,7 @@ def test_O2_no_delay_means_no_more_tries_and_a_timeout_can_be_the_last(
             Ending(three, Outcome.LOST, error="gone"),
         ])  # fmt: skip
         assert (yield from states(store, 1, 2, 3)) == [State.FAILED] * 3
-        records = yield from store.records([1, 2, 3])
+        records = yield from read.records(store, [1, 2, 3])
         assert [(r.outcome, r.last_error) for r in records] == [
             (Outcome.FAILED, "Fail was raised"),
             (Outcome.TIMEOUT, "after 5 s"),
@@ -136,7 +137,7 @@ def test_O10_the_class_of_an_error_is_recorded(
             Ending(one, Outcome.FAILED, error="Traceback", error_type=kind, delay=0),
             Ending(two, Outcome.FAILED, error="Traceback", error_type="builtins.KeyError"),
         ])  # fmt: skip
-        yield from store.promote()
+        yield from promote(store)
         yield from store.finish([completed(held) for held in (yield from claim(store, 2))])
         found = yield from store.attempts(1)
         assert [a.error_type for a in found] == [kind, None]
@@ -161,7 +162,7 @@ def test_O3_snooze_uses_no_attempt_and_cancel_and_fail_end_the_job(
             job = yield from store.job(1)
             assert (job.state, job.used, job.run_at) == (State.SCHEDULED, 0, clock() + SECOND)
             clock.advance(1)
-            yield from store.promote()
+            yield from promote(store)
             (snoozing,) = yield from claim(store)
         assert (snoozing.attempt, snoozing.used, snoozing.lost) == (5, 0, 0)
         yield from store.finish([completed(snoozing)])
@@ -200,7 +201,7 @@ def test_O10_each_started_attempt_is_one_row_and_the_running_one_is_seen(
         (held,) = yield from claim(store)  # 3
         clock.advance(1)
         yield from store.finish([failed(held, "boom", delay=0)], "w1")
-        yield from store.promote()
+        yield from promote(store)
         (held,) = yield from claim(store)  # 4: still running
         yield from store.progress([(held, 0.25, "a quarter")])
         clock.advance(1)
@@ -269,7 +270,7 @@ def test_O10_only_failures_use_an_attempt_up_and_only_losses_count_as_lost(
         yield from store.finish(
             [Ending(job, outcome, delay=0) for job, outcome in zip(held, counters, strict=True)]
         )
-        records = yield from store.records([job.job_id for job in held])
+        records = yield from read.records(store, [job.job_id for job in held])
         assert [(r.used, r.lost) for r in records] == list(counters.values())
         assert [r.attempt for r in records] == [1] * 5
         assert [(r.worker, r.started_at) for r in records] == [(None, None)] * 5

@@ -20,8 +20,8 @@ from towline.errors import (
     UnsupportedConnection,
 )
 from towline.model import Claimed
-from towline.operation import Steps, compose
-from towline.store import Store
+from towline.operation import Op, Steps
+from towline.store import Store, read
 from towline.task.batch import new_jobs
 
 Carry = Task[..., Any]
@@ -78,15 +78,15 @@ def test_E5_E6_every_value_comes_back_as_argument_and_as_output(
         assert (yield from store.finish(endings)).refused == []
         return ids, [value for value, _ in done]
 
-    def read(ids: Sequence[int]) -> Steps[tuple[list[Any], Blockers]]:
-        records = yield from store.records(ids)
+    def read_all(ids: Sequence[int]) -> Steps[tuple[list[Any], Blockers]]:
+        records = yield from read.records(store, ids)
         outputs = [app.decode_output(record.task, record.last_output) for record in records]
         (waiting,) = yield from claim(store)
         found = yield from store.blockers([waiting.job_id])
         return outputs, Blockers(found[waiting.job_id], app.decode_output)
 
     ids, arguments = play(work)
-    outputs, blockers = play(lambda: read(ids))
+    outputs, blockers = play(lambda: read_all(ids))
     assert changed(VALUES, arguments) == []
     assert changed(VALUES, outputs) == []
     assert changed(VALUES, list(blockers)) == []
@@ -104,7 +104,7 @@ def test_E5_a_bulk_keeps_every_text(play: Play, app: Towline, store: Store) -> N
         return [record.id for record, _ in (yield from store.enqueue(jobs))]
 
     ids = play(stored)
-    records = play(lambda: iter(store.records(ids)))
+    records = play(lambda: read.records(store, ids))
     assert [(r.arguments, r.label) for r in records] == [(j.arguments, j.label) for j in jobs]
 
 
@@ -140,7 +140,7 @@ def test_E5_names_and_texts_are_kept(caller: Caller, app: Towline, store: Store)
         assert (yield from store.finish(endings)).refused == []
         return [record.id for record, _ in stored]
 
-    ids = caller.run(compose("fail with texts", fail_with_texts))
+    ids = caller.run(Op("fail with texts", fail_with_texts))
     every = "".join(texts)
     gone = caller.call("cancel", jobs[0].id, reason=every, by=every)
     assert (gone.error, gone.ended_by) == ("".join(kept), "".join(kept)[:200])  # a name is short

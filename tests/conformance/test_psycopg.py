@@ -17,7 +17,7 @@ from tests.database import Database
 from tests.kit import claim, completed, new
 from towline import State, Towline
 from towline.errors import UnsupportedConnection, WrongIsolation
-from towline.operation import Op, Steps, compose
+from towline.operation import Op, Steps
 
 
 class Undo(Exception):
@@ -78,7 +78,7 @@ def test_E2_a_cursor_kept_by_the_server_goes_on(app: Towline, psycopg_caller: Ca
     caller.enqueue()
     seen.append(fetch())
     with pytest.raises(ZeroDivisionError):
-        caller.run(compose("interrupted", lambda: interrupted(app)))
+        caller.run(Op("interrupted", lambda: interrupted(app)))
     seen += [fetch(), fetch()]
     assert seen == [(1,), (2,), (3,), None]
 
@@ -178,7 +178,7 @@ def test_E2_nothing_is_prepared_on_the_callers_connection(
         return len((yield from store.finish([completed(job) for job in held])).accepted)
 
     with closing(postgres.connect(prepare_threshold=threshold)) as connection:
-        done = [app.runner.run(compose("work", work), on=connection) for _ in range(12)]
+        done = [app.runner.run(Op("work", work), on=connection) for _ in range(12)]
         connection.commit()
         assert connection.prepare_threshold == threshold
         text = "SELECT count(*) FROM pg_prepared_statements"
@@ -228,7 +228,7 @@ def test_E1_inside_a_pipeline(app: Towline, postgres: Database) -> None:
             connection.execute("INSERT INTO mine DEFAULT VALUES")
             app.runner.run(app.runner.store.enqueue([new(), new(key="k")]), on=connection)
             with pytest.raises(ZeroDivisionError):
-                app.runner.run(compose("interrupted", lambda: interrupted(app)), on=connection)
+                app.runner.run(Op("interrupted", lambda: interrupted(app)), on=connection)
             connection.execute("INSERT INTO mine DEFAULT VALUES")
             assert stored(app) == []
         connection.commit()

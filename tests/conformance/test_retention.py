@@ -26,10 +26,11 @@ from tests.kit import (
 from towline import Towline
 from towline.errors import NotFound, StillNeeded
 from towline.model import Ending, Outcome, Policy, State
-from towline.operation import Steps, compose
+from towline.operation import Op, Steps
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import KeepFor, Pruned
+from towline.store.turn import promote
 
 TABLES = ("job", "live", "attempt", "chain", "key", "blocker")
 AGES = KeepFor(7 * DAY, 30 * DAY, 30 * DAY)
@@ -243,9 +244,9 @@ def test_R4_what_an_open_or_a_retriable_job_needs_is_never_pruned(
     play(fill)
 
     def go_on() -> Steps[None]:
-        yield from store.promote()
+        yield from promote(store)
         clock.advance(1)
-        yield from store.promote()
+        yield from promote(store)
         (held,) = yield from claim(store)
         ((blocker,),) = (yield from store.blockers([4])).values()
         assert (held.job_id, blocker.output) == (4, "1")
@@ -404,7 +405,7 @@ def test_R5_the_tables_of_a_queue_at_a_steady_rate_stop_growing(
 
     def size_after(rounds: int) -> int:
         for _ in range(rounds):
-            app.runner.run(compose("round", round_of_work))
+            app.runner.run(Op("round", round_of_work))
             database.tidy()
         return database.size()
 

@@ -23,7 +23,8 @@ from towline import Towline
 from towline.errors import InvalidState, NotFound
 from towline.model import State
 from towline.operation import Steps
-from towline.store import Store
+from towline.store import Store, read
+from towline.store.turn import promote
 from towline.task.batch import new_jobs
 
 # ---- S1: not before its time
@@ -35,7 +36,7 @@ def test_S1_a_past_time_means_now(play: Play, store: Store, clock: Clock) -> Non
         ids = yield from put(
             store, new(at=now - HOUR), new(at=0), new(at=now), new(delay=0), new(delay=-HOUR), new()
         )
-        records = yield from store.records(ids)
+        records = yield from read.records(store, ids)
         assert {(r.state, r.run_at) for r in records} == {(State.PENDING, now)}
         assert (yield from store.peek(())).next_due is None
         assert [held.job_id for held in (yield from claim(store, 10))] == ids
@@ -55,7 +56,7 @@ def test_S1_a_job_does_not_start_before_its_time(play: Play, store: Store, clock
             new(delay=10 * SECOND),
             new(delay=10 * SECOND, priority=1),
         )
-        records = yield from store.records([late, soon, also])
+        records = yield from read.records(store, [late, soon, also])
         assert [(r.state, r.run_at) for r in records] == [
             ("scheduled", start + HOUR),
             ("scheduled", start + 10 * SECOND),
@@ -86,9 +87,9 @@ def test_S1_the_time_of_a_claim_is_not_before_the_time_of_the_job(
         (job,) = yield from put(store, new(delay=HOUR))
         due = clock.time + HOUR
         clock.advance(-600)
-        assert (yield from store.promote()) == 0
+        assert (yield from promote(store)) == 0
         clock.advance(600 + 3600 + 120)
-        assert (yield from store.promote()) == 1
+        assert (yield from promote(store)) == 1
         (held,) = yield from claim(store)
         assert held.job_id == job
         assert held.claimed_at >= due
@@ -102,11 +103,11 @@ def test_S1_what_is_due_is_promoted_oldest_first_in_bounded_batches(
     def script() -> Steps[None]:
         ids = yield from put(store, *[new(delay=(5 - n) * SECOND) for n in range(5)])
         clock.advance(60)
-        assert (yield from store.promote(2)) == 2
+        assert (yield from promote(store, 2)) == 2
         assert (yield from states(store, *ids)) == ["scheduled"] * 3 + ["pending"] * 2
-        assert (yield from store.promote(2)) == 2
-        assert (yield from store.promote(2)) == 1
-        assert (yield from store.promote(2)) == 0
+        assert (yield from promote(store, 2)) == 2
+        assert (yield from promote(store, 2)) == 1
+        assert (yield from promote(store, 2)) == 0
 
     play(script)
 

@@ -12,11 +12,11 @@ from tests.conformance.conftest import Play
 from tests.kit import DAY, HOUR, MINUTE, SECOND, Clock, claim, completed, failed, new
 from towline import Outcome, Towline
 from towline.errors import InvalidSetting
-from towline.model import Ending, RollupRecord
+from towline.model import Ending
 from towline.operation import Steps
 from towline.store import Store
 from towline.store.retention import KeepFor
-from towline.store.stats import StatsFilter
+from towline.store.stats import RollupRecord, StatsFilter
 from towline.times import to_datetime
 
 KEEP = KeepFor(999 * DAY, 999 * DAY, 999 * DAY)

@@ -17,9 +17,11 @@ from tests.kit import register as enter
 from towline.errors import DuplicateKey, InvalidState
 from towline.model import ChainState, Claimed, Ending, Outcome, Policy, State
 from towline.operation import Steps
-from towline.store import Store
+from towline.store import Store, read
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import KeepFor
+from towline.store.stats import StatsFilter
+from towline.store.turn import unpark
 
 MANY = 250  # rows, which psycopg sends by COPY
 TEXT = 'ä "☃" \\ % ? :x $1 %s \U0001f40b'
@@ -90,11 +92,10 @@ def plain_jobs(world: World) -> Steps[None]:
     assert (len(turn.finished.accepted), turn.promoted, len(turn.claimed)) == (3, 1, 1)
     refused = yield from store.finish([endings[0]])
     assert refused.accepted == []
-    for record in (yield from store.records([held.job_id for held in turn.claimed])):
+    for record in (yield from read.records(store, [held.job_id for held in turn.claimed])):
         yield from store.attempts(record.id)
         yield from store.job(record.id, record.created_at)
     yield from store.finish([Ending(turn.claimed[0], Outcome.SNOOZED, delay=SECOND, error=TEXT)])
-    yield from store.describe()
 
 
 def many_jobs(world: World) -> Steps[None]:
@@ -104,8 +105,9 @@ def many_jobs(world: World) -> Steps[None]:
     yield from put(store, *[new("b", queue="many", key=f"{n}", after=[first]) for n in range(MANY)])
     assert len((yield from store.dependents(first))) == MANY
     (held,) = yield from take(store, "many")
-    finished = yield from store.finish([completed(held)])
-    assert finished.freed == MANY
+    yield from store.finish([completed(held)])
+    found = yield from store.jobs(JobFilter(task="b", state=State.PENDING), MANY)
+    assert len(found.records) == MANY
     (first, *_) = yield from put(store, *[new("c", queue="many") for _ in range(MANY)])
     yield from store.complete(first, "null")
 
@@ -180,14 +182,14 @@ def leases(world: World) -> Steps[None]:
     worker = one.worker
     assert worker is not None
     known = {(held.job_id, held.attempt) for held in (one, two, three)}
-    assert (yield from store.renew(worker, "lease", SECOND, known)).released == 1
+    assert (yield from store.renew(worker, "lease", SECOND, known)).registered
     assert (yield from store.running(worker)) == known
     assert (yield from store.still_running(one))
     assert not (yield from store.still_running(four))
     released = [Ending(two, Outcome.RELEASED, started=False), Ending(four, Outcome.RELEASED)]
     assert (yield from store.finish(released)).accepted == [two.job_id]
     world.clock.advance(10)
-    assert worker in [w.id for w in (yield from store.expired()).workers]
+    assert worker in (yield from store.expired()).workers
     assert (yield from store.sweep()) == 2
     assert not (yield from store.renew(worker, "lease", SECOND, known)).registered
     yield from store.unregister((yield from enter(store, "another")))
@@ -205,7 +207,7 @@ def parking(world: World) -> Steps[None]:
     assert (yield from store.park(held)) == 3
     assert (yield from store.parked()) == {TEXT: 3}
     assert (yield from store.peek(["park"], 1, [TEXT])).parked
-    assert (yield from store.unpark([TEXT], ["park"])) == 3
+    assert (yield from unpark(store, [TEXT], ["park"])) == 3
     turn = yield from store.turn(worker, "park", ["park"], 3, unpark=[TEXT])
     assert len(turn.claimed) == 3
     yield store.sql.delete_jobs.many(("id",), [(held[0].job_id,)])  # as somebody would by hand
@@ -261,6 +263,8 @@ def lists(world: World) -> Steps[None]:
     assert len(found.records) == 5
     yield from store.jobs(JobFilter(), 5, found.cursor)
     yield from store.counts()
+    yield from store.stats(StatsFilter(), 60)
+    assert (yield from store.stats(StatsFilter(0, now, "plain", TEXT, Outcome.COMPLETED)))
     yield from store.workers()
 
 

@@ -38,7 +38,7 @@ from towline.errors import (
     UnsupportedConnection,
     WriterBusy,
 )
-from towline.operation import Op, Steps, compose
+from towline.operation import Op, Steps
 from towline.store import Store
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -113,7 +113,7 @@ def work(app: Towline, ending: Callable[[Any], Any]) -> None:
         (held,) = yield from claim(app.runner.store, worker=worker)
         yield from app.runner.store.finish([ending(held)])
 
-    app.runner.run(compose("work", steps))
+    app.runner.run(Op("work", steps))
 
 
 # ---- one job
@@ -464,7 +464,7 @@ def test_E11_a_cancelled_await_leaves_nothing_partial(app: Towline, database: Pa
             assert go_on.wait(20)
             yield from store.enqueue([new()])
 
-        return compose("slow", steps)
+        return Op("slow", steps)
 
     async def main() -> None:
         async with aiosqlite.connect(database, isolation_level=None) as connection:

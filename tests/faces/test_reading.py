@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit import SECOND, claim, register
 from towline import Next, NotFound, Towline
-from towline.operation import Steps, compose
+from towline.operation import Op, Steps
 
 from .test_bad_input import app as app  # both engines
 
@@ -46,7 +46,7 @@ def held(app: Towline, number: int, *, park: bool = False) -> int:
             yield from store.park(claimed)
         return worker
 
-    return app.runner.run(compose("claim", steps))
+    return app.runner.run(Op("claim", steps))
 
 
 def test_a_worker_says_its_lease_and_what_it_holds(app: Towline, call: Call) -> None:

@@ -21,6 +21,8 @@ from tests.kit import MINUTE
 from tests.races.auditor import ask, open_reader
 from towline import Job
 from towline.model import Claimed, Ending, NewJob, Outcome
+from towline.operation import Op
+from towline.store import turn as turns
 from towline.store.retention import KeepFor
 from towline.store.turn import Turn
 from towline.worker.identity import identity_of
@@ -149,7 +151,7 @@ def park(point: CrashPoint) -> None:
     held = Hand().claim(1)
     with point:
         app.runner.run(app.runner.store.park(held))
-        app.runner.run(app.runner.store.unpark(["plain"], ["default"]))
+        app.runner.run(Op("unpark", lambda: turns.unpark(app.runner.store, ["plain"], ["default"])))
 
 
 @act("promote")
@@ -157,7 +159,7 @@ def promote(point: CrashPoint) -> None:
     stored(*(tasks.plain.using(delay=0.01).enqueue() for _ in range(2)))
     time.sleep(0.02)
     with point:
-        app.runner.run(app.runner.store.promote())
+        app.runner.run(Op("promote", lambda: turns.promote(app.runner.store)))
 
 
 @act("sweep")

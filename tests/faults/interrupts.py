@@ -35,7 +35,7 @@ from tests.faults.fresh import Place, places
 from tests.races.auditor import ask, open_reader
 from tests.races.logs import Finding
 from towline import Towline
-from towline.operation import Steps, compose
+from towline.operation import Op, Steps
 
 INSIDE = (os.path.dirname(towline.__file__) + os.sep,)
 AT_ONCE = 10.0  # seconds; what is stuck is stuck for good, what is slow is a loaded machine
@@ -157,7 +157,7 @@ class Bystanders:
             inside.set()
             time.sleep(seconds)
 
-        self._orders.put(lambda: self.app.runner.run(compose("hold", steps)))
+        self._orders.put(lambda: self.app.runner.run(Op("hold", steps)))
         assert inside.wait(AT_ONCE)
 
     def rejoin(self) -> None:

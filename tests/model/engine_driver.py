@@ -15,11 +15,13 @@ from tests.model.engine_reads import EngineReads
 from tests.model.program import Answer, End, Held, Keep, New, Refusal, Seen, Step, Where
 from tests.model.storing import UNSTORED
 from towline.errors import DuplicateKey, StillNeeded, StoreError, TowlineError
-from towline.model import Begun, Claimed, Ending, Finished, JobRecord, NewBlocker, NewJob
+from towline.model import Claimed, Ending, JobRecord, NewBlocker, NewJob
 from towline.operation import Op
 from towline.sql import TABLES
-from towline.store.lease import Begin, Report
+from towline.store.finish import Finished
+from towline.store.lease import Begin, Begun, Report
 from towline.store.retention import KeepFor
+from towline.store.turn import promote, unpark
 
 ORPHANS = 10**9  # an id that no program comes to
 KEPT = ("migration", "mark")
@@ -206,12 +208,12 @@ class EngineDriver(EngineReads):
 
     def renew(
         self, worker: str, lease: int, held: Sequence[Held]
-    ) -> tuple[bool, list[tuple[str, int]], int]:
+    ) -> tuple[bool, list[tuple[str, int]]]:
         known = {(self.ids[one.name][0], one.attempt) for one in held}
         renewed = self.run(self.store.renew(self.workers[worker], worker, lease, known))
         assert not renewed.postponed, "a renewal was put off though nobody looks"
         lost = sorted((self.names[id], attempt) for id, attempt in renewed.lost)
-        return renewed.registered, lost, renewed.released
+        return renewed.registered, lost
 
     def peek(
         self, queues: Sequence[str], most: int, tasks: Sequence[str]
@@ -245,10 +247,12 @@ class EngineDriver(EngineReads):
         return self.run(self.store.park([self._claims[one] for one in held]))
 
     def unpark(self, tasks: Sequence[str], queues: Sequence[str], limit: int) -> list[int]:
-        return self._until_less(lambda: self.store.unpark(tasks, queues, limit), limit)
+        return self._until_less(
+            lambda: Op("unpark", lambda: unpark(self.store, tasks, queues, limit)), limit
+        )
 
     def promote(self, limit: int) -> list[int]:
-        return self._until_less(lambda: self.store.promote(limit), limit)
+        return self._until_less(lambda: Op("promote", lambda: promote(self.store, limit)), limit)
 
     def sweep(
         self, suspects: Sequence[str] | None, gone: Sequence[str], limit: int,

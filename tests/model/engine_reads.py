@@ -28,7 +28,7 @@ from towline.model import (
     Outcome,
     State,
 )
-from towline.operation import Op, Steps, compose
+from towline.operation import Op, Steps
 from towline.store.listing import ChainFilter, JobFilter, RecordPage
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ class EngineReads:
             yield from self.store.job(id, created_at)
             return (yield from begin(id))
 
-        return compose("checked", steps, reads=reads)
+        return Op("checked", steps, reads=reads)
 
     # ---- names
 
@@ -187,7 +187,7 @@ class EngineReads:
         if anew:
             self._attempts.clear()
             self._last.clear()
-        op = compose("dump", lambda: self._dump(outside), reads=True)
+        op = Op("dump", lambda: self._dump(outside), reads=True)
         return self.run(op, outside=outside)
 
     def _dump(self, outside: bool) -> Steps[Seen]:
@@ -247,7 +247,7 @@ class EngineReads:
 
     def expired(self) -> tuple[list[str], bool]:
         workers, strays = self.run(self.store.expired())
-        return sorted(record.name for record in workers), strays
+        return sorted(self.worker_names[id] for id in workers), strays
 
     def jobs(self, where: Where, limit: int, newest: bool) -> list[list[str]]:
         filter = self.job_filter(where)

@@ -15,7 +15,7 @@ from tests.model.storing import named
 from tests.model.tables import Attempt, Chain, Job, Key, by_age, is_bad
 from tests.model.working import Working
 from towline.errors import DuplicateKey, InvalidState, NotFound, StillNeeded
-from towline.model import CHAIN_END, END_STATE, ChainState, Live, Outcome, Policy, State
+from towline.model import CHAIN_END, ChainState, Live, Outcome, Policy, State
 from towline.store.retention import PRUNE_WALK
 
 T = TypeVar("T", Job, Chain)
@@ -66,7 +66,7 @@ class Model(Working):
             attempt = self._end_waiting(job, outcome)
         attempt.output, attempt.error, attempt.ended_by = output, error, by
         if next is None:
-            self._end_chains([(job.chain, CHAIN_END[END_STATE[outcome]])])
+            self._end_chains([(job.chain, CHAIN_END[outcome])])
         else:
             attempt.continued_by = next.name
             self._insert([self._heir(job, next)])

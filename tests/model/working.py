@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tests.model.program import End, Held, Seen
 from tests.model.storing import Storing
 from tests.model.tables import Attempt, Job, Worker
-from towline.model import CHAIN_END, END_STATE, ChainState, Live, Outcome
+from towline.model import CHAIN_END, ChainState, Live, Outcome
 from towline.store.ground import CRASH_LIMIT
 
 LOST_DELAY = 1_000_000
@@ -111,7 +111,7 @@ class Working(Storing):
             if end.next is not None:
                 heirs.append(self._heir(job, end.next))
             else:
-                ended.append((job.chain, CHAIN_END[END_STATE[end.outcome]]))
+                ended.append((job.chain, CHAIN_END[end.outcome]))
         self._insert(heirs)
         self._end_chains(ended)
         return sorted(accepted), sorted(refused)
@@ -156,13 +156,13 @@ class Working(Storing):
 
     def renew(
         self, worker: str, lease: int, held: Sequence[Held]
-    ) -> tuple[bool, list[tuple[str, int]], int]:
+    ) -> tuple[bool, list[tuple[str, int]]]:
         """Extend the lease; say what was lost, put back what nobody knows of."""
         known = {(one.name, one.attempt) for one in held}
         row = self.tables.workers.get(worker)
         if row is None:
             self.seen["renewal of a worker that is gone"] += 1
-            return False, sorted(known), 0
+            return False, sorted(known)
         row.seen_at, row.lease_until = self.now, self.now + lease
         running = self.tables.running_of(worker)
         strays = [job for job in running if (job.name, job.attempt) not in known]
@@ -170,7 +170,7 @@ class Working(Storing):
             self._put_back(job, Live.PENDING, None)
             self.seen["stray put back"] += 1
         lost = known - {(job.name, job.attempt) for job in running}
-        return True, sorted(lost), len(strays)
+        return True, sorted(lost)
 
     def peek(
         self, queues: Sequence[str], most: int, tasks: Sequence[str]

@@ -47,12 +47,12 @@ NUMBERS = (
 
 def commit_before_consequences(
     store: Ground, over: Sequence[Verdict], now: int, *, alone: bool
-) -> Steps[int]:
+) -> Steps[None]:
     """The continuation comes in a transaction of its own."""
     if any(verdict.successor is not None for verdict in over):
         yield Query("commit", "COMMIT")()
         yield Query("begin", "BEGIN")()
-    return (yield from _consequences(store, over, now, alone=alone))
+    yield from _consequences(store, over, now, alone=alone)
 
 
 _consequences = finish._consequences

@@ -35,7 +35,7 @@ from towline.errors import (
     WriterBusy,
 )
 from towline.model import Claimed, Ending, Outcome
-from towline.operation import Steps, compose
+from towline.operation import Op, Steps
 from towline.postgres import engine as engines
 from towline.postgres import listen
 from towline.sql import Query
@@ -80,7 +80,7 @@ def test_P11_a_silent_server_is_noticed_and_whether_it_may_be_stored_is_said(
     task.using(key="k").enqueue(3)
     vars(app.runner.engine)["lock_timeout"] = 0.1
     with frozen(eye), pytest.raises(StoreUnavailable, match="no answer for") as caught:
-        app.runner.run(compose("slowly", lambda: _sleep(5.0)))
+        app.runner.run(Op("slowly", lambda: _sleep(5.0)))
     assert caught.value.retry_safe
     vars(app.runner.engine)["_bound"] = bound
     assert task.enqueue(4).refresh().state == "pending"
@@ -229,7 +229,7 @@ def test_P4_a_transaction_of_ours_that_stands_still_is_ended_and_run_again(
             yield Query("s", "SET LOCAL idle_in_transaction_session_timeout = 1")()
             until(lambda: not [1 for _, state in eye(OURS) if state == "idle in transaction"])
 
-    app.runner.engine.run(compose("stands still", steps), patience)
+    app.runner.engine.run(Op("stands still", steps), patience)
     assert len(tries) == 2
     assert len(app.jobs()) == 1
 

@@ -13,7 +13,7 @@ from tests.kit import new
 from tests.postgres.conftest import on_newest
 from towline import Towline
 from towline.model import NewBlocker
-from towline.operation import Op, Steps, compose
+from towline.operation import Op, Steps
 from towline.store.ground import as_json
 
 Connect = Callable[..., psycopg.Connection[Any]]
@@ -56,7 +56,7 @@ def counted(op: Op[Any]) -> Op[int]:
         except StopIteration:
             return number
 
-    return compose(op.name, steps)
+    return Op(op.name, steps)
 
 
 @on_newest

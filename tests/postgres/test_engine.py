@@ -18,7 +18,7 @@ from tests.sqlite.processes import until
 from towline import Towline
 from towline.errors import StoreError
 from towline.model import State
-from towline.operation import Op, Steps, compose
+from towline.operation import Op, Steps
 from towline.postgres.transaction import Transaction
 from towline.task import Task
 
@@ -128,7 +128,7 @@ def test_only_what_may_be_lost_is_committed_without_a_sync(
     """A claim is never among them: its number would be given out again, and a worker lives on."""
     app = make_app(durable=durable)
     store = app.runner.store
-    worker = app.runner.run(compose("register", lambda: register(store, "w")))
+    worker = app.runner.run(Op("register", lambda: register(store, "w")))
     unsynced: list[str] = []
     begin = Transaction.begin
 
@@ -205,7 +205,7 @@ def test_Q5_a_fork_in_the_middle_of_an_operation(app: Towline, task: Task[[int],
         told.append(in_a_fork(lambda: f"{task.enqueue(1).refresh().state} {len(app.jobs())}"))
         yield from app.runner.store.enqueue([new()])
 
-    app.runner.run(compose("forks", steps))
+    app.runner.run(Op("forks", steps))
     assert told == ["pending 1"]
     assert len(app.jobs()) == 3
 
@@ -234,7 +234,7 @@ def test_R6_vacuum_while_workers_run(app: Towline) -> None:
             finished = yield from app.runner.store.finish(list(map(completed, held)))
             return len(finished.accepted)
 
-        while ended := app.runner.run(compose("work", steps)):
+        while ended := app.runner.run(Op("work", steps)):
             done += ended
         return done
 

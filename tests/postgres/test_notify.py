@@ -15,10 +15,11 @@ from tests.kit import HOUR, Clock, claim, completed, failed, new, register
 from tests.postgres.conftest import add
 from towline import Towline
 from towline.connections.psycopg import execute
-from towline.operation import Op, Steps, compose
+from towline.operation import Op, Steps
 from towline.postgres import engine as engines
 from towline.postgres.engine import PostgresEngine as Engine
 from towline.sql import Statement
+from towline.store import turn
 from towline.task import Task
 
 CHANNEL = "public.towline_wake"
@@ -80,7 +81,7 @@ def test_P3_several_operations_in_one_transaction_send_one(
         for _ in range(5):
             yield from app.runner.store.enqueue(batch("a"))
 
-    app.runner.run(compose("several", steps))
+    app.runner.run(Op("several", steps))
     assert listener.heard() == ["a"]
 
 
@@ -117,7 +118,7 @@ def test_P3_an_operation_that_fails_sends_none(app: Towline, listener: Listener)
         raise LookupError
 
     with pytest.raises(LookupError):
-        app.runner.run(compose("fails", steps))
+        app.runner.run(Op("fails", steps))
     assert listener.heard() == []
 
 
@@ -212,7 +213,7 @@ def unblock_in_a_turn(app: Towline, clock: Clock) -> Op[Any]:
         (held,) = yield from claim(app.runner.store, queues=["other"])
         yield from app.runner.store.turn(worker, "w", ["none"], 1, [completed(held)])
 
-    return compose("steps", steps)
+    return Op("steps", steps)
 
 
 def unpark(app: Towline, clock: Clock) -> Op[Any]:
@@ -222,8 +223,8 @@ def unpark(app: Towline, clock: Clock) -> Op[Any]:
         held = yield from claim(app.runner.store, queues=["a"])
         yield from app.runner.store.park(held)
 
-    app.runner.run(compose("park", park))
-    return app.runner.store.unpark(["a"], ["a"])
+    app.runner.run(Op("park", park))
+    return Op("unpark", lambda: turn.unpark(app.runner.store, ["a"], ["a"]))
 
 
 def continuation(app: Towline, clock: Clock) -> Op[Any]:
@@ -267,7 +268,7 @@ def test_P3_what_makes_no_work_wakes_nobody(app: Towline, listener: Listener) ->
         first, second = yield from claim(app.runner.store, 2, queues=["a"])
         yield from app.runner.store.finish([completed(first), failed(second)])
 
-    app.runner.run(compose("steps", steps))
+    app.runner.run(Op("steps", steps))
     app.runner.run(app.runner.store.cancel(3))
     app.runner.run(app.runner.store.enqueue([new(queue="b", after=[3], policy=1)]))
     app.pause("a")

@@ -21,13 +21,14 @@ from tests.postgres.plans import BIG_TABLES, QUEUES, Explained, explain, fill
 from tests.speed import by_speed
 from towline import Towline
 from towline.model import ChainState, Claimed, Outcome, State
-from towline.operation import Op, Steps, compose
+from towline.operation import Op, Steps
 from towline.postgres.transaction import SETTINGS
 from towline.sql import Query
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import KeepFor
 from towline.store.revive import BLOCK_AGAIN
+from towline.store.turn import promote, unpark
 
 EACH = 25_000
 NUMBERS = Numbers.each(EACH, len(QUEUES))
@@ -70,7 +71,7 @@ def with_held(
             assert len(held) == room
             yield from script(store, held)
 
-        return [lambda: compose("script", steps)]
+        return [lambda: Op("script", steps)]
 
     return ops
 
@@ -93,7 +94,7 @@ def finish_all_ways(store: Store, held: list[Claimed]) -> Steps[None]:
 
 def park_and_unpark(store: Store, held: list[Claimed]) -> Steps[None]:
     assert (yield from store.park(held)) == 10
-    assert (yield from store.unpark([STRANGER], QUEUES, 10)) == 10
+    assert (yield from unpark(store, [STRANGER], QUEUES, 10)) == 10
 
 
 def renew(store: Store, held: list[Claimed]) -> Steps[None]:
@@ -114,7 +115,7 @@ def end_with_dependents(how: str) -> Callable[[Store, Numbers], Ops]:
                 yield from store.fail(chain, "broken")
                 yield from store.retry(chain)
 
-        return [lambda: compose("script", steps)]
+        return [lambda: Op("script", steps)]
 
     return ops
 
@@ -155,7 +156,7 @@ def lists(newest: bool) -> dict[str, Callable[[Store, Numbers], Ops]]:
 
 
 def script(steps: Callable[[Store], Steps[Any]]) -> Callable[[Store, Numbers], Ops]:
-    return lambda store, numbers: [lambda: compose("script", lambda: steps(store))]
+    return lambda store, numbers: [lambda: Op("script", lambda: steps(store))]
 
 
 def a_key_through_its_life(store: Store) -> Steps[None]:
@@ -187,7 +188,7 @@ def promote_ten(store: Store) -> Steps[None]:
     text = "UPDATE towline_live SET run_at = 1 WHERE job_id = "
     for job, _ in (yield from store.enqueue([new(delay=2**50) for _ in range(10)])):
         yield Query("due", f"{text}{job.id}")()
-    assert (yield from store.promote()) == 10
+    assert (yield from promote(store)) == 10
 
 
 def first(kind: str, op: Callable[..., Op[Any]], *more: Any) -> Callable[[Store, Numbers], Ops]:
@@ -225,7 +226,7 @@ CALLERS: dict[str, Callable[[Store, Numbers], Ops]] = {
         lambda store, n: store.delete([n.ids(BLOCKED)[0]], cascade=True)
     ),
     "what only long chains and many queues need": one(
-        lambda store, n: compose("rare", lambda: rare(store, n.ids(BLOCKED)[0]))
+        lambda store, n: Op("rare", lambda: rare(store, n.ids(BLOCKED)[0]))
     ),
     "one job": first(PENDING, Store.job),
     "one chain": first(FINISHED, Store.chain),
@@ -367,7 +368,7 @@ def test_the_count_finds_a_statement_that_reads_too_much(filled: Filled, text: s
         yield Query("bad", text)()
 
     def op() -> Op[None]:
-        return compose("bad", steps)
+        return Op("bad", steps)
 
     (explained,) = explain(filled.url, [op], SETTINGS)
     assert faults(explained)

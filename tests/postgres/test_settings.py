@@ -20,7 +20,7 @@ from tests.races.together import in_threads
 from towline import Towline
 from towline.errors import InvalidSetting, ReadOnlyDatabase, StoreError, StoreUnavailable
 from towline.model import State
-from towline.operation import Steps, compose
+from towline.operation import Op, Steps
 from towline.sql import Query
 
 Make = Callable[..., Towline]
@@ -49,7 +49,7 @@ def use(app: Towline) -> None:
         assert held[0].job_id == first.id
         assert len((yield from app.runner.store.finish(list(map(completed, held)))).accepted) == 5
 
-    app.runner.run(compose("steps", steps))
+    app.runner.run(Op("steps", steps))
     assert second.refresh().state == "pending"
     assert app.cancel(second.id).state == "cancelled"
     assert app.retry(second.id).state == "pending"
@@ -177,7 +177,7 @@ def test_all_connections_in_use_says_what_to_raise(url: str, make_app: Make) -> 
         return
         yield
 
-    app.runner.run(compose("inside", steps))
+    app.runner.run(Op("inside", steps))
 
 
 # ---- what a role may have set
@@ -193,7 +193,7 @@ def test_our_isolation_is_our_own(alter: Alter, make_app: Make, isolation: str) 
         rows = yield Query("isolation", "SELECT current_setting('transaction_isolation')")()
         assert rows == [("read committed",)]
 
-    app.runner.run(compose("look", steps))
+    app.runner.run(Op("look", steps))
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,8 @@ def test_a_statement_timeout_of_the_role_is_not_for_our_transactions(
     def steps() -> Steps[None]:
         yield Query("slow", "SELECT pg_sleep(0.1)")()
 
-    app.runner.run(compose("slow", steps))
-    app.runner.run(compose("slow", steps, reads=True))
+    app.runner.run(Op("slow", steps))
+    app.runner.run(Op("slow", steps, reads=True))
 
 
 def test_E3_what_is_cancelled_says_so(app: Towline) -> None:
@@ -232,7 +232,7 @@ def test_E3_what_is_cancelled_says_so(app: Towline) -> None:
         yield Query("cancel", "SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(1)")()
 
     with pytest.raises(StoreUnavailable, match=r"slow was cancelled .*statement_timeout") as e:
-        app.runner.run(compose("slow", steps))
+        app.runner.run(Op("slow", steps))
     assert e.value.retry_safe
     assert app.counts() == {}
 

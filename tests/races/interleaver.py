@@ -22,9 +22,9 @@ from tests.races.footprint import Footprint, Marks
 from tests.races.scratch_database import ScratchDatabase
 from tests.races.stepped import SteppedOperation, Style
 from towline.errors import TowlineError
-from towline.model import Finished
-from towline.operation import Op, Steps, compose
-from towline.store import Store
+from towline.operation import Op, Steps
+from towline.store import Store, read
+from towline.store.finish import Finished
 from towline.store.lease import Renewed
 from towline.store.turn import Turn
 
@@ -51,9 +51,9 @@ class Met(Generic[G]):
         """Where these jobs stand; one that is not there is left out."""
 
         def steps() -> Steps[list[str]]:
-            return [str(record.state) for record in (yield from self.store.records(ids))]
+            return [str(record.state) for record in (yield from read.records(self.store, ids))]
 
-        return self.stage.look(compose("states", steps, reads=True))
+        return self.stage.look(Op("states", steps, reads=True))
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Interleaver:
     ) -> Report:
         """Run every schedule; or stop when there are `enough` findings."""
         self._stage.empty()
-        given = self._stage.look(compose("prepare", lambda: meeting.prepare(store)))
+        given = self._stage.look(Op("prepare", lambda: meeting.prepare(store)))
         saved = self._stage.saved()
         ops = meeting.operations(store, given)
         self._sides = self._all[: len(ops)]
@@ -268,7 +268,7 @@ class Interleaver:
         """What it may end with when an operation has done nothing: the other one has done its
         part, or passed over what was held then. An id that was drawn is not given out again."""
         (other,) = others
-        draw = compose("draw", lambda: store.new_ids(1))
+        draw = Op("draw", lambda: store.new_ids(1))
         ends: set[str] = set()
         for first in ((), (draw,)):
             self._stage.restore(saved)

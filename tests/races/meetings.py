@@ -16,6 +16,7 @@ from towline.operation import Op, Steps
 from towline.store import Store
 from towline.store.lease import Renewed
 from towline.store.retention import KeepFor
+from towline.store.turn import promote
 
 Given = dict[str, Any]
 AT_ONCE = KeepFor(0, 0, 0)
@@ -232,7 +233,7 @@ def promote_and_control(how: str) -> Meeting[Given]:
 
     def operations(store: Store, given: Given) -> Sequence[Op[Any]]:
         outside = store.cancel(given["job"]) if how == "cancel" else store.run_now(given["job"])
-        return store.promote(), outside
+        return Op("promote", lambda: promote(store)), outside
 
     def expect(met: Met[Given]) -> Iterator[str]:
         wanted = "cancelled" if how == "cancel" else "pending"

@@ -43,6 +43,8 @@ from tests.races.storm_worker import LEASE, QUEUES, TASKS, Log
 from tests.races.together import still_owed
 from towline import Towline
 from towline.model import Claimed, Ending, Outcome
+from towline.operation import Op
+from towline.store.turn import unpark
 
 SQLITE = "sqlite"
 ROOT = Path(__file__).resolve().parents[2]
@@ -224,7 +226,7 @@ def heal(app: Towline, clock: Clock, log: Log) -> int:
     owed: dict[int, list[Ending]] = {worker: [] for worker in workers}
     while True:
         app.runner.run(store.sweep())
-        app.runner.run(store.unpark(TASKS, QUEUES))
+        app.runner.run(Op("unpark", lambda: unpark(store, TASKS, QUEUES)))
         busy = False
         for name, worker in zip(("heal-1", "heal-2"), workers, strict=True):
             endings = owed[worker]

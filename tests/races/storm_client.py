@@ -27,7 +27,7 @@ from towline.errors import (
     WrongIsolation,
 )
 from towline.model import Outcome
-from towline.operation import Op, Steps, compose
+from towline.operation import Op, Steps
 from towline.sql import Query
 from towline.store.ground import int_of
 from towline.store.listing import JobFilter
@@ -386,7 +386,7 @@ class StormClient(StormWorker):
             self.log("leaving", chains=gone)
             return gone
 
-        self.log("left", chains=self.app.runner.run(compose(op.name, steps)))
+        self.log("left", chains=self.app.runner.run(Op(op.name, steps)))
 
     def delete(self) -> None:
         newest = self.seen[-1] if self.seen and self.chance(0.3) else self.some_job()

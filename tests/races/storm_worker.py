@@ -19,18 +19,11 @@ from tests.races.together import still_owed
 from towline import Towline
 from towline.app.handles import Job
 from towline.errors import CommitUnknown
-from towline.model import (
-    Begun,
-    ChainState,
-    Claimed,
-    Ending,
-    Live,
-    NewBlocker,
-    NewJob,
-    Outcome,
-    Policy,
-)
+from towline.model import ChainState, Claimed, Ending, Live, NewBlocker, NewJob, Outcome, Policy
 from towline.operation import Op
+from towline.store import read
+from towline.store.lease import Begun
+from towline.store.turn import promote, unpark
 
 T = TypeVar("T")
 
@@ -251,7 +244,9 @@ class StormWorker:
         if not self.stale:
             return
         ids = sorted({held.job_id for held in self.stale})
-        records = self.app.runner.run(self.store.records(ids))
+        records = self.app.runner.run(
+            Op("records", lambda: read.records(self.store, ids), reads=True)
+        )
         running = {record.id for record in records if record.live_state == Live.RUNNING}
         # Best of all one that somebody else runs just now.
         again = [held for held in self.stale if held.job_id in running]
@@ -279,17 +274,19 @@ class StormWorker:
 
     def unpark(self) -> None:
         limit = self.rng.choice((1, 1000))
-        self.app.runner.run(self.store.unpark(self.rng.sample(TASKS, 2), QUEUES, limit))
+        self.app.runner.run(
+            Op("unpark", lambda: unpark(self.store, self.rng.sample(TASKS, 2), QUEUES, limit))
+        )
 
     def promote(self) -> None:
-        self.app.runner.run(self.store.promote(self.rng.choice((1, 1000))))
+        self.app.runner.run(Op("promote", lambda: promote(self.store, self.rng.choice((1, 1000)))))
 
     def sweep(self) -> None:
         """After the lease, of suspects seen before, or of processes that are gone."""
         suspects = None
         gone: list[int] = []
         if self.chance(0.5):
-            suspects = [worker.id for worker in self.app.runner.run(self.store.expired()).workers]
+            suspects = sorted(self.app.runner.run(self.store.expired()).workers)
         else:
             workers = self.app.runner.run(self.store.workers())
             gone = [w.id for w in workers if not os.path.exists(f"/proc/{w.pid}")]

@@ -15,7 +15,8 @@ from tests.races.together import finish_all_of
 from tests.speed import by_speed, seed
 from towline import Towline
 from towline.model import Claimed, Ending, Outcome, State
-from towline.operation import compose
+from towline.operation import Op
+from towline.store.turn import promote
 
 JOBS = by_speed(200, 800)
 STALLED = 300
@@ -26,12 +27,12 @@ Given = list[tuple[int, int]]
 
 def enter(app: Towline, name: str, lease: int = LONG) -> int:
     return app.runner.run(
-        compose("register", lambda: register(app.runner.store, name, lease=lease, drawn=True))
+        Op("register", lambda: register(app.runner.store, name, lease=lease, drawn=True))
     )
 
 
 def take(app: Towline, worker: int, room: int) -> list[Claimed]:
-    return app.runner.run(compose("claim", lambda: claim(app.runner.store, room, worker)))
+    return app.runner.run(Op("claim", lambda: claim(app.runner.store, room, worker)))
 
 
 def all_ended(app: Towline) -> bool:
@@ -82,7 +83,7 @@ def claim_and_end(app: Towline, number: int) -> tuple[Given, Given]:
             worker = enter(app, name)
             finish([completed(job) for job in late])
             late.clear()
-        app.runner.run(app.runner.store.promote())
+        app.runner.run(Op("promote", lambda: promote(app.runner.store)))
         if not claimed and not late:
             if all_ended(app):
                 return given, ended
@@ -123,7 +124,7 @@ def sweep_and_run(app: Towline, number: int) -> list[int]:
     worker = enter(app, f"w{number}")
     while True:
         app.runner.run(app.runner.store.sweep(limit=50))
-        app.runner.run(app.runner.store.promote())
+        app.runner.run(Op("promote", lambda: promote(app.runner.store)))
         claimed = take(app, worker, 10)
         ran += [job.job_id for job in claimed]
         assert finish_all_of(app, [completed(job) for job in claimed]).refused == []

@@ -16,7 +16,7 @@ from tests.speed import by_speed, seed
 from towline import Towline
 from towline.errors import BlockerError, NotFound, StillNeeded
 from towline.model import Policy
-from towline.operation import compose
+from towline.operation import Op
 
 ROUNDS = by_speed(60, 300)
 
@@ -42,7 +42,7 @@ def meddle(app: Towline, number: int) -> Counter[str]:
                     app.runner.run(store.delete([chance.choice(chains)], cascade=cascade))
                     done["deleted"] += 1
                 case _:
-                    for held in app.runner.run(compose("claim", lambda: claim(store, 3))):
+                    for held in app.runner.run(Op("claim", lambda: claim(store, 3))):
                         # A continuation that waits: a cascade must follow its blockers, too.
                         after = chance.sample(chains, min(len(chains), 1))
                         following = new("next", after=after)
@@ -72,7 +72,7 @@ def test_R3_deleting_races_enqueueing_behind_and_nothing_dangles_or_waits_for_ev
     # Run what is left: whatever still waits then would wait for ever.
     for job in app.jobs(state="running", limit=1000):
         app.complete(job.id)
-    while held := app.runner.run(compose("claim", lambda: claim(app.runner.store, 100))):
+    while held := app.runner.run(Op("claim", lambda: claim(app.runner.store, 100))):
         app.runner.run(app.runner.store.finish([completed(job) for job in held]))
     assert [job for job in app.jobs(limit=10_000) if job.state.open] == []
     audit(database)

@@ -257,5 +257,5 @@ def without(store: Store, changes: dict[str, str], instead: str = "") -> Store:
     for name, words in changes.items():
         text = getattr(sql, name).text
         assert words in text
-        sql._queries[name] = Query(name, text.replace(words, instead))
+        setattr(sql, name, Query(name, text.replace(words, instead)))
     return PostgresStore(sql, None, store.clock)

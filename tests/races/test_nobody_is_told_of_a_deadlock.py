@@ -33,6 +33,7 @@ from towline.errors import (
 from towline.model import Ending, Outcome, Policy
 from towline.operation import Op
 from towline.store.listing import JobFilter
+from towline.store.turn import promote
 
 ROUNDS = by_speed(25, 150)
 FEW = 8  # chains to meet at
@@ -102,7 +103,7 @@ def meddle(app: Towline, number: int) -> Counter[str]:
                 done[f"{type(told).__name__} told on {side}"] += 1
             finally:
                 mine.rollback()
-            app.runner.run(store.promote())
+            app.runner.run(Op("promote", lambda: promote(store)))
     return done
 
 

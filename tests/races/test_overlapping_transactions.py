@@ -16,7 +16,7 @@ from tests.races.together import finish_all_of
 from tests.speed import by_speed
 from towline import Towline
 from towline.model import Claimed, State
-from towline.operation import Steps, compose
+from towline.operation import Op, Steps
 from towline.store import Store
 
 pytestmark = pytest.mark.parametrize(
@@ -36,11 +36,11 @@ def run_some(app: Towline, number: int = 1) -> list[Claimed]:
         yield from put(app.runner.store, *[new() for _ in range(number)])
         return (yield from claim(app.runner.store, number, (yield from register(app.runner.store))))
 
-    return app.runner.run(compose("run some", steps))
+    return app.runner.run(Op("run some", steps))
 
 
 def state_of(app: Towline, job: int) -> State:
-    (state,) = app.runner.run(compose("states", lambda: states(app.runner.store, job), reads=True))
+    (state,) = app.runner.run(Op("states", lambda: states(app.runner.store, job), reads=True))
     return state
 
 

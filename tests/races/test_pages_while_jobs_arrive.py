@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.kit import Clock, claim, completed, new
 from towline import Towline
-from towline.operation import compose
+from towline.operation import Op
 
 THERE = 300
 
@@ -38,7 +38,7 @@ class Arrivals:
                 self.app.runner.run(
                     store.enqueue([new("a", queue=q, priority=5) for q in ("x", "y")])
                 )
-                held = self.app.runner.run(compose("claim", lambda: claim(store, 1, queues=["x"])))
+                held = self.app.runner.run(Op("claim", lambda: claim(store, 1, queues=["x"])))
                 self.app.runner.run(store.finish([completed(job) for job in held]))
                 self.stored += 2
         except BaseException as error:

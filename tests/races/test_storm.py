@@ -25,7 +25,7 @@ from tests.races.storm_client import MENU
 from tests.speed import by_speed, seed
 from towline import Towline
 from towline.model import Policy
-from towline.operation import Steps, compose
+from towline.operation import Op, Steps
 from towline.store import Store
 
 
@@ -92,7 +92,7 @@ def ending(token: str, job: int, outcome: str, **fields: Any) -> Event:
 @pytest.fixture
 def scene(app: Towline, clock: Clock, database: Database) -> Iterator[Reader]:
     """The tables of the scene, to be changed by plain SQL; nothing keeps them from lying."""
-    app.runner.run(compose("scene", lambda: act(app.runner.store, clock)))
+    app.runner.run(Op("scene", lambda: act(app.runner.store, clock)))
     app.close()
     reader = open_reader(database.url)
     reader.execute("CREATE TABLE booking (token TEXT PRIMARY KEY, chain_id BIGINT NOT NULL)")

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, TypeVar
 import psycopg
 
 from towline import Towline
-from towline.model import BlockerRecord, Claimed, Ending, Finished
-from towline.operation import Steps, compose
+from towline.model import BlockerRecord, Claimed, Ending
+from towline.operation import Op, Steps
+from towline.store.finish import Finished
 
 T = TypeVar("T")
 
@@ -148,7 +149,6 @@ def finish_all_of(app: Towline, endings: Sequence[Ending], worker: str | None = 
         finished = app.runner.run(app.runner.store.finish(owed, worker))
         total.accepted += finished.accepted
         total.refused += finished.refused
-        total.freed += finished.freed
         owed = still_owed(owed, finished)
         if owed:
             time.sleep(0.0005)  # whoever holds it is about to commit
@@ -173,4 +173,4 @@ def waiting(app: Towline, *states: int, queue: str = "default") -> int:
             number += found
         return number
 
-    return app.runner.run(compose("waiting", steps, reads=True))
+    return app.runner.run(Op("waiting", steps, reads=True))

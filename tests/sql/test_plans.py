@@ -35,12 +35,13 @@ from bench.seed import (
 from tests.kit import completed, register
 from towline.connections.sqlite3 import execute
 from towline.model import ChainState, Outcome, State
-from towline.operation import Op, Steps, compose, drive
+from towline.operation import Op, Steps, drive
 from towline.sql import Queries, Query
 from towline.sqlite.engine import PACKAGE
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import KeepFor
+from towline.store.turn import promote, unpark
 
 SQL = Queries(PACKAGE, PREFIX)
 STORE = Store(SQL)
@@ -294,16 +295,16 @@ def turn() -> Op[Any]:
         after = yield from STORE.turn(worker, "w", QUEUES, 10, [completed(job) for job in held])
         assert len(after.finished.accepted) == len(after.claimed) == 10
 
-    return compose("turn", steps)
+    return Op("turn", steps)
 
 
 def park_and_unpark() -> Op[Any]:
     def steps() -> Steps[None]:
         held = yield from STORE.claim(1, QUEUES, 10)
         assert (yield from STORE.park(held)) == 10
-        assert (yield from STORE.unpark([STRANGER], QUEUES, 10)) == 10
+        assert (yield from unpark(STORE, [STRANGER], QUEUES, 10)) == 10
 
-    return compose("park", steps)
+    return Op("park", steps)
 
 
 def sweep() -> Op[Any]:
@@ -311,7 +312,7 @@ def sweep() -> Op[Any]:
         held = yield from STORE.claim(1, QUEUES, 10)
         assert (yield from STORE.sweep()) == len(held) == 10
 
-    return compose("sweep", steps)
+    return Op("sweep", steps)
 
 
 def unblock(numbers: Numbers) -> Op[Any]:
@@ -320,7 +321,7 @@ def unblock(numbers: Numbers) -> Op[Any]:
         record = yield from STORE.job(numbers.ids(BLOCKED)[0])
         assert record.state is State.PENDING
 
-    return compose("unblock", steps)
+    return Op("unblock", steps)
 
 
 def jobs(**where: Any) -> Callable[[Numbers], Op[Any]]:
@@ -336,7 +337,7 @@ OPERATIONS: dict[str, Callable[[Numbers], Op[Any]]] = {
     "claim 10 of 5 queues": lambda numbers: STORE.claim(1, QUEUES, 10),
     "claim 10 of one queue": lambda numbers: STORE.claim(1, QUEUES[:1], 10),
     "turn": lambda numbers: turn(),
-    "promote": lambda numbers: STORE.promote(),
+    "promote": lambda numbers: Op("promote", lambda: promote(STORE)),
     "peek": lambda numbers: STORE.peek(QUEUES),
     "park and unpark": lambda numbers: park_and_unpark(),
     "sweep": lambda numbers: sweep(),

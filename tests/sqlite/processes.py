@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from towline import Towline
-from towline.operation import Loss, Op, Steps, compose
+from towline.operation import Loss, Op, Steps
 from towline.sql import Query
 from towline.sqlite.engine import SqliteEngine
 
@@ -26,7 +26,7 @@ FAR = 60.0
 OPEN = """
 import json, os, sqlite3, sys, time
 from towline import Towline
-from towline.operation import Loss, compose
+from towline.operation import Loss, Op
 
 def open_app(**settings):
     app = Towline("sqlite:///" + sys.argv[1], **{"lock_timeout": 60, **settings})
@@ -147,7 +147,7 @@ class Pause:
     def __init__(self, name: str = "slow", *, loss: Loss = Loss.NEVER) -> None:
         self.inside = threading.Event()
         self.go = threading.Event()
-        self.op: Op[str] = compose(name, self._steps, loss=loss)
+        self.op: Op[str] = Op(name, self._steps, loss=loss)
 
     def _steps(self) -> Steps[str]:
         yield Query("one", "SELECT 1")()

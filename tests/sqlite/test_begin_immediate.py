@@ -11,7 +11,8 @@ import pytest
 from tests.kit import DAY, SECOND, Clock, completed, continued, failed, new
 from tests.sqlite.conftest import Trace, add
 from towline import Towline
-from towline.operation import Steps, compose
+from towline.operation import Op, Steps
+from towline.store.turn import promote, unpark
 
 WRITING = ("INSERT", "UPDATE", "DELETE", "REPLACE", "CREATE", "DROP", "ALTER", "WITH")
 HARMLESS = ("SELECT", "WITH RECURSIVE", "PRAGMA", "SAVEPOINT", "RELEASE", "ROLLBACK", "--")
@@ -32,11 +33,11 @@ def everything(app: Towline, clock: Clock) -> None:
         yield from store.finish([completed(held[0]), continued(held[1], new("next"))])
         yield from store.finish([failed(held[2]), failed(held[3], delay=SECOND)])
         yield from store.park([held[4]])
-        yield from store.unpark(["t4"], ["default"])
+        yield from unpark(store, ["t4"], ["default"])
         yield from store.renew(worker, "w", 30 * SECOND, [(held[5].job_id, held[5].attempt)])
         yield from store.unregister(worker)
 
-    app.runner.run(compose("work", work))
+    app.runner.run(Op("work", work))
     task = app.task(add)
     job = task.using(key="k", delay=60).enqueue(1)
     task.using(key="k", on_conflict="replace", delay=90).enqueue(2)
@@ -52,7 +53,7 @@ def everything(app: Towline, clock: Clock) -> None:
     app.resume("default")
     clock.advance(60)
     app.runner.run(store.sweep())
-    app.runner.run(store.promote())
+    app.runner.run(Op("promote", lambda: promote(store)))
     app.runner.run(store.turn(9, "x", ["default"], 1))
     app.delete(dependent.id, cascade=True)
     clock.advance(40 * DAY / SECOND)
@@ -116,7 +117,7 @@ def test_Q3_a_stale_snapshot_cannot_occur_on_our_connections(app: Towline, datab
         return first
 
     for expected in (1, 2, 3):
-        assert app.runner.run(compose("write", write)) == expected
+        assert app.runner.run(Op("write", write)) == expected
     other.close()
 
 

@@ -53,7 +53,7 @@ def child():
 def steps():
     yield from app.runner.store.enqueue([app.add.call(1).new_job(())])
     in_child(child)
-app.runner.run(compose("forking", steps))
+app.runner.run(Op("forking", steps))
 say(app.add.enqueue(3).id, len(app.jobs()))
 """
 

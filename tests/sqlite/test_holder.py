@@ -28,7 +28,7 @@ def steps():
     yield from app.runner.store.enqueue([app.add.call(7).new_job(())])
     say("holding")
     sys.stdin.readline()
-app.runner.run(compose("import_catalogue", steps))
+app.runner.run(Op("import_catalogue", steps))
 say("stored")
 """
 

@@ -16,7 +16,7 @@ from tests.sqlite.processes import Held, Pause, engine_of
 from towline import Towline
 from towline.errors import ReadOnlyDatabase
 from towline.model import State
-from towline.operation import Steps, compose
+from towline.operation import Op, Steps
 from towline.sqlite import engine, writer
 from towline.sqlite import log as logs
 from towline.sqlite.log import FRAME, Log
@@ -236,7 +236,7 @@ def test_Q7_readers_see_what_was_there_while_ours_writes(
         yield from app.runner.store.enqueue([new()])
         return (yield from pause.op)
 
-    slow = Held(lambda: app.runner.run(compose("write", write)))
+    slow = Held(lambda: app.runner.run(Op("write", write)))
     assert pause.inside.wait(30)
     other = make_app()
     assert [len(app.jobs()), len(other.jobs())] == [1, 1]
@@ -258,7 +258,7 @@ def test_Q7_a_read_inside_an_operation_cannot_deadlock(
         seen.append(len(Held(app.jobs).result()))
         seen.append(job.refresh().id)
 
-    app.runner.run(compose("write", write))
+    app.runner.run(Op("write", write))
     assert seen == [1, 1, job.id]
     assert len(app.jobs()) == 2
 

@@ -17,9 +17,10 @@ from tests.sqlite.processes import Held, Pause, engine_of, until
 from towline import Towline
 from towline.errors import BlockerError, DiskFull, WriterBusy
 from towline.model import Enqueued
-from towline.operation import Loss, Op, Steps, compose
+from towline.operation import Loss, Op, Steps
 from towline.sqlite import writer as writers
 from towline.sqlite.writer import GROUP, Writer
+from towline.store.turn import promote
 from towline.task import Task
 
 STORED = "SELECT task FROM towline_job ORDER BY id"
@@ -109,7 +110,7 @@ def test_one_failing_operation_of_a_group_takes_no_other_with_it(
         yield from line.app.runner.store.enqueue([new("half")])
         raise ZeroDivisionError("in the middle")
 
-    raising = line.add(compose("half", half))
+    raising = line.add(Op("half", half))
     refused = line.add(line.app.runner.store.enqueue([new("refused", after=[999])]))
     after = line.store("after")
     trace.clear()
@@ -163,7 +164,7 @@ def test_an_interrupted_leader_gives_the_operations_of_others_back(
         raise Interrupt
 
     # The first in line leads next and takes the others along.
-    leader = line.add(compose("stop", stop))
+    leader = line.add(Op("stop", stop))
     others = [line.store(f"t{number}") for number in range(3)]
     line.go()
     with pytest.raises(Interrupt):
@@ -188,7 +189,7 @@ def test_A3_an_exception_meant_for_the_leader_is_not_given_to_those_it_takes_alo
             raise TimeoutError("the time of the leader is over")
 
     leader = line.store("leader")
-    other = line.add(compose("other", store))
+    other = line.add(Op("other", store))
     line.go()
     assert leader.result()[0].created
     other.result()
@@ -279,7 +280,7 @@ def test_Q2_an_operation_inside_an_operation_ends_at_the_deadline(
         yield from app.runner.store.enqueue([new("outer")])
 
     with pytest.raises(WriterBusy, match="pass on=connection"):
-        app.runner.run(compose("outer", nested))
+        app.runner.run(Op("outer", nested))
     assert len(app.jobs()) == 0
 
 
@@ -297,7 +298,7 @@ def test_what_must_survive_a_power_cut_is_written_at_FULL(
         return int(connection.execute("PRAGMA synchronous").fetchone()[0])
 
     worker = app.runner.run(
-        compose("register", lambda: register(app.runner.store, "w"), loss=Loss.WITH_WORKERS)
+        Op("register", lambda: register(app.runner.store, "w"), loss=Loss.WITH_WORKERS)
     )
     levels.append(level())
     app.runner.run(app.runner.store.enqueue([new()]))
@@ -312,7 +313,7 @@ def test_what_must_survive_a_power_cut_is_written_at_FULL(
 def test_at_NORMAL_a_leader_never_carries_what_must_be_durable(
     trace: Trace, app: Towline, line: Line, database: Path
 ) -> None:
-    claims = line.add(app.runner.store.promote())
+    claims = line.add(Op("promote", lambda: promote(app.runner.store)))
     calls = [line.store("a"), line.store("b")]
     trace.clear()
     line.go()

@@ -31,7 +31,6 @@ def every_operation(store: Store) -> Iterator[tuple[str, Op[Any]]]:
     yield "pause", store.pause("q")
     yield "progress", store.progress([(HELD, 0.5, None)])
     yield "progress of what began", store.progress([], [(HELD, 1)])
-    yield "promote", store.promote()
     yield "prune", store.prune(KeepFor(1, 1, 1))
     yield (
         "register",
@@ -47,14 +46,12 @@ def every_operation(store: Store) -> Iterator[tuple[str, Op[Any]]]:
     yield "sweep", store.sweep()
     yield "turn", store.turn(1, "w", ["q"], 1)
     yield "turn that finishes", store.turn(1, "w", ["q"], 1, [completed(HELD)])
-    yield "unpark", store.unpark(["t"], ["q"])
     yield "unregister", store.unregister(1)
 
 
 def test_P1_what_a_promise_hangs_on_is_never_lost() -> None:
     found: dict[Loss, set[str]] = {}
     for name, op in every_operation(Store(Queries("towline.sqlite", "towline_"), Clock())):
-        op.mark_used()
         assert (op.name, op.reads) == (name.split()[0], False)
         found.setdefault(op.loss, set()).add(name)
     assert found.pop(Loss.NEVER) == {
@@ -64,8 +61,8 @@ def test_P1_what_a_promise_hangs_on_is_never_lost() -> None:
     assert found == {
         Loss.IF_ALLOWED: {"enqueue"},
         Loss.WITH_WORKERS: {
-            "claim", "drop_orphans", "park", "progress of what began", "promote", "prune",
-            "register", "turn", "unpark", "unregister",
+            "claim", "drop_orphans", "park", "progress of what began", "prune",
+            "register", "turn", "unregister",
         },
         Loss.ANY_TIME: {"progress", "renew"},
     }  # fmt: skip

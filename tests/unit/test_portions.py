@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.kit import new
 from towline import Towline
-from towline.operation import Mark, Steps, compose
+from towline.operation import Mark, Op, Steps
 from towline.store.ground import CHUNK, PORTION, portions
 
 
@@ -36,6 +36,6 @@ def test_keyed_jobs_with_large_arguments_are_stored_some_at_a_time(tmp_path: Pat
         except StopIteration as stop:
             return len(stop.value)
 
-    assert app.runner.run(compose("enqueue", steps)) == 20
+    assert app.runner.run(Op("enqueue", steps)) == 20
     assert max(sizes) < PORTION * 1.1
     app.close()

@@ -14,7 +14,7 @@ import pytest
 from tests.database import Database
 from tests.worker.gate import LIMIT, Gate, outcomes, until
 from towline import State, Towline
-from towline.model import Begun
+from towline.store.lease import Begun
 from towline.worker.ledger import PLACES, Ledger, begun_by, forget
 
 PROGRAM = """

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ..errors import ChainCancelled, ChainFailed, WaitTimeout
 from ..model import ChainRecord, ChainState, JobRecord, Outcome, State, unknown_task
-from ..operation import Op, Steps, compose
+from ..operation import Op, Steps
 from ..task.stored import Stored
 from ..times import to_datetime, to_datetime_or_none
 from .answers import Progress, progress_of
@@ -103,13 +103,12 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
 
     def _checked(self, op: Op[T]) -> Op[T]:
         """The operation, unless the id now belongs to another job: after a rollback it may."""
-        op.mark_used()
 
         def steps() -> Steps[T]:
             yield from self._app.runner.store.job(self.id, self._record.created_at)
             return (yield from op)
 
-        return compose(op.name, steps, reads=op.reads, loss=op.loss)
+        return Op(op.name, steps, reads=op.reads, loss=op.loss)
 
     def _update(self, record: JobRecord) -> Job[T_co]:
         """Control of a chain's first job may act on its last one; this handle stays the first."""

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar, Unpack
 
-from ..model import BlockerRecord, ChainRecord, DependentRecord, JobRecord, RollupRecord
-from ..operation import Op, Steps, compose
+from ..model import BlockerRecord, ChainRecord, DependentRecord, JobRecord
+from ..operation import Op, Steps
 from ..runner import Runner
 from ..store import Store
 from ..store.listing import RecordPage
+from ..store.stats import RollupRecord
 from ..task import Tasks
 from ..times import to_datetime
 from .answers import AttemptInfo, Page, WorkerInfo, plain_counts
@@ -146,10 +147,10 @@ class Reading(Tasks):
 
     def workers(self, *, on: object = None) -> list[WorkerInfo]:
         """Registered workers, each with its lease and the jobs it holds."""
-        return self.runner.run(compose("workers", self._workers, reads=True), on)
+        return self.runner.run(Op("workers", self._workers, reads=True), on)
 
     async def aworkers(self, *, on: object = None) -> list[WorkerInfo]:
-        return await self.runner.arun(compose("workers", self._workers, reads=True), on)
+        return await self.runner.arun(Op("workers", self._workers, reads=True), on)
 
     def counts(self, *, on: object = None) -> dict[str, dict[str, int]]:
         """Jobs by queue and state, such as {"mail": {"pending": 3}}; what there is none of is left
@@ -189,10 +190,10 @@ class Reading(Tasks):
 
     def now(self, *, on: object = None) -> datetime:
         """The time by the clock that decides: this host's on SQLite, the server's on PostgreSQL."""
-        return to_datetime(self.runner.run(compose("now", self._store.now, reads=True), on))
+        return to_datetime(self.runner.run(Op("now", self._store.now, reads=True), on))
 
     async def anow(self, *, on: object = None) -> datetime:
-        return to_datetime(await self.runner.arun(compose("now", self._store.now, reads=True), on))
+        return to_datetime(await self.runner.arun(Op("now", self._store.now, reads=True), on))
 
     def target(self, id: int, *, on: object = None) -> Job[Any]:
         """The job that control of this one acts on: the first job of a chain that went on stands

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Literal
 
 from ..errors import InvalidSetting
-from ..model import Outcome, RollupRecord
+from ..model import Outcome
 from ..store.cascade import MINUTE
 from ..store.retention import DAY, HOUR
-from ..store.stats import percentile
+from ..store.stats import RollupRecord, percentile
 from ..times import MICRO, to_datetime
 
 By = Literal["minute", "hour", "day"]

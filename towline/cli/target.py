@@ -18,6 +18,7 @@ from ..app import Towline
 from ..app.settings import DEFAULT_URL
 from ..engine import FILE
 from ..errors import SchemaMissing
+from ..operation import Op
 from .ending import CommandError
 
 APP_VARIABLE, URL_VARIABLE = "TOWLINE_APP", "TOWLINE_URL"
@@ -137,7 +138,7 @@ def _prefixes(app: Towline) -> list[str]:
     """Whose tables there are, each with its schema where that is another one."""
     own = app.settings.engine.server.schema
     engine = app.runner.engine
-    found = engine.run(engine.migrations.prefixes(engine.store.sql))
+    found = engine.run(Op("prefixes", engine.migrations.prefixes, engine.store.sql, reads=True))
     return [p if schema in ("", own) else f"{p} (--schema {schema})" for p, schema in found]
 
 

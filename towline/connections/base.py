@@ -20,7 +20,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import UnsupportedConnection
-from ..operation import AwaitedExecute, Execute, Op, Steps, adrive, compose, drive
+from ..operation import AwaitedExecute, Execute, Op, Steps, adrive, drive
 from ..sql import Query, Statement
 
 T = TypeVar("T")
@@ -190,7 +190,7 @@ class CallerConnection(Connection):
         return answer
 
     def _repeated(self, error: Exception) -> Op[bool]:
-        return compose("repeat", lambda: self.repeats(error), reads=True)
+        return Op("repeat", self.repeats, error, reads=True)
 
 
 class BlockingDriver(CallerConnection, Blocking):

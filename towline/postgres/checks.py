@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from ..engine import NOTE, OK, PROBLEM, Finding
-from ..operation import Op, Steps, compose
+from ..operation import Op, Steps
 from ..sql import Row
 from ..store import Store
 from ..store.ground import int_of
@@ -22,10 +22,10 @@ def describe(store: Store) -> Op[tuple[Row, int]]:
     """What the server says about itself, and its time."""
 
     def steps() -> Steps[tuple[Row, int]]:
-        row = yield from store.describe()
+        (row,) = yield store.sql.describe_database()
         return row, (yield from store.now())
 
-    return compose("describe", steps, reads=True)
+    return Op("describe", steps, reads=True)
 
 
 def examine(described: Row, now: int) -> Iterator[Finding]:

@@ -323,7 +323,7 @@ class PostgresEngine:
         deadline = time.monotonic() + MIGRATION_PATIENCE
         while True:
             try:
-                op = self.migrations.migrate(self.store)
+                op = Op("migrate", self.migrations.migrate, self.store)
                 applied, concurrent = self._run(op, self._pool_here(), MIGRATION_LOCK, None)
                 done += applied
                 if concurrent is None:
@@ -352,7 +352,7 @@ class PostgresEngine:
                 execute(guarding, self.migrations.hold(self.sql), False)
                 guarding.execute(b"SELECT 1")  # a statement with parameters keeps its snapshot
                 cursor.execute(BUILD.format(round(MIGRATION_PATIENCE * 1000)).encode())
-                build = self.migrations.build(self.store, name)
+                build = Op("build", self.migrations.build, self.store, name)
                 return drive(build, partial(execute, cursor, prepare=False))
         except AGAIN as error:  # the server still builds for one who was killed
             raise WriterBusy(f"migration {name} met another build: {error}") from error
@@ -360,7 +360,7 @@ class PostgresEngine:
             raise translate(error, f"migration {name}", self.place) from error
 
     def check_schema(self) -> None:
-        self.run(self.migrations.check(self.sql))
+        self.run(Op("check_schema", self.migrations.check, self.sql, reads=True))
 
     def checks(self) -> Iterator[Finding]:
         return examine(*self.run(describe(self.store)))
@@ -371,7 +371,7 @@ class PostgresEngine:
             with closing(psycopg.connect(self.address.conninfo, autocommit=True)) as raw:
                 raw.execute("SET statement_timeout = 0")
                 for statement in self.migrations.vacuum():
-                    raw.execute(statement.query.format.encode())
+                    raw.execute(statement.encode())
         except psycopg.Error as error:
             raise translate(error, "vacuum", self.place) from error
         return 0

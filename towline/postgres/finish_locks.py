@@ -1,10 +1,11 @@
-"""What a worker's endings touch, taken before anything is written and without waiting for anybody.
+"""What a worker's endings touch, locked before anything is written and without waiting.
 
-An ending that needs a row somebody holds is put off, alone: a caller who has enqueued behind a
-running chain and not committed yet keeps that chain's end waiting, and no other. What is touched:
+An ending that needs a row which another transaction holds is put off, alone: a caller who has
+enqueued behind a running chain and not committed yet delays that chain's end, and no other. What is
+touched:
 
     the running job                            one row of `live`, under its attempt number
-    the chain that ends with it, and its key   nobody begins to wait for it meanwhile
+    the chain that ends with it, and its key   no job begins to wait for it meanwhile
     jobs behind that chain                     each waits for one less, or fails and ends its own
     chains that a continuation waits for       they stay as they are
 """
@@ -13,66 +14,55 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..model import CHAIN_END, CHAIN_STATES, END_STATE, ChainState, Outcome, Policy
+from ..model import CHAIN_END, CHAIN_STATES, ChainState, Policy
 from ..operation import Steps
+from ..sql import Row
 from ..store import cascade
+from ..store.cascade import BAD
 from ..store.ground import Ground, Reserved, Verdict, as_json, chunks, find_upstream, int_of
 from . import isolation
 
 HOLD = ("job_id", "attempt", "held_by", "chain_id")
 FENCE = ("job_id", "attempt", "held_by")
-BAD = (ChainState.FAILED, ChainState.CANCELLED)
 Causes = dict[int, set[int]]  # chain that ends → numbers of the endings that it follows from
 
 
 def reserve(store: Ground, verdicts: Sequence[Verdict]) -> Steps[Reserved]:
     """The lock phase of `finish`."""
-    ends = [CHAIN_END.get(END_STATE[v.ending.outcome]) if v.final else None for v in verdicts]
-    for number, verdict in enumerate(verdicts):
-        if verdict.ending.outcome is Outcome.CONTINUED:
-            ends[number] = None
-    rows = yield store.sql.hold_running.many(
-        HOLD,
-        [
-            (
-                v.ending.held.job_id,
-                v.ending.held.attempt,
-                v.ending.held.worker,
-                v.ending.held.chain_id if end else None,
-            )
-            for v, end in zip(verdicts, ends, strict=True)
-        ],
-    )
+    held = [verdict.ending.held for verdict in verdicts]
+    ends = [CHAIN_END.get(v.ending.outcome) if v.final else None for v in verdicts]
+    rows = yield store.sql.hold_running.many(HOLD, [
+        (h.job_id, h.attempt, h.worker, h.chain_id if end else None)
+        for h, end in zip(held, ends, strict=True)
+    ])  # fmt: skip
     isolation.refuse_old_snapshot(rows)
     jobs = {id for kind, id, _ in rows if kind == 0}
     chains = {id for kind, id, _ in rows if kind == 1}
     ours = {
         number
-        for number, v in enumerate(verdicts)
-        if v.ending.held.job_id in jobs
-        and (ends[number] is None or v.ending.held.chain_id in chains)
+        for number, (h, end) in enumerate(zip(held, ends, strict=True))
+        if h.job_id in jobs and (end is None or h.chain_id in chains)
     }
     later: set[int] = set()
     if len(ours) < len(verdicts):
-        later = yield from _still_running(store, verdicts, ours)
+        others = [number for number in range(len(verdicts)) if number not in ours]
+        fences: list[Row] = [(held[n].job_id, held[n].attempt, held[n].worker) for n in others]
+        rows = yield store.sql.still_running.many(FENCE, fences)
+        later = {others[int_of(number)] for (number,) in rows}  # all others are fenced out
+    waiting = [number for number in sorted(ours) if _awaited(verdicts[number])]
+    if waiting:
+        later |= yield from _reserve_waiting(store, waiting, verdicts, ends)
     states: dict[int, ChainState] = {}
     causes: Causes = {}
     keyed: set[int] = set()
     for number in ours:
         end = ends[number]
-        held = verdicts[number].ending.held
         if end is not None:
-            states[held.chain_id] = end
-            causes.setdefault(held.chain_id, set()).add(number)
-            if held.key is not None:
-                keyed.add(held.chain_id)
-    waiting = [
-        number
-        for number in sorted(ours)
-        if (following := verdicts[number].ending.next) is not None and following.blockers
-    ]
-    if waiting:
-        later |= yield from _reserve_waiting(store, waiting, verdicts, states, causes, keyed)
+            chain = held[number].chain_id
+            states[chain] = end
+            causes.setdefault(chain, set()).add(number)
+            if held[number].key is not None:
+                keyed.add(chain)
     alone = True
     ending: Causes = {}
     while states:
@@ -87,7 +77,7 @@ def reserve(store: Ground, verdicts: Sequence[Verdict]) -> Steps[Reserved]:
         for chunk in chunks(sorted({d.job_id for d in behind})):
             blocked = yield store.sql.hold_blocked(jobs=as_json(chunk))
             free.update((int_of(job), bool(mine)) for job, mine in blocked)
-        failing: dict[int, set[int]] = {}
+        failing: Causes = {}
         keyed = set()
         for dependent in behind:
             if dependent.job_id not in free:
@@ -111,23 +101,11 @@ def reserve(store: Ground, verdicts: Sequence[Verdict]) -> Steps[Reserved]:
     return Reserved(ready, [verdicts[number] for number in sorted(later)], alone)
 
 
-def _still_running(store: Ground, verdicts: Sequence[Verdict], ours: set[int]) -> Steps[set[int]]:
-    """Endings that are not ours to write now, but not fenced out either."""
-    others = [number for number in range(len(verdicts)) if number not in ours]
-    rows = yield store.sql.still_running.many(
-        FENCE,
-        [(h.job_id, h.attempt, h.worker) for h in (verdicts[n].ending.held for n in others)],
-    )
-    return {others[int_of(number)] for (number,) in rows}
-
-
 def _reserve_waiting(
     store: Ground,
     waiting: Sequence[int],
     verdicts: Sequence[Verdict],
-    states: dict[int, ChainState],
-    causes: Causes,
-    keyed: set[int],
+    ends: list[ChainState | None],
 ) -> Steps[set[int]]:
     """Continuations that wait: their own chains are held, the chains they wait for shared.
 
@@ -151,21 +129,16 @@ def _reserve_waiting(
             shared |= found
             found = yield from find_upstream(store, wanted, False)
         if number in later:
-            continue  # chain_states would wait for whoever holds the chain
+            continue  # chain_states would wait for the transaction that holds the chain
         rows = yield store.sql.chain_states(chains=as_json(wanted & shared))
-        if following.policy is Policy.FAIL and any(
-            CHAIN_STATES[int_of(state)] in BAD for _, state, _ in rows
-        ):
-            held = verdicts[number].ending.held
-            states[held.chain_id] = ChainState.FAILED
-            causes[held.chain_id] = {number}
-            if held.key is not None:
-                keyed.add(held.chain_id)
+        states = [CHAIN_STATES[int_of(state)] for _, state, _ in rows]
+        if following.policy is Policy.FAIL and any(state in BAD for state in states):
+            ends[number] = ChainState.FAILED
     return later
 
 
 def _busy_chains(store: Ground, causes: Mapping[int, set[int]]) -> Steps[set[int]]:
-    """Endings that end, or block, a chain which somebody else holds."""
+    """Endings that end, or block, a chain which another transaction holds."""
     held: set[int] = set()
     for chunk in chunks(sorted(causes)):
         rows = yield store.sql.hold_chains_now(chains=as_json(chunk))
@@ -176,7 +149,7 @@ def _busy_chains(store: Ground, causes: Mapping[int, set[int]]) -> Steps[set[int
 def _busy_keys(
     store: Ground, chains: Iterable[int], causes: Mapping[int, set[int]]
 ) -> Steps[set[int]]:
-    """Endings of chains whose key somebody else holds."""
+    """Endings of chains whose key another transaction holds."""
     busy: set[int] = set()
     for chunk in chunks(sorted(set(chains))):
         rows = yield store.sql.hold_keys_now(chains=as_json(chunk))

@@ -80,7 +80,7 @@ SELECT r.n FROM r JOIN won ON won.chain_id = r.chain_id;
 
 -- name: read_key
 -- Who has the key; the chain stays until the commit, though it may end.
-SELECT k.chain_id, k.ended_at
+SELECT k.chain_id
   FROM {key} AS k
  CROSS JOIN LATERAL (SELECT 1 FROM {chain} AS c WHERE c.id = k.chain_id FOR KEY SHARE) AS c
  WHERE k.task = :task AND k.key = :key;
@@ -462,9 +462,7 @@ SELECT l.job_id, l.attempt, l.queue, l.priority, l.used, l.lost
 -- ---------------------------------------------------------------- upkeep
 
 -- name: find_expired_workers
-SELECT {registered}
-  FROM {worker}
- WHERE lease_until <= :now;
+SELECT id FROM {worker} WHERE lease_until <= :now;
 
 -- name: find_lost
 -- Running jobs of workers that are dead (:dead) or no longer registered. Walks the running rows only.
@@ -623,11 +621,11 @@ SELECT coalesce((SELECT id FROM {job}
 
 -- name: chain_job_ids
 -- All jobs of these chains; the first has the chain's own id.
-SELECT j.id, j.chain_id, j.task, j.key
+SELECT j.id, j.chain_id, j.key
   FROM {job} AS j
  WHERE j.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
 UNION ALL
-SELECT j.id, j.chain_id, j.task, j.key
+SELECT j.id, j.chain_id, j.key
   FROM {job} AS j
  WHERE j.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)))
    AND j.position > 0;
@@ -663,7 +661,7 @@ SELECT {registered}
   FROM {worker} ORDER BY id;
 
 -- name: list_paused
-SELECT name, paused_at, paused_by FROM {queue} ORDER BY name;
+SELECT name FROM {queue} ORDER BY name;
 
 -- name: live_lanes
 -- The (queue, priority) groups of one state, by probing from one to the next: cost grows with groups.
@@ -830,11 +828,6 @@ VALUES (:job_id, :number, :outcome, 1, :now, :output, :error, :continued_by, :en
 UPDATE {chain} SET state = 0, bad = false, ended_at = NULL
  WHERE id = ANY (ARRAY(SELECT r.id FROM json_to_recordset(:rows::text::json) AS r(id bigint)));
 
--- name: find_blocked_by
--- Dependents of chains that waited and were failed by a blocker, or still wait.
-SELECT DISTINCT b.job_id FROM {blocker} AS b
- WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)));
-
 -- name: blocker_states
 -- What these jobs wait or waited for, and how it stands.
 SELECT b.job_id, b.chain_id, c.state
@@ -895,7 +888,7 @@ WHERE m.relkind = 'r' AND right(m.relname, 9) = 'migration' AND EXISTS (
 ORDER BY 1, 2;
 
 -- name: list_migrations
-SELECT name, applied_at FROM {migration} ORDER BY name;
+SELECT name FROM {migration} ORDER BY name;
 
 -- name: record_migration
 INSERT INTO {migration} (name, applied_at)
@@ -1190,7 +1183,7 @@ SELECT pg_notify(:channel, '');
 CREATE SCHEMA IF NOT EXISTS "{schema}";
 
 -- name: has_schema
-SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = '{schema}';
+SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{schema}';
 
 -- name: hold_schema
 -- One at a time changes the schema; let go at the end of the transaction.

@@ -1,12 +1,12 @@
 """The store as PostgreSQL needs it: rows are locked, and what is common to nearly all jobs is one
 statement.
 
-There are many writers at a time. Whoever waits takes rows in the order of their ids, a chain before
+There are many writers at a time. What waits takes rows in the order of their ids, a chain before
 its jobs. A statement sees the database as it was when it began, so what is decided by a lock is
 read by a later statement.
 
 A round trip costs as much as the work of several jobs. So a plain job is stored by one statement,
-claimed by one, and ended by three: hold its chain, see that nobody waits for it, write the end.
+claimed by one, and ended by three: hold its chain, see that no job waits for it, write the end.
 They cannot be one: a statement sees the database as it was when it began, and would miss an edge
 that was committed while it took the chain's lock.
 """
@@ -14,14 +14,13 @@ that was committed while it took the chain's lock.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
 from ..model import (
     CHAIN_CODE,
     CHAIN_END,
-    END_STATE,
     OUTCOME_CODE,
     Claimed,
     Enqueued,
@@ -32,7 +31,7 @@ from ..model import (
 from ..operation import Loss, Op, Steps
 from ..sql import Queries, Row
 from ..store import Store
-from ..store.columns import SHAPE, row_of, shape_of
+from ..store.columns import SHAPE, new_record, row_of, shape_of
 from ..store.enqueue import PENDING, SCHEDULED, due_at
 from ..store.ground import (
     Clock,
@@ -55,22 +54,6 @@ SETTLE = (
 def ended_channel(channel: str) -> str:
     """The channel that says that chains ended, beside the channel of new work."""
     return f"{channel}_ended"
-
-
-class _Answers(Sequence[Enqueued]):
-    """What enqueue says of new jobs, made of their records when it is asked for."""
-
-    def __init__(self, records: Sequence[JobRecord]) -> None:
-        self._records = records
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __iter__(self) -> Iterator[Enqueued]:
-        return map(_stored, self._records)
-
-    def __getitem__(self, index: Any) -> Any:
-        return _stored(self._records[index])
 
 
 class PostgresStore(Store):
@@ -113,8 +96,8 @@ class PostgresStore(Store):
 
     def upstream(self, chains: Iterable[int], reopened: bool) -> Steps[set[int]]:
         """Look, share what was found, and look again, until there is nothing new: of several
-        that would close a circle together the last one sees the others. Who asks shares the
-        chains he begins with."""
+        that would close a circle together the last one sees the rest. The caller has shared the
+        chains that it begins with."""
         chains = list(chains)
         shared = set(chains)
         while True:
@@ -145,7 +128,7 @@ class PostgresStore(Store):
         return {int_of(id) for id, *_ in rows} <= set(jobs)
 
     def hold_old(self, rows: Sequence[Row]) -> Steps[Sequence[Row]]:
-        """A chain that somebody looks at, or whose key somebody takes, is pruned another time."""
+        """A chain that another transaction holds, or whose key it takes, is pruned another time."""
         held = yield self.sql.hold_doomed_now(chains=as_json(id for id, *_ in rows))
         isolation.refuse_old_snapshot(held)
         keys = yield self.sql.hold_keys_now(chains=as_json(id for id, *_ in held))
@@ -174,13 +157,9 @@ class PostgresStore(Store):
     def enqueue(self, jobs: Sequence[NewJob]) -> Op[Sequence[Enqueued]]:
         if not jobs or any(j.key is not None or j.blockers for j in jobs):
             return super().enqueue(jobs)
-        parts = list(portions(jobs, _size))
-        return Op(
-            "enqueue",
-            lambda: self._enqueue_plain(parts),
-            loss=Loss.IF_ALLOWED,
-            single=len(parts) == 1,
-        )
+        parts = list(portions(jobs, lambda job: len(job.arguments)))
+        single = len(parts) == 1
+        return Op("enqueue", self._enqueue_plain, parts, loss=Loss.IF_ALLOWED, single=single)
 
     def _enqueue_plain(self, parts: Sequence[Sequence[NewJob]]) -> Steps[Sequence[Enqueued]]:
         now = None if self._own_clock else self.clock()
@@ -195,10 +174,13 @@ class PostgresStore(Store):
             ((stored_at, ids),) = rows
             now = int_of(stored_at)
             for id, job in zip(json.loads(str(ids)), part, strict=True):
-                records.append(_new_record(id, job, now, due_at(job, now)))
+                run_at = due_at(job, now)
+                state = SCHEDULED if run_at > now else PENDING
+                row = row_of(job, id, id, 0, 0, now)
+                records.append(new_record(*row, state, 0, 0, 0, 0, run_at))
             queues.update(run["queue"] for run in runs)
         yield from self.wake(queues)
-        return _Answers(records)
+        return [Enqueued(record, True) for record in records]
 
     def take_pending(
         self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int
@@ -244,23 +226,10 @@ class PostgresStore(Store):
         return [plain[chain] for chain in held if plain[chain].ending.held.job_id in gone]
 
 
-def _size(job: NewJob) -> int:
-    return len(job.arguments)
-
-
-def _stored(record: JobRecord) -> Enqueued:
-    return Enqueued(record, True)
-
-
-def _new_record(id: int, job: NewJob, now: int, run_at: int) -> JobRecord:
-    state = SCHEDULED if run_at > now else PENDING
-    return JobRecord.of((*row_of(job, id, id, 0, 0, now), state, 0, 0, 0, 0, run_at))
-
-
 def _settled(verdict: Verdict, worker: str | None, slot: int, now: int) -> Row:
     ending = verdict.ending
     held = ending.held
-    state = CHAIN_CODE[CHAIN_END[END_STATE[ending.outcome]]]
+    state = CHAIN_CODE[CHAIN_END[ending.outcome]]
     return (
         held.job_id, held.attempt, held.worker, held.chain_id, state, OUTCOME_CODE[ending.outcome],
         worker, slot, held.queue, held.task, ending.started_at, now, ending.output, ending.error,

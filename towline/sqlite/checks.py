@@ -14,7 +14,7 @@ MANY_PAGES = 1000  # that are free; 4 MB of the usual size
 
 
 def examine(described: Row) -> Iterator[Finding]:
-    """Findings from what the store's `describe` answered."""
+    """Findings from what `describe_database` answered."""
     if sqlite3.sqlite_version_info < SAFE_SQLITE:
         yield Finding(
             NOTE,

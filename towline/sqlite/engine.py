@@ -15,8 +15,8 @@ from ..connections import SQLITE, Connection, recognise
 from ..engine import EngineSettings, Finding, wake_channel
 from ..errors import SchemaMissing, StoreUnavailable
 from ..migrate import COMMAND, Migrations
-from ..operation import Op
-from ..sql import Queries
+from ..operation import Op, Steps
+from ..sql import Queries, Row
 from ..store import Store
 from . import fork
 from .checks import examine
@@ -132,13 +132,13 @@ class SqliteEngine:
         self.file.check_place()
 
     def migrate(self) -> list[str]:
-        applied, _ = self.run(self.migrations.migrate(self.store))
+        applied, _ = self.run(Op("migrate", self.migrations.migrate, self.store))
         return applied
 
     def check_schema(self) -> None:
         if self.file.is_new and self.file.identity is None:
             self.migrations.judge(None)
-        self.run(self.migrations.check(self.sql))
+        self.run(Op("check_schema", self.migrations.check, self.sql, reads=True))
 
     def close(self) -> None:
         """Close every connection of this process, once idle; using the engine opens them again."""
@@ -195,7 +195,11 @@ class SqliteEngine:
         return [SqliteWatch(self)]
 
     def checks(self) -> Iterator[Finding]:
-        return examine(self.run(self.store.describe()))
+        def steps() -> Steps[Row]:
+            (row,) = yield self.sql.describe_database()
+            return row
+
+        return examine(self.run(Op("describe", steps, reads=True)))
 
     def vacuum(self, pages: int) -> int:
         """Give free pages back to the file system, where the file allows it; return how many."""

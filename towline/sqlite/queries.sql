@@ -50,7 +50,7 @@ ON CONFLICT (task, key) DO UPDATE
 
 -- name: read_key
 -- Who has the key.
-SELECT k.chain_id, k.ended_at
+SELECT k.chain_id
   FROM {key} AS k CROSS JOIN {chain} AS c ON c.id = k.chain_id
  WHERE k.task = :task AND k.key = :key;
 
@@ -254,9 +254,7 @@ SELECT l.job_id, l.attempt, l.queue, l.priority, l.used, l.lost
 -- ---------------------------------------------------------------- upkeep
 
 -- name: find_expired_workers
-SELECT {registered}
-  FROM {worker}
- WHERE lease_until <= :now;
+SELECT id FROM {worker} WHERE lease_until <= :now;
 
 -- name: find_lost
 -- Running jobs of workers that are dead (:dead) or no longer registered. Walks the running rows only.
@@ -399,10 +397,10 @@ SELECT coalesce((SELECT id FROM {job} INDEXED BY {prefix}job_chain
 
 -- name: chain_job_ids
 -- All jobs of these chains; the first has the chain's own id.
-SELECT j.id, j.chain_id, j.task, j.key
+SELECT j.id, j.chain_id, j.key
   FROM json_each(:chains) AS x CROSS JOIN {job} AS j NOT INDEXED ON j.id = x.value
 UNION ALL
-SELECT j.id, j.chain_id, j.task, j.key
+SELECT j.id, j.chain_id, j.key
   FROM json_each(:chains) AS x
  CROSS JOIN {job} AS j INDEXED BY {prefix}job_chain ON j.chain_id = x.value AND j.position > 0;
 
@@ -438,7 +436,7 @@ SELECT {registered}
   FROM {worker} ORDER BY id;
 
 -- name: list_paused
-SELECT name, paused_at, paused_by FROM {queue} ORDER BY name;
+SELECT name FROM {queue} ORDER BY name;
 
 -- name: live_lanes
 -- The (queue, priority) groups of one state, by probing from one to the next: cost grows with groups.
@@ -584,10 +582,6 @@ VALUES (:job_id, :number, :outcome, 1, :now, :output, :error, :continued_by, :en
 -- name: reopen_chain
 UPDATE {chain} SET state = 0, ended_at = NULL WHERE id = :id;
 
--- name: find_blocked_by
--- Dependents of chains that waited and were failed by a blocker, or still wait.
-SELECT DISTINCT b.job_id FROM json_each(:chains) AS x CROSS JOIN {blocker} AS b ON b.chain_id = x.value;
-
 -- name: blocker_states
 -- What these jobs wait or waited for, and how it stands.
 SELECT b.job_id, b.chain_id, c.state
@@ -644,7 +638,7 @@ WHERE m.type = 'table' AND substr(m.name, -9) = 'migration' AND EXISTS (
 ORDER BY 1;
 
 -- name: list_migrations
-SELECT name, applied_at FROM {migration} ORDER BY name;
+SELECT name FROM {migration} ORDER BY name;
 
 -- name: record_migration
 INSERT INTO {migration} (name, applied_at) VALUES (:name, :now);

@@ -19,32 +19,30 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ..model import (
     AttemptRecord,
-    Begun,
     BlockerRecord,
     ChainRecord,
     Claimed,
     DependentRecord,
     Ending,
     Enqueued,
-    Finished,
     JobRecord,
     NewJob,
-    RollupRecord,
+    Outcome,
     State,
     WorkerRecord,
 )
 from ..operation import Loss, Op
-from ..sql import Row
 from . import control, enqueue, finish, listing, read, retention, stats, turn
 from . import lease as leases
 from .cascade import OUTSIDE
 from .control import BulkPage
+from .finish import Finished
 from .ground import Ground
-from .lease import SWEEP_LIMIT, Begin, Expired, Renewed, Report
+from .lease import SWEEP_LIMIT, Begin, Begun, Expired, Renewed, Report
 from .listing import ChainFilter, JobFilter, RecordPage
 from .retention import PRUNE_BATCH, KeepFor, Pruned
-from .stats import StatsFilter
-from .turn import PROMOTE_LIMIT, UNPARK_LIMIT, Peeked, Turn
+from .stats import RollupRecord, StatsFilter
+from .turn import Peeked, Turn
 
 
 class Store(Ground):
@@ -59,7 +57,7 @@ class Store(Ground):
         All or nothing. A key that is taken gives the chain that has it, or does what on_conflict
         says. Blockers may be stored chains or jobs of the same batch.
         """
-        return Op("enqueue", lambda: enqueue.enqueue(self, jobs), loss=Loss.IF_ALLOWED)
+        return Op("enqueue", enqueue.enqueue, self, jobs, loss=Loss.IF_ALLOWED)
 
     # ---- a worker's turn
 
@@ -70,23 +68,18 @@ class Store(Ground):
     ) -> Op[Turn]:  # fmt: skip
         """Promote what is due, finish what ended, claim what fits: one transaction.
 
-        `room` slots are free, and so many jobs more are claimed `ahead` of those that run. What
-        began meanwhile of those, and the last reports of what ended, are recorded on the way.
-
-        Parked jobs of the tasks to unpark come back as many as fit, in the same transaction: else
-        workers that do not know them would set them aside again before they are claimed.
-
-        A worker that was swept meanwhile finishes and claims nothing; its renewal tells it.
+        `room` slots are free; up to `ahead` jobs more are claimed. What began meanwhile of those,
+        and the last reports of what ended, are recorded on the way. Parked jobs of the tasks to
+        unpark come back as many as fit, in the same transaction: else workers that do not know them
+        would park them again before they are claimed. A worker that was swept meanwhile finishes
+        and claims nothing; its renewal says so.
 
         Only a turn that finishes something must survive a power cut.
         """
         return Op(
-            "turn",
-            lambda: turn.turn(
-                self, worker, name, queues, room, endings, unpark, ahead, begins, reports
-            ),
-            loss=Loss.NEVER if endings else Loss.WITH_WORKERS,
-        )
+            "turn", turn.turn, self, worker, name, queues, room, endings, unpark, ahead, begins,
+            reports, loss=Loss.NEVER if endings else Loss.WITH_WORKERS,
+        )  # fmt: skip
 
     def peek(self, queues: Sequence[str], most: int = 1, tasks: Sequence[str] = ()) -> Op[Peeked]:
         """Whether a claim would find something, without taking the writer; and what is due next.
@@ -94,11 +87,7 @@ class Store(Ground):
         Pending jobs are counted up to `most` of each queue. Parked ones of these tasks come back
         by a turn that unparks them.
         """
-        return Op("peek", lambda: turn.peek(self, queues, most, tasks), reads=True)
-
-    def promote(self, limit: int = PROMOTE_LIMIT) -> Op[int]:
-        """Make scheduled jobs pending whose time has come, oldest first, a bounded number."""
-        return Op("promote", lambda: turn.promote(self, limit), loss=Loss.WITH_WORKERS)
+        return Op("peek", turn.peek, self, queues, most, tasks, reads=True)
 
     def claim(
         self, worker: int, queues: Sequence[str], room: int, name: str | None = None, ahead: int = 0
@@ -110,11 +99,8 @@ class Store(Ground):
         Each claim gives out the job's next attempt number, which is never given out again. A
         worker that gives its name and is no longer registered under it claims nothing.
         """
-        return Op(
-            "claim",
-            lambda: turn.claim(self, worker, queues, room, name, ahead),
-            loss=Loss.WITH_WORKERS,
-        )
+        loss = Loss.WITH_WORKERS
+        return Op("claim", turn.claim, self, worker, queues, room, name, ahead, loss=loss)
 
     def finish(
         self, endings: Sequence[Ending], worker: str | None = None, slot: int = OUTSIDE
@@ -124,25 +110,19 @@ class Store(Ground):
         The attempt's row, the job's end, its continuation, the chain's end and every job that
         this frees are written in the one transaction that is open. Which were accepted is said.
         """
-        return Op("finish", lambda: finish.finish(self, endings, worker, slot))
+        return Op("finish", finish.finish, self, endings, worker, slot)
 
     def park(self, jobs: Sequence[Claimed]) -> Op[int]:
         """Set claimed jobs aside whose task this worker does not know; no attempt is used."""
-        return Op("park", lambda: turn.park(self, jobs), loss=Loss.WITH_WORKERS)
-
-    def unpark(
-        self, tasks: Sequence[str], queues: Sequence[str], limit: int = UNPARK_LIMIT
-    ) -> Op[int]:
-        """Make parked jobs of these tasks pending again, a bounded number; call until it says 0."""
-        return Op("unpark", lambda: turn.unpark(self, tasks, queues, limit), loss=Loss.WITH_WORKERS)
+        return Op("park", turn.park, self, jobs, loss=Loss.WITH_WORKERS)
 
     def drop_orphans(self, queues: Sequence[str]) -> Op[int]:
         """Remove rows at the head of these queues whose job is gone; return how many.
 
-        Nothing of ours leaves such rows, but somebody may have deleted jobs by hand: as many as
-        fit into a turn would keep all that is behind them from being claimed.
+        No operation leaves such rows, but jobs deleted by hand do: as many as fit into a turn would
+        keep all that is behind them from being claimed.
         """
-        return Op("drop_orphans", lambda: turn.drop_orphans(self, queues), loss=Loss.WITH_WORKERS)
+        return Op("drop_orphans", turn.drop_orphans, self, queues, loss=Loss.WITH_WORKERS)
 
     # ---- a worker's lease
 
@@ -156,16 +136,13 @@ class Store(Ground):
         by a database that has lost its last commits, and with it the fence of who had it before.
         """
         return Op(
-            "register",
-            lambda: leases.register(
-                self, name, host, pid, birth, version, queues, concurrency, lease, number
-            ),
-            loss=Loss.WITH_WORKERS,
-        )
+            "register", leases.register, self, name, host, pid, birth, version, queues, concurrency,
+            lease, number, loss=Loss.WITH_WORKERS,
+        )  # fmt: skip
 
     def unregister(self, worker: int) -> Op[None]:
         """Take a worker out; its row stays while something still runs in its name."""
-        return Op("unregister", lambda: leases.unregister(self, worker), loss=Loss.WITH_WORKERS)
+        return Op("unregister", leases.unregister, self, worker, loss=Loss.WITH_WORKERS)
 
     def renew(
         self, worker: int, name: str, lease: int, held: Collection[tuple[int, int]]
@@ -175,30 +152,28 @@ class Store(Ground):
         Says which of the held (job, attempt) are no longer the worker's, and puts back what runs
         in its name without its knowledge: nothing is orphaned inside a living worker.
         """
-        return Op(
-            "renew", lambda: leases.renew(self, worker, name, lease, held), loss=Loss.ANY_TIME
-        )
+        return Op("renew", leases.renew, self, worker, name, lease, held, loss=Loss.ANY_TIME)
 
     def running(self, worker: int) -> Op[set[tuple[int, int]]]:
         """What runs in a worker's name, as (job, attempt)."""
-        return Op("running", lambda: leases.running(self, worker), reads=True)
+        return Op("running", leases.running, self, worker, reads=True)
 
     def still_running(self, held: Claimed) -> Op[bool]:
         """Whether an attempt is still the running one; it stays so until the commit."""
-        return Op("still_running", lambda: leases.still_running(self, held))
+        return Op("still_running", leases.still_running, self, held)
 
     def progress(self, reports: Sequence[Report], begins: Sequence[Begin] = ()) -> Op[list[bool]]:
-        """Record how far attempts are, for others to see; say which were still the worker's.
+        """Record how far attempts are; say which were still the worker's.
 
         `begins`: that attempts which were claimed ahead have begun.
         """
         loss = Loss.WITH_WORKERS if begins else Loss.ANY_TIME
-        return Op("progress", lambda: leases.progress(self, reports, begins), loss=loss)
+        return Op("progress", leases.progress, self, reports, begins, loss=loss)
 
     def expired(self) -> Op[Expired]:
         """Workers whose lease has run out: suspects for a sweep; and whether jobs run in the name
         of a worker that is not registered at all. A look that does not take the writer."""
-        return Op("expired", lambda: leases.expired(self), reads=True)
+        return Op("expired", leases.expired, self, reads=True)
 
     def sweep(
         self, suspects: Collection[int] | None = None, gone: Collection[int] = (),
@@ -215,7 +190,7 @@ class Store(Ground):
 
         Rows whose job was deleted by hand go, and count: else they would fill every batch.
         """
-        return Op("sweep", lambda: leases.sweep(self, suspects, gone, limit, begun or {}))
+        return Op("sweep", leases.sweep, self, suspects, gone, limit, begun or {})
 
     # ---- control from outside a worker: the first job of a chain that went on stands for its last
 
@@ -223,112 +198,104 @@ class Store(Ground):
         self, job_id: int, reason: str | None = None, by: str | None = None
     ) -> Op[JobRecord]:
         """End an open job as cancelled, its chain with it; what its handler says is refused."""
-        return Op("cancel", lambda: control.cancel(self, job_id, reason, by))
+        return Op("cancel", control.end, self, job_id, Outcome.CANCELLED, None, reason, None, by)
 
     def complete(
         self, job_id: int, output: str | None, next: NewJob | None = None, by: str | None = None
     ) -> Op[JobRecord]:
         """Complete an open job from outside, with an output or with its continuation."""
-        return Op("complete", lambda: control.complete(self, job_id, output, next, by))
+        return Op("complete", control.end, self, job_id, Outcome.COMPLETED, output, None, next, by)
 
     def fail(self, job_id: int, reason: str, by: str | None = None) -> Op[JobRecord]:
         """Fail an open job from outside, without another try."""
-        return Op("fail", lambda: control.fail(self, job_id, reason, by))
+        return Op("fail", control.end, self, job_id, Outcome.FAILED, None, reason, None, by)
 
     def run_now(self, job_id: int) -> Op[JobRecord]:
         """Make a scheduled job pending at once; one that is pending stays as it is."""
-        return Op("run_now", lambda: control.run_now(self, job_id))
+        return Op("run_now", control.run_now, self, job_id)
 
     def retry(self, job_id: int) -> Op[JobRecord]:
         """Make a failed or cancelled job pending again with fresh attempts; history stays. Jobs
         that this chain's failure had failed are revived."""
-        return Op("retry", lambda: control.retry(self, job_id))
+        return Op("retry", control.retry, self, job_id)
 
     def bulk(
         self, action: str, filter: JobFilter, preview: bool, cursor: int | None, limit: int,
         by: str | None = None,
     ) -> Op[BulkPage]:  # fmt: skip
         """Cancel or retry the jobs of one page that can be; with preview, only count them."""
-        return Op("bulk", lambda: control.bulk(self, action, filter, preview, cursor, limit, by))
+        return Op("bulk", control.bulk, self, action, filter, preview, cursor, limit, by)
 
     def pause(self, queue: str, by: str | None = None) -> Op[None]:
         """Stop claims from a queue, for every worker and across restarts."""
-        return Op("pause", lambda: control.pause(self, queue, by))
+        return Op("pause", control.pause, self, queue, by)
 
     def resume(self, queue: str) -> Op[None]:
         """Let workers claim from a paused queue again."""
-        return Op("resume", lambda: control.resume(self, queue))
+        return Op("resume", control.resume, self, queue)
 
     # ---- reading
 
     def job(self, job_id: int, created_at: int | None = None) -> Op[JobRecord]:
-        """A job as it stands. Whoever has a handle says when the job was created: after a rollback
-        its id may be another's, and then it is not found."""
-        return Op("job", lambda: read.job(self, job_id, created_at), reads=True)
-
-    def records(self, ids: Sequence[int]) -> Op[list[JobRecord]]:
-        """Jobs as they stand, in the order of the ids; unknown ones are left out."""
-        return Op("records", lambda: read.records(self, ids), reads=True)
+        """A job as it stands. A handle says when its job was created: after a rollback the id may
+        be another job's, and then it is not found."""
+        return Op("job", read.job, self, job_id, created_at, reads=True)
 
     def target(self, job_id: int) -> Op[JobRecord]:
         """The job that control of this one acts on."""
-        return Op("target", lambda: read.target(self, job_id), reads=True)
+        return Op("target", read.target, self, job_id, reads=True)
 
     def chain(self, chain_id: int) -> Op[tuple[ChainRecord, JobRecord]]:
         """A chain and its last job."""
-        return Op("chain", lambda: read.chain(self, chain_id), reads=True)
+        return Op("chain", read.chain, self, chain_id, reads=True)
 
     def jobs(
         self, filter: JobFilter, limit: int, cursor: int | None = None, newest: bool = True
     ) -> Op[RecordPage[JobRecord]]:
         """A page of jobs; it may come back short with a cursor."""
-        return Op("jobs", lambda: listing.jobs(self, filter, limit, cursor, newest), reads=True)
+        return Op("jobs", listing.jobs, self, filter, limit, cursor, newest, reads=True)
 
     def chains(
         self, filter: ChainFilter, limit: int, cursor: int | None = None, newest: bool = True
     ) -> Op[RecordPage[ChainRecord]]:
         """A page of chains; it may come back short with a cursor."""
-        return Op("chains", lambda: listing.chains(self, filter, limit, cursor, newest), reads=True)
+        return Op("chains", listing.chains, self, filter, limit, cursor, newest, reads=True)
 
     def attempts(self, job_id: int) -> Op[list[AttemptRecord]]:
         """Every attempt of a job, oldest first, the running one last."""
-        return Op("attempts", lambda: listing.attempts(self, job_id), reads=True)
+        return Op("attempts", listing.attempts, self, job_id, reads=True)
 
     def blockers(self, jobs: Sequence[int]) -> Op[dict[int, list[BlockerRecord]]]:
         """What jobs wait or waited for, in declared order, with each chain's output or error."""
-        return Op("blockers", lambda: read.blockers(self, jobs), reads=True)
+        return Op("blockers", read.blockers, self, jobs, reads=True)
 
     def dependents(self, chain_id: int) -> Op[list[DependentRecord]]:
         """Jobs that wait, or waited, for a chain."""
-        return Op("dependents", lambda: listing.dependents(self, chain_id), reads=True)
+        return Op("dependents", listing.dependents, self, chain_id, reads=True)
 
     def counts(self) -> Op[dict[str, dict[State, tuple[int, bool]]]]:
         """Jobs by queue and state; True marks a number that is "at least".
 
         Open jobs are counted from their rows up to a limit, ended ones from the roll-ups.
         """
-        return Op("counts", lambda: listing.counts(self), reads=True)
+        return Op("counts", listing.counts, self, reads=True)
 
     def stats(self, filter: StatsFilter, unit: int | None = None) -> Op[list[RollupRecord]]:
         """Jobs that ended, by bucket of `unit` minutes, queue, task and outcome, oldest first;
         without a unit one bucket is all of the time. What was deleted since is counted too."""
-        return Op("stats", lambda: stats.stats(self, filter, unit), reads=True)
+        return Op("stats", stats.stats, self, filter, unit, reads=True)
 
     def workers(self) -> Op[list[WorkerRecord]]:
         """Registered workers."""
-        return Op("workers", lambda: listing.workers(self), reads=True)
+        return Op("workers", listing.workers, self, reads=True)
 
     def paused(self) -> Op[list[str]]:
         """Names of paused queues."""
-        return Op("paused", lambda: listing.paused(self), reads=True)
+        return Op("paused", listing.paused, self, reads=True)
 
     def parked(self, limit: int = 1000) -> Op[dict[str, int]]:
         """Tasks that no worker knew, with their jobs that are set aside; counts up to `limit`."""
-        return Op("parked", lambda: listing.parked(self, limit), reads=True)
-
-    def describe(self) -> Op[Row]:
-        """What the database says about itself; each engine has columns of its own."""
-        return Op("describe", lambda: listing.describe(self), reads=True)
+        return Op("parked", listing.parked, self, limit, reads=True)
 
     # ---- deleting
 
@@ -341,11 +308,11 @@ class Store(Ground):
         naming the dependents, while an open job outside the set waits for one of them; and, unless
         forced, while a job of one of them runs.
         """
-        return Op("delete", lambda: retention.delete(self, chain_ids, cascade, force))
+        return Op("delete", retention.delete, self, chain_ids, cascade, force)
 
     def prune(self, ages: KeepFor, limit: int = PRUNE_BATCH) -> Op[Pruned]:
         """Delete ended chains older than their age, one bounded batch past a remembered position.
 
         Never deletes what a job still waits for, or would need again when it is retried.
         """
-        return Op("prune", lambda: retention.prune(self, ages, limit), loss=Loss.WITH_WORKERS)
+        return Op("prune", retention.prune, self, ages, limit, loss=Loss.WITH_WORKERS)

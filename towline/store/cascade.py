@@ -11,18 +11,11 @@ All decrements of one step are folded into one per job, in id order.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..model import (
-    CHAIN_CODE,
-    OUTCOME_CODE,
-    ChainState,
-    DependentRecord,
-    Live,
-    Outcome,
-    Policy,
-)
+from ..model import CHAIN_CODE, OUTCOME_CODE, ChainState, DependentRecord, Live, Outcome, Policy
 from ..operation import Steps
 from ..sql import Row
 from .ground import Ground, as_json, chunks
@@ -30,6 +23,7 @@ from .ground import Ground, as_json, chunks
 MINUTE = 60_000_000
 BUCKETS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 OUTSIDE = 0  # roll-up slot of endings that no worker made
+BAD = (ChainState.FAILED, ChainState.CANCELLED)
 
 WAITING_END = (
     "outcome", "now", "output", "error", "blocker", "continued_by", "ended_by",
@@ -64,13 +58,12 @@ class EndedJob(NamedTuple):
 
 def end_chains(
     store: Ground, ended: Sequence[EndedChain], now: int, *, held: bool = False, alone: bool = False
-) -> Steps[int]:
-    """Close chains and settle all that waited; return how many jobs wait for fewer now.
+) -> Steps[None]:
+    """Close chains and settle all that waited.
 
     The chains are held; `held` says that all that follows from their end is, too, and `alone`
     that nothing does.
     """
-    freed = 0
     if ended:
         yield from store.tell_ended()
     while ended:
@@ -87,13 +80,13 @@ def end_chains(
         if not dependents:
             break
         free: dict[int, DependentRecord] = {}
-        shares: dict[int, int] = {}
+        shares: Counter[int] = Counter()
         doomed: dict[int, DependentRecord] = {}
         for dependent in dependents:
             done = states[dependent.chain_id] is ChainState.COMPLETED
             if done or dependent.policy == Policy.RUN:
                 free[dependent.job_id] = dependent
-                shares[dependent.job_id] = shares.get(dependent.job_id, 0) + 1
+                shares[dependent.job_id] += 1
             elif dependent.policy == Policy.FAIL:
                 doomed.setdefault(dependent.job_id, dependent)
         unblock: list[Row] = [
@@ -103,26 +96,10 @@ def end_chains(
         ]
         for chunk in chunks(unblock):
             yield store.sql.unblock_jobs.many(UNBLOCK, chunk)
-        freed += len(unblock)
         yield from store.wake(d.queue for id, d in free.items() if id not in doomed)
         if doomed and not held:
             yield from store.hold_jobs(doomed)
-        ended = yield from _fail_jobs(store, doomed, states, now)
-    return freed
-
-
-def fail_new(
-    store: Ground,
-    doomed: Mapping[int, DependentRecord],
-    failed: Mapping[int, ChainState],
-    now: int,
-    *,
-    alone: bool,
-) -> Steps[int]:
-    """Fail jobs just stored behind chains that had failed before, and what waits for them;
-    `alone` says that nothing does."""
-    ended = yield from _fail_jobs(store, doomed, failed, now)
-    return (yield from end_chains(store, ended, now, alone=alone))
+        ended = yield from fail_jobs(store, doomed, states, now)
 
 
 def behind(store: Ground, chain_ids: Iterable[int]) -> Steps[list[DependentRecord]]:
@@ -134,7 +111,7 @@ def behind(store: Ground, chain_ids: Iterable[int]) -> Steps[list[DependentRecor
     return found
 
 
-def _fail_jobs(
+def fail_jobs(
     store: Ground, doomed: Mapping[int, DependentRecord], states: Mapping[int, ChainState], now: int
 ) -> Steps[list[EndedChain]]:
     """Fail blocked jobs whose blocker failed; return the chains that ended with them."""

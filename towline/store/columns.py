@@ -21,14 +21,12 @@ SHAPE = (*(name for name in _SAID if name not in ("key", "arguments")), "at", "d
 shape_of = attrgetter(*SHAPE)
 
 
-def _row_maker() -> Callable[[NewJob, int, int, int, int, int], tuple[Any, ...]]:
-    """Written out as if by hand: a batch may have 100,000, and getters take twice as long."""
-    said = {name: f"job.{name}" for name in _SAID} | {"policy": "int(job.policy)"}
-    values = ", ".join(said.get(name, name) for name in JOB)
-    maker: Callable[..., tuple[Any, ...]] = eval(f"lambda job, {', '.join(_DECIDED)}: ({values})")
-    return maker
-
-
 # A new job's row of the table `job`, with which its record begins, too: of the job and of its id,
-# chain, position, number of blockers and time.
-row_of = _row_maker()
+# chain, position, number of blockers and time. Written out as if by hand: a batch may have 100,000,
+# and getters take twice as long.
+_value = {name: f"job.{name}" for name in _SAID} | {"policy": "int(job.policy)"}
+row_of: Callable[[NewJob, int, int, int, int, int], tuple[Any, ...]] = eval(
+    f"lambda job, {', '.join(_DECIDED)}: ({', '.join(_value.get(name, name) for name in JOB)})"
+)
+
+new_record: Callable[..., JobRecord] = JobRecord  # of that row, state, …, run_at

@@ -23,45 +23,21 @@ from ..model import (
 )
 from ..operation import Steps
 from . import cascade, enqueue, listing, read, revive
-from .cascade import DELETE_LIVE, WAITING_END, EndedChain, EndedJob
+from .cascade import BAD, DELETE_LIVE, WAITING_END, EndedChain, EndedJob
 from .finish import RECORD, successor_of
 from .ground import Ground
 from .listing import JobFilter
-from .revive import BAD
 
 REASON = 64 * 1024  # characters of a reason, as of a handler's error
 NAME = 200  # characters of who did it
+RETRIED = (State.FAILED, State.CANCELLED)
 
 
 class BulkPage(NamedTuple):
-    """How many jobs a page touched, or would; the cursor for the next one."""
+    """How many jobs of a page were changed, or would be; the cursor for the next one."""
 
     number: int
     cursor: int | None
-
-
-def cancel(
-    store: Ground, job_id: int, reason: str | None = None, by: str | None = None
-) -> Steps[JobRecord]:
-    record = yield from _open_job(store, job_id, "cancelled")
-    return (yield from _end(store, record, Outcome.CANCELLED, error=reason, by=by))
-
-
-def complete(
-    store: Ground,
-    job_id: int,
-    output: str | None,
-    next: NewJob | None = None,
-    by: str | None = None,
-) -> Steps[JobRecord]:
-    record = yield from _open_job(store, job_id, "completed")
-    outcome = Outcome.COMPLETED if next is None else Outcome.CONTINUED
-    return (yield from _end(store, record, outcome, output=output, next=next, by=by))
-
-
-def fail(store: Ground, job_id: int, reason: str, by: str | None = None) -> Steps[JobRecord]:
-    record = yield from _open_job(store, job_id, "failed")
-    return (yield from _end(store, record, Outcome.FAILED, error=reason, by=by))
 
 
 def run_now(store: Ground, job_id: int) -> Steps[JobRecord]:
@@ -84,23 +60,23 @@ def run_now(store: Ground, job_id: int) -> Steps[JobRecord]:
 
 def retry(store: Ground, job_id: int) -> Steps[JobRecord]:
     record = yield from read.locked_target(store, job_id)
-    if record.state not in (State.FAILED, State.CANCELLED):
+    if record.state not in RETRIED:
         raise InvalidState(
             f"job {record.id} is {record.state}; only a failed or cancelled job can be retried"
         )
-    yield from store.share_blockers([record.id])
-    blockers = (yield from read.blockers(store, [record.id])).get(record.id, [])
+    blockers = (yield from revive.blocker_states(store, [record.id]))[record.id]
     if len(blockers) < record.blockers:
         raise InvalidState(
             f"job {record.id} cannot run again: a chain it waited for was deleted; enqueue it anew"
         )
-    bad = [b.chain_id for b in blockers if b.state in BAD]
+    bad = [chain for chain, state in blockers.items() if state in BAD]
     if bad and record.policy == Policy.FAIL:
         raise InvalidState(
-            f"job {record.id} waits for chain {bad[0]}, which failed; retry({bad[0]}) comes first"
+            f"job {record.id} waits for chain {min(bad)}, which failed; retry({min(bad)}) comes "
+            "first"
         )
     now = yield from store.now()
-    yield from revive.revive(store, record, {b.chain_id: b.state for b in blockers}, now)
+    yield from revive.revive(store, record, blockers, now)
     return (yield from read.job(store, record.id))
 
 
@@ -121,62 +97,39 @@ def bulk(
     found = yield from listing.jobs(store, filter, limit, cursor)
     number = 0
     for record in found.records:
-        if action == "cancel" and record.state.open:
-            number += preview or (yield from _cancelled(store, record, by))
-        elif action == "retry" and record.state in (State.FAILED, State.CANCELLED):
-            number += preview or (yield from _retried(store, record))
+        if not (record.state.open if action == "cancel" else record.state in RETRIED):
+            continue
+        if not preview:
+            try:
+                if action == "cancel":
+                    yield from end(store, record.id, Outcome.CANCELLED, None, None, None, by)
+                else:
+                    yield from retry(store, record.id)
+            except (InvalidState, DuplicateKey, NotFound):
+                continue  # it just ended or was deleted, or its blocker or key is in the way
+        number += 1
     return BulkPage(number, found.cursor)
 
 
-def _cancelled(store: Ground, record: JobRecord, by: str | None) -> Steps[bool]:
-    """Cancel a job; one that has just ended, maybe by the cancelling of another, or was deleted
-    is passed over."""
-    try:
-        yield from cancel(store, record.id, None, by)
-    except (InvalidState, NotFound):
-        return False
-    return True
-
-
-def _retried(store: Ground, record: JobRecord) -> Steps[bool]:
-    """Retry a job; one that cannot be, because of its blocker or its key or since it was just
-    deleted, is passed over."""
-    try:
-        yield from retry(store, record.id)
-    except (InvalidState, DuplicateKey, NotFound):
-        return False
-    return True
-
-
-# ---- ending
-
-
-def _open_job(store: Ground, job_id: int, what: str) -> Steps[JobRecord]:
+def end(
+    store: Ground, job_id: int, outcome: Outcome, output: str | None, error: str | None,
+    next: NewJob | None, by: str | None,
+) -> Steps[JobRecord]:  # fmt: skip
+    """End an open job. A running attempt that did not end it itself is recorded as lost."""
     record = yield from read.locked_target(store, job_id)
     if record.live_state is None:
-        raise InvalidState(f"job {record.id} is {record.state} and cannot be {what} any more")
-    return record
-
-
-def _end(
-    store: Ground,
-    record: JobRecord,
-    outcome: Outcome,
-    *,
-    output: str | None = None,
-    error: str | None = None,
-    next: NewJob | None = None,
-    by: str | None = None,
-) -> Steps[JobRecord]:
-    """End a job as seen. A running attempt that did not end it itself is recorded as lost."""
+        raise InvalidState(
+            f"job {record.id} is {record.state} and cannot be {END_STATE[outcome]} any more"
+        )
     now = yield from store.now()
     by, error = brief(by) or "outside", storable(error)
     if error is not None and len(error) > REASON:
         error = f"{error[:REASON]} … ({len(error):,} characters)"
-    code = OUTCOME_CODE[outcome]
     successor = None
     if next is not None:
+        outcome = Outcome.CONTINUED
         (successor,) = yield from store.new_ids(1)
+    code = OUTCOME_CODE[outcome]
     state, queue, priority = record.live_state, record.queue, record.priority
     if state == Live.RUNNING and record.started_at is not None:
         own = outcome is Outcome.CANCELLED
@@ -199,7 +152,7 @@ def _end(
     if next is not None and successor is not None:
         yield from enqueue.insert(store, [successor_of(record, next, successor)], now)
     else:
-        ended = EndedChain(record.chain_id, CHAIN_END[END_STATE[outcome]], record.key)
+        ended = EndedChain(record.chain_id, CHAIN_END[outcome], record.key)
         yield from cascade.end_chains(store, [ended], now)
     yield from cascade.count_ended(store, [EndedJob(queue, record.task, code, None)], now)
     return (yield from read.job(store, record.id))

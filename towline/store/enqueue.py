@@ -22,13 +22,14 @@ from ..model import (
 from ..operation import Steps
 from ..sql import Row
 from . import cascade, read
-from .columns import JOB, row_of
+from .cascade import BAD
+from .columns import JOB, new_record, row_of
 from .ground import FOREVER, Ground, as_json, chunks, int_of, portions
 
 CHAIN = ("id", "task", "created_at", "trace")
 LIVE = ("state", "queue", "priority", "job_id", "attempt", "open_blockers", "run_at")
 BLOCKER = ("chain_id", "job_id", "position", "name", "trace")
-KEY_MISSES = 1000  # of keys that nobody may have and nobody can take: far more than chains that go
+KEY_MISSES = 1000  # of keys that no chain has and none can take: far more than chains that go
 TAKE_KEY = ("task", "key", "chain_id", "now", "expired")
 
 
@@ -49,45 +50,24 @@ def enqueue(store: Ground, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
     order = _blockers_first(jobs)
     now = yield from store.now()
     ids = yield from store.new_ids(len(jobs))
-    placed: dict[int, int] = dict(zip(order, ids, strict=True))  # index → id
-    taken: dict[int, int] = {}  # index → chain that has the key
+    chains: dict[int, int] = dict(zip(order, ids, strict=True))  # by index
+    taken: dict[int, int] = {}  # those that have the key already
     if any(job.key is not None for job in jobs):
         jobs = list(jobs)
-        taken = yield from _take_keys(store, jobs, order, placed, now)
-    answers: dict[int, Enqueued] = {}
+        taken = yield from _take_keys(store, jobs, order, chains, now)
+        chains.update(taken)
+    records: dict[int, JobRecord] = {}
     for part in chunks(order):
-        yield from _enqueue_part(store, jobs, part, placed, taken, answers, now)
-    if isinstance(order, range):
-        return list(answers.values())
-    return [answers[index] for index in range(len(jobs))]
-
-
-def _enqueue_part(
-    store: Ground,
-    jobs: Sequence[NewJob],
-    part: Sequence[int],
-    placed: Mapping[int, int],
-    taken: Mapping[int, int],
-    answers: dict[int, Enqueued],
-    now: int,
-) -> Steps[None]:
-    """Store some of a batch, as many as fit one statement."""
-    new = [index for index in part if index not in taken] if taken else part
-    places = [
-        Placed(placed[i], placed[i], 0, jobs[i], _resolve(jobs[i], placed, taken)) for i in new
-    ]
-    records = yield from insert(store, places, now)
-    if not taken:
-        answers.update(zip(part, [Enqueued(record, True) for record in records], strict=True))
-        return
-    stored = dict(zip(new, records, strict=True))
-    for index in part:
-        if index in stored:
-            answers[index] = Enqueued(stored[index], True)
-        else:
-            tail = yield from read.tail(store, taken[index])
-            assert tail is not None
-            answers[index] = Enqueued(tail, False)
+        fresh = [i for i in part if i not in taken] if taken else part
+        placed = [
+            Placed(chains[i], chains[i], 0, jobs[i], _resolve(jobs[i], chains)) for i in fresh
+        ]
+        records.update(zip(fresh, (yield from insert(store, placed, now)), strict=True))
+    for index, chain in taken.items():
+        tail = yield from read.tail(store, chain)
+        assert tail is not None
+        records[index] = tail
+    return [Enqueued(records[index], index not in taken) for index in range(len(jobs))]
 
 
 def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobRecord]]:
@@ -99,17 +79,16 @@ def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobR
         yield from store.hold_chains(waiting)
     states = yield from _blocker_states(store, placed)
     records: list[JobRecord] = []
-    failed: dict[int, ChainState] = {}
     doomed: dict[int, DependentRecord] = {}
     # Rows of one part at a time: a large batch, or one of large arguments, stays small.
-    for part in portions(placed, _size):
+    for part in portions(placed, lambda place: len(place.job.arguments)):
         chains: list[Row] = []
         jobs: list[Row] = []
         lives: list[Row] = []
         edges: list[Row] = []
         for place in part:
             job = place.job
-            waits = _waits(place, states, edges, failed, doomed) if place.blockers else 0
+            waits = _waits(place, states, edges, doomed) if place.blockers else 0
             run_at = due_at(job, now)
             state = BLOCKED if waits else SCHEDULED if run_at > now else PENDING
             if place.position == 0:
@@ -118,7 +97,7 @@ def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobR
             row = row_of(job, place.id, place.chain_id, place.position, number, now)
             jobs.append(row)
             lives.append((state, job.queue, job.priority, place.id, 0, waits, run_at))
-            records.append(JobRecord.of((*row, state, 0, 0, 0, waits, run_at)))
+            records.append(new_record(*row, state, 0, 0, 0, waits, run_at))
         if chains:
             yield store.sql.insert_chains.many(CHAIN, chains)
         yield store.sql.insert_jobs.many(JOB, jobs)
@@ -129,9 +108,8 @@ def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobR
     if doomed:
         fresh = {place.id for place in placed if place.position == 0}
         awaited = {blocker.chain_id for place in placed for blocker in place.blockers}
-        yield from cascade.fail_new(
-            store, doomed, failed, now, alone=all(id in fresh - awaited for id in doomed)
-        )
+        ended = yield from cascade.fail_jobs(store, doomed, states, now)
+        yield from cascade.end_chains(store, ended, now, alone=doomed.keys() <= fresh - awaited)
         records = yield from read.records(store, [record.id for record in records])
     yield from store.wake(r.queue for r in records if r.live_state in (PENDING, SCHEDULED))
     return records
@@ -209,9 +187,12 @@ def _take_keys(
             if won:
                 first, *rest = indexes
                 for index in rest:
-                    _refuse_taken(jobs[index], ids[first])
-                    if jobs[index].on_conflict == "replace":
-                        jobs[first] = _renewed(jobs[first], jobs[index])
+                    job = jobs[index]
+                    _refuse_taken(job, ids[first])
+                    if job.on_conflict == "replace":
+                        jobs[first] = replace(
+                            jobs[first], arguments=job.arguments, at=job.at, delay=job.delay
+                        )
                     taken[index] = ids[first]
                 del asking[name]
                 continue
@@ -260,19 +241,17 @@ def _waits(
     place: Placed,
     states: Mapping[int, ChainState],
     edges: list[Row],
-    failed: dict[int, ChainState],
     doomed: dict[int, DependentRecord],
 ) -> int:
-    """Add the edges of one job; return how many chains it waits for. Failed ones are noted, and
-    the job with them when its policy is to fail."""
+    """Add the edges of one job; return how many chains it waits for. It is doomed when one of them
+    has failed and its policy is to fail, too."""
     job = place.job
     waits = 0
     for position, blocker in enumerate(place.blockers):
         chain = int_of(blocker.chain_id)
         edges.append((chain, place.id, position, blocker.name, blocker.trace))
         ended = states.get(chain, ChainState.OPEN)
-        if ended in (ChainState.FAILED, ChainState.CANCELLED):
-            failed[chain] = ended
+        if ended in BAD:
             waits += job.policy is not Policy.RUN
             if job.policy is Policy.FAIL:
                 doomed.setdefault(place.id, DependentRecord(
@@ -299,35 +278,19 @@ def orphan(task: str, key: str) -> StoreError:
     )
 
 
-def _size(place: Placed) -> int:
-    return len(place.job.arguments)
-
-
 def _refuse_taken(job: NewJob, holder: int) -> None:
     if job.on_conflict == "raise":
         raise DuplicateKey(f"chain {holder} already has key {job.key!r} of task {job.task}", holder)
 
 
-def _renewed(first: NewJob, later: NewJob) -> NewJob:
-    return replace(first, arguments=later.arguments, at=later.at, delay=later.delay)
-
-
-def _resolve(
-    job: NewJob, placed: Mapping[int, int], taken: Mapping[int, int]
-) -> Sequence[NewBlocker]:
+def _resolve(job: NewJob, chains: Mapping[int, int]) -> Sequence[NewBlocker]:
     """Put chain ids in place of indexes into the batch."""
     if not job.blockers:
         return ()
-    resolved: list[NewBlocker] = []
-    for blocker in job.blockers:
-        if blocker.index is None:
-            chain = int_of(blocker.chain_id)
-        elif blocker.index in taken:
-            chain = taken[blocker.index]
-        else:
-            chain = placed[blocker.index]
-        resolved.append(replace(blocker, chain_id=chain, index=None))
-    return resolved
+    return [
+        b if b.index is None else replace(b, chain_id=chains[b.index], index=None)
+        for b in job.blockers
+    ]
 
 
 def _blockers_first(jobs: Sequence[NewJob]) -> Sequence[int]:

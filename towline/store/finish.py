@@ -13,28 +13,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from ..model import (
-    CHAIN_END,
-    END_STATE,
-    OUTCOME_CODE,
-    Claimed,
-    Ending,
-    Finished,
-    JobRecord,
-    Live,
-    NewJob,
-    Outcome,
-)
+from ..model import CHAIN_END, OUTCOME_CODE, Claimed, Ending, JobRecord, Live, NewJob, Outcome
 from ..operation import Steps
 from ..sql import Row
 from ..times import micros
 from . import cascade, enqueue
 from .cascade import DELETE_LIVE, EndedChain, EndedJob
 from .enqueue import Placed
-from .ground import Ground, Verdict
+from .ground import Ground, Reserved, Verdict
 
 # Seconds after which a lost attempt's job comes back: at least, at most, and however often.
 LOST_BASE = 1.0
@@ -45,7 +35,18 @@ RECORD = (
     "outcome", "final", "worker", "started_at", "now", "output", "error", "error_type",
     "continued_by", "ended_by", "queue", "priority", "job_id", "attempt", "held_by",
 )  # fmt: skip
+RUNNING = int(Live.RUNNING)
 PUT_BACK = ("state", "run_at", "used", "lost", "queue", "priority", "job_id", "attempt", "held_by")
+
+
+@dataclass(slots=True)
+class Finished:
+    """Jobs whose endings were accepted, and refused. A postponed one touches what another
+    transaction holds: nothing was done, try it again."""
+
+    accepted: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+    postponed: list[int] = field(default_factory=list)
 
 
 def lost_delay(losses: int, draw: Callable[[], float] = random.random) -> int:
@@ -64,59 +65,51 @@ def finish(
         return Finished()
     now = yield from store.now()
     verdicts = [_judge(store, ending, now) for ending in endings]
-    settled = yield from store.settle(verdicts, worker, slot, now)
-    rest: Sequence[Verdict] = verdicts
-    if settled:
-        written = {id(verdict) for verdict in settled}
-        rest = [verdict for verdict in verdicts if id(verdict) not in written]
-    finished = yield from _finish_rest(store, rest, worker, slot, now)
-    if settled:
-        place = {ending.held.job_id: number for number, ending in enumerate(endings)}
-        finished.accepted += [verdict.ending.held.job_id for verdict in settled]
-        finished.accepted.sort(key=place.__getitem__)
-    return finished
+    accepted = yield from store.settle(verdicts, worker, slot, now)
+    rest = verdicts
+    if accepted:
+        settled = {id(verdict) for verdict in accepted}
+        rest = [verdict for verdict in verdicts if id(verdict) not in settled]
+    later: Sequence[Verdict] = ()
+    if rest:
+        reserved = yield from store.reserve(rest)
+        later = reserved.later
+        accepted += yield from _end(store, reserved, worker, slot, now)
+    kept = {id(verdict) for verdict in accepted}
+    put_off = {id(verdict) for verdict in later}
+    return Finished(
+        [v.ending.held.job_id for v in verdicts if id(v) in kept],
+        [v.ending.held.job_id for v in verdicts if id(v) not in kept and id(v) not in put_off],
+        [v.ending.held.job_id for v in later],
+    )
 
 
-def _finish_rest(
-    store: Ground, verdicts: Sequence[Verdict], worker: str | None, slot: int, now: int
-) -> Steps[Finished]:
-    if not verdicts:
-        return Finished()
-    reserved = yield from store.reserve(verdicts)
+def _end(
+    store: Ground, reserved: Reserved, worker: str | None, slot: int, now: int
+) -> Steps[list[Verdict]]:
+    """Write what can be written now; return what passed the fence."""
     continued = [v for v in reserved.ready if v.ending.outcome is Outcome.CONTINUED]
     if continued:
-        for verdict, successor in zip(
-            continued, (yield from store.new_ids(len(continued))), strict=True
-        ):
+        successors = yield from store.new_ids(len(continued))
+        for verdict, successor in zip(continued, successors, strict=True):
             verdict.successor = successor
     accepted = yield from _record(store, reserved.ready, worker, now)
     yield from store.wake(
         v.ending.held.queue for v in accepted if not v.final and v.state is Live.PENDING
     )
     over = [verdict for verdict in accepted if verdict.final]
-    freed = yield from _consequences(store, over, now, alone=reserved.alone)
-    yield from cascade.count_ended(
-        store,
-        [
-            EndedJob(
-                v.ending.held.queue,
-                v.ending.held.task,
-                OUTCOME_CODE[v.ending.outcome],
-                max(now - (v.ending.started_at or v.ending.held.claimed_at), 0),
-            )
-            for v in over
-        ],
-        now,
-        slot,
-    )
-    kept = {id(verdict) for verdict in accepted}
-    later = {id(verdict) for verdict in reserved.later}
-    return Finished(
-        [v.ending.held.job_id for v in verdicts if id(v) in kept],
-        [v.ending.held.job_id for v in verdicts if id(v) not in kept and id(v) not in later],
-        freed,
-        [v.ending.held.job_id for v in reserved.later],
-    )
+    yield from _consequences(store, over, now, alone=reserved.alone)
+    ended = [
+        EndedJob(
+            v.ending.held.queue,
+            v.ending.held.task,
+            OUTCOME_CODE[v.ending.outcome],
+            max(now - (v.ending.started_at or v.ending.held.claimed_at), 0),
+        )
+        for v in over
+    ]
+    yield from cascade.count_ended(store, ended, now, slot)
+    return accepted
 
 
 def _judge(store: Ground, ending: Ending, now: int) -> Verdict:
@@ -159,7 +152,8 @@ def _record(
     if rows:
         counts = yield store.sql.record_attempts.counted(RECORD, rows)
         accepted = [v for v, (n,) in zip(started, counts, strict=True) if n]
-        over: list[Row] = [_live_key(v.ending.held) for v in accepted if v.final]
+        ended = [v.ending.held for v in accepted if v.final]
+        over: list[Row] = [(RUNNING, h.queue, h.priority, h.job_id) for h in ended]
         if over:
             yield store.sql.delete_live.many(DELETE_LIVE, over)
         back = [_put_back(v) for v in accepted if not v.final]
@@ -172,7 +166,7 @@ def _record(
     return accepted
 
 
-def _consequences(store: Ground, over: Sequence[Verdict], now: int, *, alone: bool) -> Steps[int]:
+def _consequences(store: Ground, over: Sequence[Verdict], now: int, *, alone: bool) -> Steps[None]:
     """Store continuations and end chains for jobs that are over."""
     continued: list[Placed] = []
     ended: list[EndedChain] = []
@@ -181,15 +175,15 @@ def _consequences(store: Ground, over: Sequence[Verdict], now: int, *, alone: bo
         if verdict.successor is not None and verdict.ending.next is not None:
             continued.append(successor_of(held, verdict.ending.next, verdict.successor))
         else:
-            state = CHAIN_END[END_STATE[verdict.ending.outcome]]
+            state = CHAIN_END[verdict.ending.outcome]
             ended.append(EndedChain(held.chain_id, state, held.key))
     if continued:
         yield from enqueue.insert(store, continued, now)
-    return (yield from cascade.end_chains(store, ended, now, held=True, alone=alone))
+    yield from cascade.end_chains(store, ended, now, held=True, alone=alone)
 
 
 def successor_of(before: Claimed | JobRecord, job: NewJob, id: int) -> Placed:
-    """Place a continuation; it takes queue, priority and trace from its predecessor unless told."""
+    """Place a continuation; what is not said of queue, priority and trace is its predecessor's."""
     heir = replace(
         job,
         queue=before.queue if job.inherit_queue else job.queue,
@@ -198,10 +192,6 @@ def successor_of(before: Claimed | JobRecord, job: NewJob, id: int) -> Placed:
         trace=job.trace or before.trace,
     )
     return Placed(id, before.chain_id, before.position + 1, heir, heir.blockers)
-
-
-def _live_key(held: Claimed) -> Row:
-    return (int(Live.RUNNING), held.queue, held.priority, held.job_id)
 
 
 def _put_back(verdict: Verdict) -> Row:

@@ -1,8 +1,8 @@
 """The ground of every operation: an engine's statements, the clock, ids, and the steps that an
 engine may take in its own way.
 
-SQLite has one writer, so whoever writes holds everything and there is nothing to lock: most steps
-here answer at once. An engine with many writers at a time overrides them:
+SQLite has one writer, which holds everything, so there is nothing to lock: most steps here answer
+at once. An engine with many writers at a time overrides them:
 
     a chain that ends, opens again or begins to wait   is held: no job begins to wait for it
     a chain that a job begins to wait for              is shared: it stays as it is

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..model import Begun, Claimed, Ending, Live, Outcome, WorkerRecord, storable
+from ..model import Claimed, Ending, Live, Outcome, storable
 from ..operation import Steps
 from ..sql import Row
 from . import finish, read
@@ -27,20 +27,30 @@ Report = tuple[Claimed, float | None, str | None]  # how far an attempt is
 Begin = tuple[Claimed, int]  # when an attempt that was claimed ahead began
 
 
+class Begun(NamedTuple):
+    """What a worker had begun: complete for what was claimed since a time of the database."""
+
+    attempts: frozenset[tuple[int, int]]  # job, attempt
+    since: int = 0
+
+    def is_without(self, job_id: int, attempt: int, claimed_at: int) -> bool:
+        """Whether this attempt had certainly not begun."""
+        return claimed_at >= self.since and (job_id, attempt) not in self.attempts
+
+
 @dataclass(slots=True)
 class Renewed:
     """A renewal's answer: whether the registration still stands, and which attempts were lost."""
 
     registered: bool
     lost: list[tuple[int, int]] = field(default_factory=list)
-    released: int = 0
     postponed: bool = False  # another transaction looks at the registration: try again soon
 
 
 class Expired(NamedTuple):
     """What a sweep would look at: workers without a lease, jobs without a worker."""
 
-    workers: list[WorkerRecord]
+    workers: set[int]
     strays: bool
 
 
@@ -82,7 +92,7 @@ def renew(
     if strays:
         yield store.sql.put_back.many(PUT_BACK, strays)
         yield from store.wake(str(queue) for _, _, queue, *_ in rows)
-    return Renewed(True, sorted(set(held) - running), len(strays))
+    return Renewed(True, sorted(set(held) - running))
 
 
 def running(store: Ground, worker: int) -> Steps[set[tuple[int, int]]]:
@@ -112,7 +122,7 @@ def expired(store: Ground) -> Steps[Expired]:
     now = yield from store.now()
     rows = yield store.sql.find_expired_workers(now=now)
     strays = yield store.sql.find_lost(dead="[]", limit=1)
-    return Expired([WorkerRecord._make(row) for row in rows], bool(strays))
+    return Expired({int_of(id) for (id,) in rows}, bool(strays))
 
 
 def sweep(
@@ -124,7 +134,7 @@ def sweep(
 ) -> Steps[int]:
     now = yield from store.now()
     expired = yield store.sql.find_expired_workers(now=now)
-    dead = {int_of(id) for id, *_ in expired if suspects is None or id in suspects} | set(gone)
+    dead = {int_of(id) for (id,) in expired if suspects is None or id in suspects} | set(gone)
     dead = yield from store.hold_workers(dead, gone, now)
     rows = yield store.sql.find_lost(dead=as_json(sorted(dead)), limit=limit)
     by_worker: dict[str, list[Ending]] = {}
@@ -151,7 +161,7 @@ def sweep(
 
 
 def _drop_running(store: Ground, orphans: Sequence[Claimed]) -> Steps[int]:
-    """Remove rows that run for nobody and have no job; what another transaction holds stays."""
+    """Remove running rows that have no job; what another transaction holds stays."""
     if not orphans:
         return 0
     back: list[Row] = [

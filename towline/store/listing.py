@@ -8,10 +8,9 @@ cursor. Open jobs, and jobs by queue or task, lie in groups that are walked side
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Generic, NamedTuple, TypeVar
 
 from ..model import (
     END_STATE,
@@ -29,9 +28,10 @@ from ..model import (
     unknown_task,
 )
 from ..operation import Steps
-from ..sql import Query, Row
-from . import read
-from .ground import FOREVER, Ground, as_json, int_of
+from ..sql import Query, Row, Scalar
+from . import cascade, read
+from .cascade import BAD
+from .ground import FOREVER, Ground, int_of
 
 EXAMINED = 10_000
 COUNTED = 100_000
@@ -56,23 +56,10 @@ class JobFilter:
     since: int | None = None
     until: int | None = None
 
-    def fits(self, job: JobRecord) -> bool:
-        return (
-            (self.state is None or job.state is self.state)
-            and (self.outcome is None or job.outcome is self.outcome)
-            and (self.task is None or job.task == self.task)
-            and (self.queue is None or job.queue == self.queue)
-            and (self.chain is None or job.chain_id == self.chain)
-            and (self.key is None or job.key == self.key)
-            and (self.label is None or job.label == self.label)
-            and (self.since is None or job.created_at >= self.since)
-            and (self.until is None or job.created_at < self.until)
-        )
-
 
 @dataclass(slots=True, frozen=True)
 class ChainFilter:
-    """Which chains; the task, queue, key and label are those of the first job."""
+    """Which chains; the task, key and label are those of the first job."""
 
     state: ChainState | None = None
     task: str | None = None
@@ -80,16 +67,6 @@ class ChainFilter:
     label: str | None = None
     since: int | None = None
     until: int | None = None
-
-    def fits(self, chain: ChainRecord) -> bool:
-        return (
-            (self.state is None or chain.state is self.state)
-            and (self.task is None or chain.task == self.task)
-            and (self.key is None or chain.key == self.key)
-            and (self.label is None or chain.label == self.label)
-            and (self.since is None or chain.created_at >= self.since)
-            and (self.until is None or chain.created_at < self.until)
-        )
 
 
 class RecordPage(NamedTuple, Generic[R]):
@@ -106,8 +83,8 @@ def attempts(store: Ground, job_id: int) -> Steps[list[AttemptRecord]]:
 
 
 def dependents(store: Ground, chain_id: int) -> Steps[list[DependentRecord]]:
-    rows = yield store.sql.find_dependents(chains=as_json([chain_id]))
-    return sorted(map(DependentRecord._make, rows), key=lambda record: record.job_id)
+    found = yield from cascade.behind(store, [chain_id])
+    return sorted(found, key=lambda record: record.job_id)
 
 
 def workers(store: Ground) -> Steps[list[WorkerRecord]]:
@@ -115,7 +92,7 @@ def workers(store: Ground) -> Steps[list[WorkerRecord]]:
 
 
 def paused(store: Ground) -> Steps[list[str]]:
-    return [str(name) for name, *_ in (yield store.sql.list_paused())]
+    return [str(name) for (name,) in (yield store.sql.list_paused())]
 
 
 def parked(store: Ground, limit: int = 1000) -> Steps[dict[str, int]]:
@@ -130,29 +107,18 @@ def parked(store: Ground, limit: int = 1000) -> Steps[dict[str, int]]:
     return dict(Counter(r.task for r in found if r.parked_for == unknown_task(r.task)))
 
 
-def describe(store: Ground) -> Steps[Row]:
-    (row,) = yield store.sql.describe_database()
-    return row
-
-
 def jobs(
     store: Ground, filter: JobFilter, limit: int, cursor: int | None = None, newest: bool = True
 ) -> Steps[RecordPage[JobRecord]]:
-    """A page of jobs."""
     walk = yield from _job_walk(store, filter, newest)
-    first, last = yield from _ids_of_times(store, filter.since, filter.until)
-    fetch = partial(read.records, store)
-    return (yield from _page(walk, fetch, filter.fits, first, last, limit, cursor, newest))
+    return (yield from _page(store, walk, read.records, filter, limit, cursor, newest))
 
 
 def chains(
     store: Ground, filter: ChainFilter, limit: int, cursor: int | None = None, newest: bool = True
 ) -> Steps[RecordPage[ChainRecord]]:
-    """A page of chains."""
     walk = yield from _chain_walk(store, filter, newest)
-    first, last = yield from _ids_of_times(store, filter.since, filter.until)
-    fetch = partial(read.chain_records, store)
-    return (yield from _page(walk, fetch, filter.fits, first, last, limit, cursor, newest))
+    return (yield from _page(store, walk, read.chain_records, filter, limit, cursor, newest))
 
 
 def counts(store: Ground) -> Steps[dict[str, dict[State, tuple[int, bool]]]]:
@@ -194,16 +160,17 @@ def counts(store: Ground) -> Steps[dict[str, dict[State, tuple[int, bool]]]]:
 
 
 def _page(
+    store: Ground,
     walk: Walk,
-    fetch: Callable[[Sequence[int]], Steps[list[R]]],
-    fits: Callable[[R], bool],
-    low: int,
-    high: int,
+    fetch: Callable[[Ground, Sequence[int]], Steps[list[R]]],
+    filter: JobFilter | ChainFilter,
     limit: int,
     cursor: int | None,
     newest: bool,
 ) -> Steps[RecordPage[R]]:
     """Walk ids past the cursor, fetch, test, until the page is full or enough was examined."""
+    fits = _test(filter)
+    low, high = yield from _ids_of_times(store, filter.since, filter.until)
     position = high + 1 if newest else low - 1
     if cursor is not None:
         position = min(position, cursor) if newest else max(position, cursor)
@@ -217,7 +184,7 @@ def _page(
         if not ids:
             return RecordPage(page, None)
         examined += len(ids)
-        for record in (yield from fetch(ids)):
+        for record in (yield from fetch(store, ids)):
             if fits(record):
                 page.append(record)
                 if len(page) == limit:
@@ -226,33 +193,46 @@ def _page(
     return RecordPage(page, position)
 
 
+def _test(filter: JobFilter | ChainFilter) -> Callable[[JobRecord | ChainRecord], bool]:
+    """Whether a record is what was asked for; its chain is, which is what the walk goes by."""
+    said = {name: value for name, value in asdict(filter).items() if value is not None}
+    since, until = said.pop("since", 0), said.pop("until", FOREVER)
+    said.pop("chain", None)
+
+    def fits(record: JobRecord | ChainRecord) -> bool:
+        return since <= record.created_at < until and all(
+            getattr(record, name) == value for name, value in said.items()
+        )
+
+    return fits
+
+
 def _job_walk(store: Ground, filter: JobFilter, newest: bool) -> Steps[Walk]:
     """Choose the index to ride: the narrowest that the filter names."""
     if filter.chain is not None:
-        chain = filter.chain
-        return _walk(_named(store, "walk_chain_jobs", newest), chain_id=chain)
+        return _walk(store, "walk_chain_jobs", newest, chain_id=filter.chain)
     if filter.key is not None:
-        return _walk(_named(store, "walk_key", newest), key=filter.key)
+        return _walk(store, "walk_key", newest, key=filter.key)
     if filter.label is not None:
-        return _walk(_named(store, "walk_label", newest), label=filter.label)
+        return _walk(store, "walk_label", newest, label=filter.label)
     if filter.state is not None and filter.state.open:
         return (yield from _live_walk(store, filter, newest))
     if filter.state in (State.FAILED, State.CANCELLED):
-        return _walk(_named(store, "walk_bad", newest))
+        return _walk(store, "walk_bad", newest)
     if filter.queue is not None or filter.task is not None:
         return (yield from _lane_walk(store, filter.queue, filter.task, newest))
     if filter.state is State.COMPLETED or filter.outcome is not None:
-        return _walk(_named(store, "walk_tried", newest))
-    return _walk(_named(store, "walk_jobs", newest))
+        return _walk(store, "walk_tried", newest)
+    return _walk(store, "walk_jobs", newest)
 
 
 def _chain_walk(store: Ground, filter: ChainFilter, newest: bool) -> Steps[Walk]:
     if filter.key is not None:
-        return _walk(_named(store, "walk_key", newest), key=filter.key)
+        return _walk(store, "walk_key", newest, key=filter.key)
     if filter.label is not None:
-        return _walk(_named(store, "walk_label", newest), label=filter.label)
-    if filter.state in (ChainState.FAILED, ChainState.CANCELLED):
-        return _walk(_named(store, "walk_bad_chains", newest))
+        return _walk(store, "walk_label", newest, label=filter.label)
+    if filter.state in BAD:
+        return _walk(store, "walk_bad_chains", newest)
     if filter.state is ChainState.OPEN:
         ((number,),) = yield store.sql.count_live()
         if int_of(number) <= EXAMINED:
@@ -260,54 +240,62 @@ def _chain_walk(store: Ground, filter: ChainFilter, newest: bool) -> Steps[Walk]
             return _walk_list(sorted({int_of(id) for (id,) in rows}, reverse=newest), newest)
     if filter.task is not None:
         return (yield from _lane_walk(store, None, filter.task, newest))
-    return _walk(_named(store, "walk_chains", newest))
+    return _walk(store, "walk_chains", newest)
 
 
 def _live_walk(store: Ground, filter: JobFilter, newest: bool) -> Steps[Walk]:
-    query = _named(store, "walk_live", newest)
-    walks: list[Walk] = []
+    lanes: list[dict[str, Scalar]] = []
     for live in Live:
         ahead = live is Live.RUNNING and filter.state is State.PENDING
         if LIVE_STATE[live] is not filter.state and not ahead:
             continue  # a job that was claimed ahead is pending until it begins
         for queue, priority in (yield store.sql.live_lanes(state=int(live))):
             if filter.queue in (None, queue):
-                walks.append(_walk(query, state=int(live), queue=queue, priority=priority))
-    return _side_by_side(store, walks, newest)
+                lanes.append({"state": int(live), "queue": queue, "priority": priority})
+    return _side_by_side(store, "walk_live", newest, lanes)
 
 
 def _lane_walk(store: Ground, queue: str | None, task: str | None, newest: bool) -> Steps[Walk]:
-    query = _named(store, "walk_lane", newest)
-    if queue is not None and task is not None:
-        return _walk(query, queue=queue, task=task)
-    lanes = yield store.sql.job_lanes()
-    return _side_by_side(
-        store,
-        [
-            _walk(query, queue=lane_queue, task=lane_task)
-            for lane_queue, lane_task in lanes
-            if queue in (None, lane_queue) and task in (None, lane_task)
-        ],
-        newest,
-    )
+    lanes: list[Row] = [(queue, task)]
+    if queue is None or task is None:
+        lanes = yield store.sql.job_lanes()
+    wanted = [{"queue": q, "task": t} for q, t in lanes if queue in (None, q) and task in (None, t)]
+    return _side_by_side(store, "walk_lane", newest, wanted)
 
 
-def _side_by_side(store: Ground, walks: Sequence[Walk], newest: bool) -> Walk:
-    """Groups merged, unless they are too many: then all jobs by id, and pages may be short."""
-    if len(walks) > LANES:
-        return _walk(_named(store, "walk_jobs", newest))
-    return _merge(walks, newest)
+def _side_by_side(
+    store: Ground, name: str, newest: bool, lanes: Sequence[Mapping[str, Scalar]]
+) -> Walk:
+    """Groups walked side by side and merged: the cost grows with the groups, not with their rows.
+    Too many are not: then all jobs by id, and pages may be short."""
+    if len(lanes) > LANES:
+        return _walk(store, "walk_jobs", newest)
+    walks = [_walk(store, name, newest, **lane) for lane in lanes]
+
+    def walk(cursor: int, limit: int) -> Steps[list[int]]:
+        ids: list[int] = []
+        for one in walks:
+            ids += yield from one(cursor, limit)
+        return sorted(ids, reverse=newest)[:limit]
+
+    return walk
 
 
-def _named(store: Ground, walk: str, newest: bool) -> Query:
-    query: Query = getattr(store.sql, f"{walk}_{'newest' if newest else 'oldest'}")
-    return query
+def _walk(store: Ground, name: str, newest: bool, **params: Scalar) -> Walk:
+    query: Query = getattr(store.sql, f"{name}_{'newest' if newest else 'oldest'}")
 
-
-def _walk(query: Query, **params: Any) -> Walk:
     def walk(cursor: int, limit: int) -> Steps[list[int]]:
         rows = yield query(cursor=cursor, limit=limit, **params)
         return [int_of(id) for (id,) in rows]
+
+    return walk
+
+
+def _walk_list(ids: Sequence[int], newest: bool) -> Walk:
+    def walk(cursor: int, limit: int) -> Steps[list[int]]:
+        past = [id for id in ids if (id < cursor if newest else id > cursor)]
+        return past[:limit]
+        yield
 
     return walk
 
@@ -335,24 +323,3 @@ def _first_id_after(store: Ground, moment: int, low: int, high: int) -> Steps[in
         else:
             high = middle
     return low
-
-
-def _walk_list(ids: Sequence[int], newest: bool) -> Walk:
-    def walk(cursor: int, limit: int) -> Steps[list[int]]:
-        past = [id for id in ids if (id < cursor if newest else id > cursor)]
-        return past[:limit]
-        yield
-
-    return walk
-
-
-def _merge(walks: Sequence[Walk], newest: bool) -> Walk:
-    """Walk groups side by side; cost grows with the groups, not with their rows."""
-
-    def walk(cursor: int, limit: int) -> Steps[list[int]]:
-        ids: list[int] = []
-        for one in walks:
-            ids += yield from one(cursor, limit)
-        return sorted(ids, reverse=newest)[:limit]
-
-    return walk

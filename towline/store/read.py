@@ -7,6 +7,7 @@ chain, so for its last job.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import starmap
 
 from ..errors import NotFound
 from ..model import BlockerRecord, ChainRecord, JobRecord
@@ -18,7 +19,7 @@ def records(store: Ground, ids: Sequence[int]) -> Steps[list[JobRecord]]:
     found: dict[int, JobRecord] = {}
     for chunk in chunks(ids):
         rows = yield store.sql.job_records(ids=as_json(chunk))
-        found.update((record.id, record) for record in map(JobRecord.of, rows))
+        found.update((record.id, record) for record in starmap(JobRecord, rows))
     return [found[id] for id in ids if id in found]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import InvalidState, NotFound, StillNeeded
 from ..model import Live
@@ -32,18 +33,14 @@ class KeepFor:
     failed: int | None
     cancelled: int | None
 
-    def of(self, code: int) -> int | None:
-        return (None, self.completed, self.failed, self.cancelled)[code]
-
     def over(self, chain: Row, now: int) -> bool:
         """Whether a chain (id, state, created_at, ended_at) has ended and stayed long enough."""
         _, state, _, ended_at = chain
-        age = self.of(int_of(state))
+        age = (None, self.completed, self.failed, self.cancelled)[int_of(state)]
         return age is not None and int_of(ended_at) <= now - age
 
 
-@dataclass(slots=True)
-class Pruned:
+class Pruned(NamedTuple):
     """What one batch of retention did; `done` when it reached the young end."""
 
     chains: int
@@ -109,12 +106,7 @@ def prune(store: Ground, ages: KeepFor, limit: int = PRUNE_BATCH) -> Steps[Prune
     if ripe:
         ripe = [row for row in (yield from store.hold_old(ripe)) if ages.over(row, now)]
     old = [int_of(id) for id, *_ in ripe]
-    while old:
-        # What stays needs its blockers, so leaving one out may make another needed.
-        needed = yield from _needed(store, old)
-        if not needed:
-            break
-        old = [id for id in old if id not in needed]
+    old = yield from _not_needed(store, old)
     gone = yield from _remove_some(store, old)
     if len(gone) < len(old):  # the next batch goes on with the first that is still there
         position, done = min(set(old) - set(gone)) - 1, False
@@ -142,11 +134,8 @@ def _remove_some(store: Ground, chains: Sequence[int]) -> Steps[Sequence[int]]:
         if room < 0:
             break
         part.append(chain)
-    while 0 < len(part) < len(chains):
-        needed = yield from _needed(store, part)
-        if not needed:
-            break
-        part = [chain for chain in part if chain not in needed]
+    if len(part) < len(chains):
+        part = yield from _not_needed(store, part)
     longest = max(chains, key=lambda chain: later.get(chain, 0))
     if not part and later.get(longest, 0) > 1:
         limit = min(PRUNE_JOBS, later[longest] - 1)
@@ -177,9 +166,16 @@ def _belonging(
     return chains, jobs
 
 
-def _needed(store: Ground, chains: Sequence[int]) -> Steps[set[int]]:
-    rows = yield store.sql.find_needed(chains=as_json(chains))
-    return {int_of(id) for (id,) in rows}
+def _not_needed(store: Ground, chains: list[int]) -> Steps[list[int]]:
+    """Those of these chains that can go. What stays needs its blockers, so leaving one out may make
+    another needed."""
+    while chains:
+        rows = yield store.sql.find_needed(chains=as_json(chains))
+        if not rows:
+            break
+        needed = {id for (id,) in rows}
+        chains = [chain for chain in chains if chain not in needed]
+    return chains
 
 
 def _remove(store: Ground, chains: Sequence[int]) -> Steps[None]:
@@ -187,7 +183,7 @@ def _remove(store: Ground, chains: Sequence[int]) -> Steps[None]:
         return
     rows = yield store.sql.chain_job_ids(chains=as_json(chains))
     keys: list[Row] = [
-        (chain, key, chain) for id, chain, _, key in rows if key is not None and id == chain
+        (chain, key, chain) for id, chain, key in rows if key is not None and id == chain
     ]
     if keys:
         yield store.sql.delete_keys.many(("chain_id", "key", "chain_id"), keys)
@@ -199,26 +195,18 @@ def _remove(store: Ground, chains: Sequence[int]) -> Steps[None]:
 def _remove_jobs(store: Ground, ids: Sequence[int]) -> Steps[None]:
     now = yield from store.now()
     jobs = as_json(ids)
-    yield from cascade.count_ended(
-        store,
-        [
-            EndedJob(str(queue), str(task), int_of(outcome), None, 0, int_of(number))
-            for queue, task, outcome, number in (yield store.sql.count_ended_of(jobs=jobs))
-        ],
-        now,
-    )
-    yield from _close_live(store, ids)
+    ended = [
+        EndedJob(str(queue), str(task), int_of(outcome), None, 0, int_of(number))
+        for queue, task, outcome, number in (yield store.sql.count_ended_of(jobs=jobs))
+    ]
+    yield from cascade.count_ended(store, ended, now)
+    rows = yield store.sql.open_keys(jobs=jobs)
+    if rows:
+        yield store.sql.delete_live.many(DELETE_LIVE, rows)
     yield store.sql.keep_job_id()
     yield store.sql.delete_attempts.many(("job_id",), [(id,) for id in ids])
     yield store.sql.delete_edges_of_jobs.many(("job_id",), [(id,) for id in ids])
     yield store.sql.delete_jobs.many(("id",), [(id,) for id in ids])
-
-
-def _close_live(store: Ground, ids: Sequence[int]) -> Steps[None]:
-    """Take open jobs of deleted chains out of `live`, by their whole key."""
-    rows = yield store.sql.open_keys(jobs=as_json(ids))
-    if rows:
-        yield store.sql.delete_live.many(DELETE_LIVE, rows)
 
 
 def _fold(store: Ground, now: int) -> Steps[None]:

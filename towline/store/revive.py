@@ -14,13 +14,12 @@ from typing import NamedTuple
 from ..errors import DuplicateKey, InvalidState
 from ..model import CHAIN_STATES, ChainState, JobRecord, Live, Policy
 from ..operation import Steps
-from ..sql import Row
+from ..sql import Row, Scalar
 from . import cascade, read
-from .cascade import EndedJob
+from .cascade import BAD, EndedJob
 from .enqueue import KEY_MISSES, LIVE, TAKE_KEY, orphan
 from .ground import FOREVER, Ground, as_json, chunks, int_of
 
-BAD = (ChainState.FAILED, ChainState.CANCELLED)
 BLOCK_AGAIN = ("open_blockers", "state", "queue", "priority", "job_id")
 
 
@@ -44,7 +43,7 @@ def revive(
 ) -> Steps[None]:
     """Open an ended job and its chain again, then what its failure had failed, and so on."""
     known: set[int] = set()  # the chains opened, and all that they wait for in turn
-    opened = yield from _open_level(store, [Ended(record, blockers)], known, now, record)
+    opened = yield from _open_level(store, [Ended(record, blockers)], known, now, asked=True)
     ended: list[EndedJob] = []
     queues: set[str] = set()
     while opened:
@@ -52,28 +51,33 @@ def revive(
             queues.add(job.queue)
             ended.append(EndedJob(job.queue, job.task, job.last_outcome or 0, None, 0, 1))
         behind = yield from _find_behind(store, opened)
-        opened = yield from _open_level(store, behind, known, now, None)
+        opened = yield from _open_level(store, behind, known, now, asked=False)
     yield from store.wake(queues)
     yield from cascade.count_ended(store, ended, now)
+
+
+def blocker_states(
+    store: Ground, jobs: Sequence[int]
+) -> Steps[Mapping[int, dict[int, ChainState]]]:
+    """What each of these jobs waits or waited for, as it stands until the commit."""
+    yield from store.share_blockers(jobs)
+    states: dict[int, dict[int, ChainState]] = {job: {} for job in jobs}
+    for job, chain, state in (yield store.sql.blocker_states(jobs=as_json(jobs))):
+        states[int_of(job)][int_of(chain)] = CHAIN_STATES[int_of(state)]
+    return states
 
 
 def _find_behind(store: Ground, opened: Sequence[JobRecord]) -> Steps[list[Ended]]:
     """The jobs that these chains had failed and that can come back. Those that are open wait
     again, unless they run just now."""
-    ids: set[int] = set()
-    for part in chunks(sorted({record.chain_id for record in opened})):
-        rows = yield store.sql.find_blocked_by(chains=as_json(part))
-        ids.update(int_of(id) for (id,) in rows)
+    behind = yield from cascade.behind(store, {record.chain_id for record in opened})
     found: list[Ended] = []
-    for part in chunks(sorted(ids)):
+    for part in chunks(sorted({dependent.job_id for dependent in behind})):
         yield from store.hold_jobs(part)
-        yield from store.share_blockers(part)
-        states: dict[int, dict[int, ChainState]] = {}
-        for job, chain, state in (yield store.sql.blocker_states(jobs=as_json(part))):
-            states.setdefault(int_of(job), {})[int_of(chain)] = CHAIN_STATES[int_of(state)]
+        states = yield from blocker_states(store, part)
         again: list[Row] = []
         for record in (yield from read.records(store, part)):
-            ended = Ended(record, states.get(record.id, {}))
+            ended = Ended(record, states[record.id])
             if record.live_state is not None:
                 if record.live_state != Live.RUNNING:
                     again.append((
@@ -92,9 +96,9 @@ def _find_behind(store: Ground, opened: Sequence[JobRecord]) -> Steps[list[Ended
 
 
 def _open_level(
-    store: Ground, jobs: Sequence[Ended], known: set[int], now: int, asked: JobRecord | None
+    store: Ground, jobs: Sequence[Ended], known: set[int], now: int, *, asked: bool
 ) -> Steps[list[JobRecord]]:
-    """Open those of these jobs that can be; refuse if the one that was asked for cannot.
+    """Open those of these jobs that can be; refuse if one cannot that was asked for.
 
     What they wait for is walked once for all. Only a job whose chain was met on the way can
     close a circle: such ones go one by one, each by a walk of its own.
@@ -110,7 +114,7 @@ def _open_level(
     known.update(record.chain_id for record in opened)
     for job in met:
         if job.record.chain_id in (yield from store.upstream(job.blockers, reopened=True)):
-            if asked is None:
+            if not asked:
                 continue
             raise InvalidState(
                 f"job {job.record.id} cannot run again: what it waits for now waits for its "
@@ -121,7 +125,7 @@ def _open_level(
 
 
 def _open_jobs(
-    store: Ground, jobs: Sequence[Ended], now: int, asked: JobRecord | None
+    store: Ground, jobs: Sequence[Ended], now: int, asked: bool
 ) -> Steps[list[JobRecord]]:
     opened: list[JobRecord] = []
     for part in chunks(jobs):
@@ -148,39 +152,34 @@ def _open_jobs(
     return opened
 
 
-def _take_keys_back(
-    store: Ground, records: Sequence[JobRecord], asked: JobRecord | None
-) -> Steps[set[int]]:
+def _take_keys_back(store: Ground, records: Sequence[JobRecord], asked: bool) -> Steps[set[int]]:
     """A revived chain needs its key: at most one open chain may have it. Return the jobs whose
     key is another chain's now."""
     keyed = [record for record in records if record.key is not None]
     if not keyed:
         return set()
-    rows = yield store.sql.chain_records(ids=as_json(r.chain_id for r in keyed))
-    tasks = {int_of(row[0]): (str(row[1]), int_of(row[3])) for row in rows}
+    found = yield from read.chain_records(store, [record.chain_id for record in keyed])
+    chains = {chain.id: chain for chain in found}
     asking: dict[tuple[str, str], JobRecord] = {}
-    lost: set[int] = set()
     for record in keyed:
-        name = (tasks[record.chain_id][0], record.key or "")
-        if asking.setdefault(name, record) is not record:
-            lost.add(record.id)
-    names = sorted(asking)
+        asking.setdefault((chains[record.chain_id].task, record.key or ""), record)
     wanted: list[Row] = [
-        (*name, asking[name].chain_id, tasks[asking[name].chain_id][1], FOREVER) for name in names
+        (*name, record.chain_id, chains[record.chain_id].created_at, FOREVER)
+        for name, record in sorted(asking.items())
     ]
     counts = yield store.sql.take_key.counted(TAKE_KEY, wanted)
-    missed = [name for name, (won,) in zip(names, counts, strict=True) if not won]
-    for task, key in missed:
-        record = asking[task, key]
-        lost.add(record.id)
-        if asked is not None and (yield from _insist(store, wanted[names.index((task, key))])):
-            lost.discard(record.id)
-    return lost
+    kept: set[Scalar] = set()
+    for row, (won,) in zip(wanted, counts, strict=True):
+        if asked and not won:
+            yield from _insist(store, row)
+        if asked or won:
+            kept.add(row[2])
+    return {record.id for record in keyed if record.chain_id not in kept}
 
 
-def _insist(store: Ground, wanted: Row) -> Steps[bool]:
-    """Ask for a key once more, since who had it may have been deleted this moment; say who has
-    it otherwise."""
+def _insist(store: Ground, wanted: Row) -> Steps[None]:
+    """Ask for a key once more: the chain that had it may have been deleted this moment. Refuse
+    when it was not."""
     task, key, own = str(wanted[0]), str(wanted[1]), int_of(wanted[2])
     for _ in range(KEY_MISSES):
         holder = yield store.sql.read_key(task=task, key=key)
@@ -192,5 +191,5 @@ def _insist(store: Ground, wanted: Row) -> Steps[bool]:
             )
         ((won,),) = yield store.sql.take_key.counted(TAKE_KEY, [wanted])
         if won:
-            return True
+            return
     raise orphan(task, key)

@@ -6,11 +6,11 @@ after 90, one for all that is older than 400 days; a bucket is never finer than 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from ..model import OUTCOME_CODE, Outcome, RollupRecord
+from ..model import OUTCOME_CODE, OUTCOMES, Outcome
 from ..operation import Steps
 from .cascade import BUCKETS, MINUTE
 from .ground import FOREVER, Ground
@@ -29,6 +29,22 @@ class StatsFilter:
     outcome: Outcome | None = None
 
 
+class RollupRecord(NamedTuple):
+    """Jobs that ended in one bucket of time, of one queue, task and outcome."""
+
+    minute: int  # at which the bucket begins
+    queue: str
+    task: str
+    outcome_code: int
+    ended: int
+    duration: int  # of all that ran
+    histogram: tuple[int, ...]  # how many of those that ran took how long
+
+    @property
+    def outcome(self) -> Outcome:
+        return OUTCOMES[self.outcome_code] or Outcome.FAILED
+
+
 def stats(store: Ground, filter: StatsFilter, unit: int | None = None) -> Steps[list[RollupRecord]]:
     rows = yield store.sql.read_rollups(
         unit=unit or AGE,
@@ -38,7 +54,7 @@ def stats(store: Ground, filter: StatsFilter, unit: int | None = None) -> Steps[
         task=filter.task,
         outcome=None if filter.outcome is None else OUTCOME_CODE[filter.outcome],
     )
-    return [RollupRecord.of(row) for row in rows]
+    return [RollupRecord._make((*row[:6], row[6:])) for row in rows]
 
 
 def percentile(histogram: Sequence[int], share: float) -> int | None:
@@ -52,12 +68,8 @@ def percentile(histogram: Sequence[int], share: float) -> int | None:
     for number, jobs in enumerate(histogram):
         if jobs and below + jobs >= rank:
             part = max(rank - below, 0) / jobs
-            if number == len(BUCKETS):
-                return BUCKETS[-1]
-            upper = BUCKETS[number]
             if number == 0:
-                return round(upper * part)
-            lower = BUCKETS[number - 1]
-            return round(lower * math.pow(upper / lower, part))
+                return round(BUCKETS[0] * part)
+            return BUCKETS[-1] if number == len(BUCKETS) else round(BUCKETS[number - 1] * 10**part)
         below += jobs
     return None

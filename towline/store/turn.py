@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..model import BlockerRecord, Claimed, Ending, Finished, unknown_task
+from ..model import BlockerRecord, Claimed, Ending, unknown_task
 from ..operation import Steps
 from ..sql import Row
 from . import finish, lease, read
 from .cascade import DELETE_LIVE
+from .finish import Finished
 from .ground import Ground, as_json, claim_order, int_of
 from .lease import Begin, Report
 
@@ -42,7 +43,7 @@ class Peeked(NamedTuple):
 class Turn:
     """One beat of a worker: what was finished and claimed, and when to look again.
 
-    Of what was claimed the first ones are for the slots that were free, the others ahead of them.
+    The first of what was claimed are for the free slots, the rest is claimed ahead.
     """
 
     finished: Finished
@@ -99,6 +100,7 @@ def claim(
 
 
 def promote(store: Ground, limit: int = PROMOTE_LIMIT) -> Steps[int]:
+    """Make scheduled jobs pending whose time has come, oldest first, a bounded number."""
     now = yield from store.now()
     rows = yield store.sql.find_due(now=now, limit=limit)
     if rows:
@@ -134,6 +136,7 @@ def park(store: Ground, jobs: Sequence[Claimed]) -> Steps[int]:
 def unpark(
     store: Ground, tasks: Sequence[str], queues: Sequence[str], limit: int = UNPARK_LIMIT
 ) -> Steps[int]:
+    """Make parked jobs of these tasks pending again, a bounded number; call until it says 0."""
     reasons = as_json(map(unknown_task, tasks))
     rows = yield store.sql.find_parked(reasons=reasons, queues=as_json(queues), limit=limit)
     if rows:

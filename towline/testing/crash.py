@@ -74,5 +74,4 @@ class CrashPoint(StandIn):
     def _pass(self, op: Op[Any], before: bool) -> None:
         if not self.reached and op.name == self._operation and before is self._before:
             self.reached = True
-            op.mark_used()
             raise Crash(f"crash {'before' if before else 'after'} {op.name}")

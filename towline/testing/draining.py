@@ -22,6 +22,8 @@ from ..app import Towline
 from ..app.handles import Job
 from ..errors import InvalidSetting, InvalidState, InvalidTask, StoreError, TowlineError
 from ..model import ChainState, Claimed, Ending, Outcome
+from ..operation import Loss, Op
+from ..store.turn import promote, unpark
 from ..task.retry import Signal
 from ..times import MICRO
 from ..worker.attempt import Attempt
@@ -111,9 +113,9 @@ class Drain:
                 lease=LEASE,
             )
         )  # fmt: skip
-        while self._app.runner.run(
-            store.unpark(sorted(self._app.registry), sorted(self._app.counts()))
-        ):
+        tasks, queues = sorted(self._app.registry), sorted(self._app.counts())
+        op = Op("unpark", unpark, store, tasks, queues, loss=Loss.WITH_WORKERS)
+        while self._app.runner.run(op):
             pass
         return self
 
@@ -170,7 +172,8 @@ class Drain:
         """The next attempt; None when nothing can run any more."""
         app, store = self._app, self._app.runner.store
         while True:
-            while app.runner.run(store.promote()):
+            op = Op("promote", promote, store, loss=Loss.WITH_WORKERS)
+            while app.runner.run(op):
                 pass
             claimed = app.runner.run(store.claim(self._worker, sorted(app.counts()), 1, self._name))
             if not claimed:

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from ..app import Towline
 from ..model import Enqueued
-from ..operation import Op, Steps, compose
+from ..operation import Op, Steps
+from ..store import read
 from .draining import adrain, drain
 from .stand_in import StandIn
 
@@ -71,8 +72,8 @@ class Inline(StandIn):
         stored: Sequence[Enqueued] = answer
 
         def steps() -> Steps[list[Enqueued]]:
-            records = yield from self.store.records([record.id for record, _ in stored])
+            records = yield from read.records(self.store, [record.id for record, _ in stored])
             now = {record.id: record for record in records}
-            return [Enqueued(now.get(record.id, record), created) for record, created in stored]
+            return [Enqueued(now.get(a.record.id, a.record), a.created) for a in stored]
 
-        return compose("enqueue", steps, reads=True)
+        return Op("enqueue", steps, reads=True)

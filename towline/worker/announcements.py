@@ -22,7 +22,7 @@ from ..times import MICRO
 from .slots import kind_of
 
 if TYPE_CHECKING:
-    from ..model import Finished
+    from ..store.finish import Finished
     from .attempt import Attempt
 
 WELL = (Outcome.COMPLETED, Outcome.CONTINUED)

@@ -16,7 +16,7 @@ import stat
 import struct
 import tempfile
 
-from ..model import Begun
+from ..store.lease import Begun
 
 ENTRY = struct.Struct("=qq")  # job, attempt
 HEAD = struct.Struct("=qq")  # the time since which nothing was written over; nothing

@@ -17,13 +17,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InvalidState, LeaseLost, StoreUnavailable
-from ..operation import Op, Steps, compose
+from ..operation import Op, Steps
 from .ending import completed
 
 if TYPE_CHECKING:
     from ..app import Towline
     from ..connections import Connection
-    from ..model import Ending, Finished
+    from ..model import Ending
+    from ..store.finish import Finished
     from .attempt import Attempt
 
 T = TypeVar("T")
@@ -208,7 +209,7 @@ class JobTransaction:
             yield from store.progress([(attempt.held, *said)])
             return (yield from finish)
 
-        return compose(finish.name, steps)
+        return Op(finish.name, steps)
 
     def _accept(self, finished: Finished) -> None:
         if not finished.accepted:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import StoreError, TowlineError
 from ..events.kinds import JobParked
-from ..model import Claimed, Ending, Finished, Outcome, type_of
+from ..model import Claimed, Ending, Outcome, type_of
+from ..store.finish import Finished
 from ..store.lease import Report
 from ..store.turn import Turn
 from ..wakes.bell import Bell

@@ -56,11 +56,10 @@ class SweepExpired:
         turns = self._turns
         if self._seen_as != turns.worker:  # it had lost its own lease: what it saw before is old
             self._seen_as, self._suspects = turns.worker, set()
-        expired = turns.run(turns.store.expired())
-        workers = {worker.id for worker in expired.workers}
-        if workers & self._suspects or expired.strays:
-            sweep(turns, workers & self._suspects, ())
-        self._suspects = workers
+        expired, strays = turns.run(turns.store.expired())
+        if expired & self._suspects or strays:
+            sweep(turns, expired & self._suspects, ())
+        self._suspects = expired
 
 
 class Prune:
