@@ -70,12 +70,13 @@ class Engine(Protocol):
     def run(self, op: Op[T], patience: float | None = None) -> T:
         """Run an operation on a connection of ours, in a transaction of its own. It waits for
         locks as long as lock_timeout, or as `patience` says if that is shorter."""
+        ...
 
-    def recognise(self, raw: object) -> Connection:
-        """Wrap a caller's connection."""
+    def recognise(self, raw: object) -> Connection: ...  # wraps a caller's connection
 
     def exists(self) -> bool:
         """Whether the database is there, as far as can be known without opening it."""
+        ...
 
     def prepare(self) -> None:
         """On first use: see that the database can be worked with."""
@@ -84,8 +85,7 @@ class Engine(Protocol):
 
     def check_schema(self) -> None: ...
 
-    def checks(self) -> Iterator[Finding]:
-        """The engine's own part of `towline doctor`."""
+    def checks(self) -> Iterator[Finding]: ...  # its own part of `towline doctor`
 
     def vacuum(self, pages: int) -> int: ...
 
@@ -95,18 +95,20 @@ class Engine(Protocol):
     def met_another(self, error: BaseException) -> bool:
         """Whether an error of the application's transaction says that it met another one (deadlock,
         serialization): no fault of the job."""
+        ...
 
     def transaction(self) -> AbstractContextManager[Any]:
         """An open transaction on a connection of ours, for the application to write in."""
+        ...
 
     def tell_ended(self) -> None:
         """Send the hint that chains ended to processes that do not see it themselves."""
 
     def end_wake(self) -> Wake | None:
         """What tells callers of `result()` that chains may have ended; None when nothing can."""
+        ...
 
-    def wakes(self) -> Sequence[Wake]:
-        """What tells a worker that there may be work."""
+    def wakes(self) -> Sequence[Wake]: ...  # what tells a worker that there may be work
 
     def close(self) -> None: ...
 

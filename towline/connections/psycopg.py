@@ -43,7 +43,9 @@ class PlainCursor(psycopg.Cursor[Row]):
 class PlainAsyncCursor(psycopg.AsyncCursor[Row]):
     """The same for awaiting connections."""
 
-    adapters = PlainCursor.adapters
+    @property
+    def adapters(self) -> adapt.AdaptersMap:
+        return plain_adapters()
 
 
 def copied(statement: Statement) -> tuple[str, list[str], Iterator[Row]] | None:

@@ -123,7 +123,6 @@ class SqliteEngine:
         return connection
 
     def exists(self) -> bool:
-        """Whether there is a file, and something in it."""
         return not self.file.is_new
 
     def prepare(self) -> None:

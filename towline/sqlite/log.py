@@ -11,6 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from ..errors import TowlineError
 from . import fork
@@ -57,11 +58,10 @@ class Log:
     def shorten(self) -> None:
         """After some commits: copy the log if it has become long."""
         self.commits, self.rows = 0, self._writer.total_changes
-        try:
+        # A foreign writer came first, or the disk is full: a later commit tries again.
+        with suppress(sqlite3.Error, TowlineError, OSError):
             if self.is_long():
                 self.copy()
-        except (sqlite3.Error, TowlineError, OSError):
-            pass  # a foreign writer came first, or the disk is full: a later commit tries again
 
     def make_room(self) -> bool:
         """The disk is full, perhaps of the log: copy it, so that the next commit begins it anew.
