@@ -77,7 +77,7 @@ def turn(
         unparked = yield from unpark(store, tasks, queues, room)
     claimed = yield from claim(store, worker, queues, room, name, ahead)
     waited = [job.job_id for job in claimed if job.blockers]
-    blockers = yield from read.blockers(store, waited)
+    blockers = (yield from read.blockers(store, waited)) if waited else {}
     due = None
     if len(claimed) < room:
         due = yield from _next_due(store)

@@ -5,9 +5,10 @@ Everything is checked here, before the database is touched. Storing a call is le
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -49,6 +50,7 @@ else:
     C_co = TypeVar("C_co", covariant=True)
 
 RunIn = Literal["thread", "process"]
+Slots = Literal["thread", "loop", "process"]
 
 
 class Output(Protocol):
@@ -193,7 +195,6 @@ class Task(ConfiguredTask[P, R_co], Generic[P, R_co, C_co]):
         self.backoff = backoff or Backoff()
         self.run_in = run_in
         self._app: Towline | None = None
-        self._signature: Signature | None = None
         if not self.name or self.name == "<lambda>":
             raise InvalidTask("a task needs a name: use a def, or say name=")
         check_name(self.name, "task name")
@@ -204,16 +205,21 @@ class Task(ConfiguredTask[P, R_co], Generic[P, R_co, C_co]):
         update_wrapper(self, function, updated=())
         super().__init__(self, {})
 
-    @property
+    @cached_property
     def signature(self) -> Signature:
         """How arguments and result travel; read on first use, since annotations may name later
         definitions."""
-        if self._signature is None:
-            from .context import Context
-            from .signature import Signature
+        from .context import Context
+        from .signature import Signature
 
-            self._signature = Signature(self.function, name=self.name, injected=Context)
-        return self._signature
+        return Signature(self.function, name=self.name, injected=Context)
+
+    @cached_property
+    def slots(self) -> Slots:
+        """The slots of a worker in which it runs."""
+        if self.run_in == "process":
+            return "process"
+        return "loop" if inspect.iscoroutinefunction(self.function) else "thread"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C_co:
         return self.function(*args, **kwargs)
@@ -238,7 +244,7 @@ class Task(ConfiguredTask[P, R_co], Generic[P, R_co, C_co]):
         """Become a task of an app, under its name there."""
         self._app = app
         self.name = name
-        self._signature = None
+        self.__dict__.pop("signature", None)  # it says the name
 
 
 class Decorate(Protocol):

@@ -19,7 +19,6 @@ from ..events.kinds import (
 )
 from ..model import Claimed, Ending, Outcome
 from ..times import MICRO
-from .slots import kind_of
 
 if TYPE_CHECKING:
     from ..store.finish import Finished
@@ -49,7 +48,7 @@ class Announcements:
         event = AttemptEnded(
             task=held.task,
             queue=held.queue,
-            slot=kind_of(attempt),
+            slot=attempt.task.slots,
             outcome=str(outcome),
             final=self._is_final(held, outcome, retry_in),
             accepted=True if attempt.completed_inside else None,

@@ -108,12 +108,10 @@ class Attempt:
         return True
 
     def _announce_start(self) -> None:
-        from .slots import kind_of
-
         held = self.held
         self.app.runner.events.publish(
             AttemptStarted(
-                task=held.task, queue=held.queue, slot=kind_of(self), job=held.job_id,
+                task=held.task, queue=held.queue, slot=self.task.slots, job=held.job_id,
                 chain=held.chain_id, position=held.position, attempt=held.attempt,
                 worker=self.worker,
             )

@@ -18,7 +18,6 @@ from .attempt import Attempt
 from .deadlines import Deadlines
 from .duty import NEVER, Duty
 from .ending import put_off, released
-from .slots import kind_of
 from .turns import Turns, begins_of, report_of
 from .upkeep import Prune, SweepDead, SweepExpired
 
@@ -166,7 +165,7 @@ class StartLastTry:
         # What has ended and is not written yet would be lost with this worker as well.
         if not tries.is_next(now) or turns.endings:
             return False
-        return all(kind_of(a) == "process" or tries.has(a) for a in turns.held.values())
+        return all(a.task.slots == "process" or tries.has(a) for a in turns.held.values())
 
     def do(self, now: float) -> None:
         turns = self._turns

@@ -27,7 +27,7 @@ from .last_try import LastTries
 from .lookout import Lookout
 from .prefetch import Prefetch
 from .settings import LOCK_WAIT, Settings
-from .slots import Slots, kind_of
+from .slots import Slots
 from .unwritten import MOST_IN_TURN, Key, Unwritten
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Turns:
     def start(self, attempt: Attempt) -> None:
         """Give it to the slots of its kind; back to the database when they cannot take it."""
         try:
-            self._slots[kind_of(attempt)].start(attempt)
+            self._slots[attempt.task.slots].start(attempt)
         except Exception as error:
             self.publish(returned(attempt.held, "not started", error))
             attempt.withdraw()
@@ -80,11 +80,11 @@ class Turns:
 
     def ask_to_stop(self, attempt: Attempt, why: Outcome) -> None:
         attempt.ask_to_stop(why)
-        self._slots[kind_of(attempt)].interrupt(attempt)
+        self._slots[attempt.task.slots].interrupt(attempt)
 
     def abandon(self, attempt: Attempt) -> None:
         """It did not stop: its slot is given to others."""
-        self._slots[kind_of(attempt)].abandon(attempt)
+        self._slots[attempt.task.slots].abandon(attempt)
 
     def end(self, attempt: Attempt, ending: Ending | None) -> None:
         """It is over: held no longer, and recorded so; None: there is nothing to record."""
@@ -211,7 +211,7 @@ class Turns:
             )  # fmt: skip
             self.held[attempt.key] = attempt
             in_danger = held.lost >= last
-            if in_danger and kind_of(attempt) != "process" and attempt.set_back < MOST_SET_BACK:
+            if in_danger and attempt.task.slots != "process" and attempt.set_back < MOST_SET_BACK:
                 self.last_tries.add(attempt)
                 continue
             if place >= free:

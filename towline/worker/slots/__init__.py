@@ -6,10 +6,8 @@ attempt says is not passed on.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
-from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...model import Ending
 from ..attempt import Attempt
@@ -45,15 +43,3 @@ def hand_back(attempts: Iterable[Attempt], done: Done) -> None:
     for attempt in attempts:
         if attempt.withdraw():
             done(attempt, put_off(attempt))
-
-
-def kind_of(attempt: Attempt) -> str:
-    """Which slots an attempt needs: "thread", "loop" or "process"."""
-    return _kind(attempt.task.run_in, attempt.task.function)
-
-
-@lru_cache(1024)  # asking a function costs as much as starting it
-def _kind(run_in: str, function: Callable[..., Any]) -> str:
-    if run_in == "process":
-        return "process"
-    return "loop" if inspect.iscoroutinefunction(function) else "thread"
