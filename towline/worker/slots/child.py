@@ -13,10 +13,10 @@ import inspect
 import os
 import resource
 import signal
-import socket
 import sys
 import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -63,7 +63,7 @@ def main(fileno: int) -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: None)
     os.set_inheritable(fileno, False)
-    channel: Channel[Order] = Channel(socket.socket(fileno=fileno), Order)
+    channel: Channel[Order] = Channel(Connection(fileno), Order)
     os.register_at_fork(after_in_child=channel.forget)  # or its death would go unseen
     Child(channel).serve()
 
@@ -168,14 +168,15 @@ class Child:
     def _end(self, attempt: Attempt, ending: Ending | None) -> None:
         worn = self._memory.is_worn()
         with self._mutex:
-            self._current = None
             try:
-                self._channel.send(_ended(ending, _report_of(attempt), worn))
+                self._send_report()
+                self._channel.send(_ended(ending, worn))
             except OSError:
                 raise  # the worker is gone
             except Exception as error:
                 # Not told what it is, the worker would take it for the death of this process.
-                self._channel.send(_ended(of_error(attempt, error), None, worn))
+                self._channel.send(_ended(of_error(attempt, error), worn))
+            self._current = None
 
     # ---- progress
 
@@ -196,10 +197,14 @@ class Child:
         while self._news.wait():
             self._news.clear()
             with self._mutex:
-                report = None if self._current is None else _report_of(self._current)
-                if report is not None:
-                    self._channel.send(report)
+                self._send_report()
             time.sleep(PROGRESS_INTERVAL)
+
+    def _send_report(self) -> None:
+        """The caller has the mutex."""
+        if self._current is not None and self._current.progress is not None:
+            fraction, text = self._current.progress
+            self._channel.send(Report(fraction, storable(text)))
 
 
 async def _awaited(attempt: Attempt) -> Ending | None:
@@ -209,20 +214,10 @@ async def _awaited(attempt: Attempt) -> Ending | None:
     return await attempt.arun()
 
 
-def _ended(ending: Ending | None, report: Report | None, worn: bool) -> Ended:
-    frame = Ended(report=report, worn=worn)
+def _ended(ending: Ending | None, worn: bool) -> Ended:
     if ending is not None:
-        frame.outcome = ending.outcome
-        frame.output, frame.error, frame.error_type = ending.output, ending.error, ending.error_type
-        frame.delay, frame.started, frame.next = ending.delay, ending.started, ending.next
-    return frame
-
-
-def _report_of(attempt: Attempt) -> Report | None:
-    if attempt.progress is None:
-        return None
-    fraction, text = attempt.progress
-    return Report(fraction, storable(text))
+        ending.held = ending.held._replace(arguments="")  # the worker has them
+    return Ended(ending, worn)
 
 
 def _flush() -> None:

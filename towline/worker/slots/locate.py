@@ -46,7 +46,7 @@ def _root(name: str) -> str | None:
     return os.path.dirname(folder) if spec.submodule_search_locations else folder
 
 
-def location_of(app: Towline, memory_limit: int | None = None) -> Load:
+def location_of(app: Towline) -> Load:
     """Find the app among the modules of this process, or raise InvalidTask.
 
     Every module that has the app as an attribute or defines a task of it is loaded over there, in
@@ -79,7 +79,6 @@ def location_of(app: Towline, memory_limit: int | None = None) -> Load:
         main=main if MAIN in modules else None,
         argv=list(sys.argv),
         url=app.url,
-        memory_limit=memory_limit,
     )
 
 
