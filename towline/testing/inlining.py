@@ -31,6 +31,8 @@ def inline(app: Towline, *, raising: bool = True) -> Iterator[Towline]:
 class Inline(StandIn):
     """Drains after each enqueue, and answers with the jobs as they are then."""
 
+    __slots__ = ("_draining", "_raising")
+
     def __init__(self, app: Towline, raising: bool) -> None:
         super().__init__(app)
         self._raising = raising
