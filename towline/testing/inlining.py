@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -69,9 +69,7 @@ class Inline(StandIn):
             return False
         return on is None or not self.engine.recognise(on).in_transaction
 
-    def _read_again(self, answer: Any) -> Op[Any]:
-        stored: Sequence[Enqueued] = answer
-
+    def _read_again(self, stored: Any) -> Op[Any]:
         def steps() -> Steps[list[Enqueued]]:
             records = yield from self.store.records([record.id for record, _ in stored])
             now = {record.id: record for record in records}

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,9 +44,6 @@ class JobTransaction:
         self._awaits = False
         self._ours = False  # whether the transaction on their connection was begun by us
         self._began = 0.0
-        self._mutex = threading.Lock()  # between a thread that enters and a task that gives up
-        self._entered = False
-        self._given_up: BaseException | None = None
         self._ending: Ending | None = None
         self.connection: Any = on
         """The open connection: for `on=`, and for what the driver offers beyond `execute`."""
@@ -111,13 +108,11 @@ class JobTransaction:
     async def __aenter__(self) -> JobTransaction:
         self._awaits = True
         if self._on is None:
+            entering: Future[None] = Future()
             try:
-                return await asyncio.to_thread(self._enter_for_another)
+                return await asyncio.to_thread(self._enter_for_another, entering)
             except asyncio.CancelledError as error:
-                with self._mutex:
-                    self._given_up = error
-                    entered = self._entered
-                if entered:  # just now, and nobody will leave it
+                if not entering.cancel():  # entered just now, and nobody will leave it
                     await _whole(self._close, error)
                 raise
         self._begin()
@@ -129,14 +124,11 @@ class JobTransaction:
             raise
         return self
 
-    def _enter_for_another(self) -> JobTransaction:
+    def _enter_for_another(self, entering: Future[None]) -> JobTransaction:
         """In a thread, which cannot be stopped while it waits for the database."""
         self.__enter__()
-        with self._mutex:
-            self._entered = True
-            error = self._given_up
-        if error is not None:
-            self._close(error)
+        if not entering.set_running_or_notify_cancel():  # the task has given up meanwhile
+            self._close(asyncio.CancelledError())
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:

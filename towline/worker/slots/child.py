@@ -15,7 +15,6 @@ import resource
 import signal
 import sys
 import threading
-import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
@@ -77,10 +76,8 @@ class Child:
         self._line: SimpleQueue[Attempt | None] = SimpleQueue()
         self._mutex = threading.Lock()  # a report is never sent behind the end of its attempt
         self._current: Attempt | None = None
-        self._news = threading.Event()
-        self._reporter: threading.Thread | None = None
+        self._report_due = False
         self._runner = asyncio.Runner()
-        self._memory = Memory()
 
     def serve(self) -> None:
         order = self._channel.receive()
@@ -92,7 +89,7 @@ class Child:
             self._channel.send(Broken(f"{error}, in a new process", passing=True))
             return
         try:
-            self._memory.limit(order.memory_limit)
+            self._memory = Memory(order.memory_limit)
             self._app = app = load(order)
             send_log_lines(self._channel.send, order.levels)
             self._memory.note()
@@ -136,7 +133,7 @@ class Child:
             return
         attempt = Attempt(
             self._app, task, order.held, order.blockers,
-            worker=order.worker, on_progress=self._report,
+            worker=order.worker, on_progress=self._report_soon,
         )  # fmt: skip
         attempt.begin()
         attempt.started_at = order.started_at  # as the worker, which has begun it, counts
@@ -180,25 +177,21 @@ class Child:
 
     # ---- progress
 
-    def _report(self) -> None:
-        self._news.set()
-        if self._reporter is None:
-            reporter = threading.Thread(
-                target=self._send_reports, name="towline-report", daemon=True
-            )
+    def _report_soon(self) -> None:
+        """From another thread: a handler that reports a million times a second is not held up."""
+        if not self._report_due:
+            self._report_due = True
+            timer = threading.Timer(PROGRESS_INTERVAL, self._report_now)
+            timer.daemon = True
             try:
-                reporter.start()
-            except RuntimeError:
-                return  # no room for a thread: the last one is sent with the end
-            self._reporter = reporter
+                timer.start()
+            except RuntimeError:  # no room for a thread: the last one is sent with the end
+                self._report_due = False
 
-    def _send_reports(self) -> None:
-        """A thread of its own: a handler that reports a million times a second is not held up."""
-        while self._news.wait():
-            self._news.clear()
-            with self._mutex:
-                self._send_report()
-            time.sleep(PROGRESS_INTERVAL)
+    def _report_now(self) -> None:
+        with self._mutex:
+            self._report_due = False
+            self._send_report()
 
     def _send_report(self) -> None:
         """The caller has the mutex."""
@@ -257,22 +250,19 @@ def _be_first_to_go() -> None:
 class Memory:
     """How much this process may have, and whether its handlers leave it too little."""
 
-    def __init__(self) -> None:
-        self._limit: int | None = None
-        self._most = 0
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
         self._before = 0
-
-    def limit(self, size: int | None) -> None:
-        """Let requests for more fail."""
-        if size is None:
-            return
-        most = resource.getrlimit(MEMORY_LIMIT)[1]
-        self._limit = size if most == resource.RLIM_INFINITY else min(size, most)
-        self._most = size + MEMORY_RESERVE if most == resource.RLIM_INFINITY else most
-        self.tighten()
+        if limit is not None:
+            self._most = resource.getrlimit(MEMORY_LIMIT)[1]
+            if self._most == resource.RLIM_INFINITY:
+                self._most = limit + MEMORY_RESERVE
+            else:
+                self._limit = min(limit, self._most)
+            self.tighten()
 
     def tighten(self) -> None:
-        """A handler comes."""
+        """A handler comes: let requests for more fail."""
         if self._limit is not None:
             resource.setrlimit(MEMORY_LIMIT, (self._limit, self._most))
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-ROOT = "root"
 MOST_TEXT = 64 * 1024  # characters of it
 
 Plain = str | int | float | bool | None
@@ -31,7 +30,7 @@ class LogLine(Struct, tag=True):
 
 def levels() -> dict[str, int]:
     """From which level on each logger of this process logs, where that was said."""
-    known = {ROOT: logging.getLogger().level}
+    known = {"root": logging.getLogger().level}
     for name, logger in list(logging.Logger.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and logger.level:
             known[name] = logger.level
@@ -41,7 +40,7 @@ def levels() -> dict[str, int]:
 def send_log_lines(send: Callable[[Struct], None], levels: dict[str, int]) -> None:
     """In a process: log to the worker, from the levels on that it has."""
     for name, level in levels.items():
-        logging.getLogger(None if name == ROOT else name).setLevel(level)
+        logging.getLogger(name).setLevel(level)
     logging.getLogger().handlers[:] = [LogLineHandler(send)]
 
 

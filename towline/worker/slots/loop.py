@@ -44,23 +44,19 @@ class LoopSlots:
         self._called = False  # the loop is about to take from the line
         self._placed: dict[Attempt, HandlerLoop] = {}  # those with a task, and on which loop
         self._unheard: set[Attempt] = set()  # those whose loop has not heard yet to stop
-        self._wanted = threading.Condition(self._mutex)  # something is there to be watched
-        self._watched = False
-        self._watcher: threading.Thread | None = None
-        self._closed = False
+        self._watched = False  # a thread listens whether the loop answers
+        self._closed = threading.Event()
 
     # ---- what the pump calls; none of it waits for a loop
 
     def start(self, attempt: Attempt) -> None:
         with self._mutex:
             loop = self._serving()
-            if loop is not None:
+            served = loop is not None and (self._called or self._call(loop))
+            if served:
                 self._line.append(attempt)
-                if not self._called and not self._call(loop):
-                    self._line.remove(attempt)
-                    loop = None
             self._begin_watching()
-        if loop is None:
+        if not served:
             hand_back([attempt], self._done)
 
     def interrupt(self, attempt: Attempt) -> None:
@@ -88,8 +84,7 @@ class LoopSlots:
 
     def close(self) -> None:
         with self._mutex:
-            self._closed = True
-            self._wanted.notify_all()
+            self._closed.set()
             loop, self._loop = self._loop, None
             if loop is not None and loop is not self._given:
                 loop.call(loop.end)
@@ -105,7 +100,7 @@ class LoopSlots:
         """The loop for new attempts; None when it is the application's and blocked or closed."""
         if self._loop is not None and self._loop.blocked and self._loop is not self._given:
             self._replace(self._loop)
-        if self._loop is None and not self._closed:
+        if self._loop is None and not self._closed.is_set():
             self._loop = HandlerLoop.begun()
         loop = self._loop
         return None if loop is None or loop.blocked else loop
@@ -149,29 +144,22 @@ class LoopSlots:
         """The caller has the mutex."""
         if self._watched:
             return
-        if self._watcher is None:
-            watcher = threading.Thread(
-                target=self._watch_loops, name="towline-loop-watch", daemon=True
-            )
-            try:
-                watcher.start()
-            except RuntimeError:
-                return  # with the next attempt, perhaps
-            self._watcher = watcher
-        self._watched = True
-        self._wanted.notify_all()
+        watch = threading.Thread(target=self._watch_loops, name="towline-loop-watch", daemon=True)
+        try:
+            watch.start()
+            self._watched = True
+        except RuntimeError:
+            pass  # with the next attempt, perhaps
 
     def _watch_loops(self) -> None:
-        while True:
+        """As long as there is something to watch."""
+        while not self._closed.wait(ANSWER_CHECK):
             with self._mutex:
-                while not (self._closed or self._line or self._placed):
-                    self._watched = False
-                    self._wanted.wait()
-                if self._closed:
+                self._watched = bool(self._line or self._placed)
+                if not self._watched:
                     return
                 if self._loop is not None:
                     self._loop.check()
-                self._wanted.wait_for(lambda: self._closed, ANSWER_CHECK)
                 back = self._mend()
             hand_back(back, self._done)
 

@@ -55,38 +55,33 @@ class ProcessSlots:
         self._slots: list[ProcessSlot] = []
         self.mutex = threading.Lock()  # of the line, and of what each slot has
         self.work = threading.Condition(self.mutex)  # something is in the line
-        self.over = threading.Condition(self.mutex)  # an attempt has ended
         self.closing = False
 
     # ---- what the pump calls
 
     def start(self, attempt: Attempt) -> None:
         with self.mutex:
+            self._open_slots(len(self._line) + 1)
             self._line.append(attempt)
-            try:
-                self._open_slots()
-            except RuntimeError:
-                self._line.remove(attempt)
-                raise
             self.work.notify()
 
     def interrupt(self, attempt: Attempt) -> None:
-        slot = attempt.slot
-        if not isinstance(slot, ProcessSlot):
+        slot: ProcessSlot | None = attempt.slot
+        if slot is None:
             return
         if attempt.stopped_for is Outcome.RELEASED:
             # A thread of its own: the pump does not wait.
             asking = threading.Thread(target=slot.ask_then_kill, args=(attempt,), daemon=True)
             try:
                 asking.start()
+                return
             except RuntimeError:  # no room for one
-                slot.kill(attempt)
-        else:
-            slot.kill(attempt)
+                pass
+        slot.kill(attempt)
 
     def abandon(self, attempt: Attempt) -> None:
         attempt.abandoned = True
-        if isinstance(attempt.slot, ProcessSlot):
+        if attempt.slot is not None:
             attempt.slot.kill(attempt)
 
     def close(self) -> None:
@@ -142,7 +137,7 @@ class ProcessSlots:
         with self.mutex:
             self._slots.remove(slot)
             try:
-                self._open_slots()
+                self._open_slots(len(self._line))
             except RuntimeError as error:
                 log.warning("no process for what waits just now, it is handed back: %s", error)
                 back = list(self._line)
@@ -150,15 +145,12 @@ class ProcessSlots:
             self.work.notify()  # it may have been woken for what it did not take
         hand_back(back, self._done)
 
-    def _open_slots(self) -> None:
-        """As many as are needed; RuntimeError when there is not one. One more that cannot begin
-        does not matter as long as there are others."""
-        free = sum(slot.attempt is None for slot in self._slots)
-        while (
-            free < len(self._line)
-            and len(self._slots) < self.settings.concurrency
-            and not self.closing
-        ):
+    def _open_slots(self, needed: int) -> None:
+        """Have as many free as are needed; RuntimeError when there is not one at all. One more that
+        cannot begin does not matter as long as there are others."""
+        needed -= sum(slot.attempt is None for slot in self._slots)
+        room = 0 if self.closing else self.settings.concurrency - len(self._slots)
+        for _ in range(min(needed, room)):
             slot = ProcessSlot(self)
             try:
                 slot.thread.start()
@@ -167,7 +159,6 @@ class ProcessSlots:
                     raise
                 return
             self._slots.append(slot)
-            free += 1
 
 
 class ProcessSlot:
@@ -205,8 +196,7 @@ class ProcessSlot:
                 process.channel.send(Stop(*attempt.key, attempt.stopped_for))
             except OSError:
                 pass  # it has just died
-        with self._owner.mutex:
-            self._owner.over.wait_for(lambda: self.attempt is not attempt, HANDLER_GRACE)
+        time.sleep(HANDLER_GRACE)
         self.kill(attempt)
 
     def _kill(self) -> None:
@@ -305,7 +295,6 @@ class ProcessSlot:
         """The attempt is over; say whether the process was killed because of it."""
         with self._owner.mutex:
             self.attempt = None
-            self._owner.over.notify_all()
             return self._killed
 
     def _end(self, process: SpawnedProcess) -> str:

@@ -18,20 +18,15 @@ from ...model import BlockerRecord, Claimed, Ending, Outcome
 T = TypeVar("T")
 
 
-class Main(Struct):
-    """The script that is run: by its name (`python -m name`) or by its path."""
-
-    name: str | None = None
-    path: str | None = None
-
-
 class Load(Struct, tag=True):
-    """Become a process of this app: which modules to import, and where in them the app is."""
+    """Become a process of this app: which modules to import, and where in them the app is; the
+    script that is run, if it is one of them, by its name (`python -m name`) or by its path."""
 
     module: str
     attribute: str
     modules: list[str]
-    main: Main | None
+    main_name: str | None
+    main_path: str | None
     argv: list[str]
     url: str
     memory_limit: int | None = None
