@@ -69,7 +69,9 @@ class Inline(StandIn):
             return False
         return on is None or not self.engine.recognise(on).in_transaction
 
-    def _read_again(self, stored: Any) -> Op[Any]:
+    def _read_again(self, answer: Any) -> Op[Any]:
+        stored: list[Enqueued] = answer
+
         def steps() -> Steps[list[Enqueued]]:
             records = yield from self.store.records([record.id for record, _ in stored])
             now = {record.id: record for record in records}

@@ -19,7 +19,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -197,8 +197,8 @@ class Supervisor:
         self._do_in(pause, partial(self._start, number))
         return pause
 
-    def _send(self, word: bytes) -> None:
-        for child in self._children:
+    def _send(self, word: bytes, children: Iterable[Child]) -> None:
+        for child in children:
             try:
                 child.line.send(word, socket.MSG_DONTWAIT)
             except OSError:  # it has ended, or was told often enough
@@ -215,7 +215,7 @@ class Supervisor:
             self._code = self._code or FAILED
         self._timers.clear()
         log.info("stopping%s", "" if first else " at once")
-        self._send(STOP if first else NOW)
+        self._send(STOP if first else NOW, self._children)
         self._do_in(STOP_OVERRUN + (self._grace if first else 0), self._kill)
 
     def _kill(self) -> None:
@@ -236,14 +236,14 @@ class Supervisor:
         if self._signals:
             return
         log.info("the code has changed: starting again")
-        living = {child.number for child in self._children}
-        for child in self._children:
+        old = list(self._children)
+        for child in old:
             child.replaced = True
-        self._send(STOP)
+        self._send(STOP, old)
         self._timers.clear()
         self._pauses.clear()
-        self._do_in(RELOAD_GRACE, partial(self._send, NOW))
-        for number in set(range(1, self._number + 1)) - living:
+        self._do_in(RELOAD_GRACE, partial(self._send, NOW, old))
+        for number in set(range(1, self._number + 1)) - {child.number for child in old}:
             self._start(number)
 
 
