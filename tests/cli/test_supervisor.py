@@ -18,9 +18,10 @@ WORKER = ("worker", APP, "--processes", "2", "--concurrency", "4")
 RELOADING = """
 import sys, time, logging
 from pathlib import Path
-from towline.worker.supervisor import Supervisor
+from towline.worker import supervisor
 
 logging.basicConfig(level="INFO")
+supervisor.RELOAD_GRACE = 2.0
 
 def watch(changed):
     for number in range(1, 4):
@@ -31,7 +32,7 @@ def watch(changed):
 def command(number, line):
     return [sys.executable, "-m", "towline", "worker", "shop:app", f"--line={line}"]
 
-raise SystemExit(Supervisor(command, 1, 5.0, watch).run())
+raise SystemExit(supervisor.Supervisor(command, int(sys.argv[1]), 5.0, watch).run())
 """
 
 
@@ -223,7 +224,7 @@ def test_children_have_names_of_their_own(shop: Shop) -> None:
 
 def test_changed_code_is_started_again(shop: Shop) -> None:
     """A worker that cannot start any more waits for the next change."""
-    running = Running(shop, [sys.executable, "-c", RELOADING])
+    running = Running(shop, [sys.executable, "-c", RELOADING, "1"])
     shop.started.append(running)
     (first,) = crew(shop, running, 1)
     (shop.folder / "change-1").touch()
@@ -240,6 +241,23 @@ def test_changed_code_is_started_again(shop: Shop) -> None:
     crew(shop, running, 1)
     running.signal()
     assert running.ends() == 0
+
+
+def test_new_processes_are_not_hurried_with_the_old(shop: Shop) -> None:
+    """A handler that does not stop when the code has changed costs its own process alone."""
+    shop.put("cling", name="one")
+    running = Running(shop, [sys.executable, "-c", RELOADING, "2"])
+    shop.started.append(running)
+    old = crew(shop, running)
+    shop.began("one")
+    (shop.folder / "change-1").touch()
+    until(lambda: not any(map(is_alive, old)), "the old ones ended")
+    crew(shop, running)
+    for _ in range(2):
+        running.signal()
+        running.told("stopping")
+    running.ends()
+    assert "did not stop it" not in running.log
 
 
 def test_it_imports_nothing_of_the_application(shop: Shop) -> None:

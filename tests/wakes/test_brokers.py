@@ -15,9 +15,7 @@ from tests.sqlite.processes import ROOT, OtherProcess, until
 from tests.wakes.rings import FAR, Rings
 from tests.wakes.writer import writer
 from towline.errors import InvalidSetting
-from towline.wakes import Wake
-from towline.wakes.address import open_wake
-from towline.wakes.format import pack, unpack
+from towline.wakes import Wake, open_wake, pack, unpack
 
 CHANNEL = "public.towline_wake"
 
@@ -139,10 +137,7 @@ def test_P1_a_server_that_is_away_at_the_start_is_heard_later(
 
 
 def test_P2_a_program_that_ends_at_once_is_heard(server: Broker) -> None:
-    script = (
-        "import sys; from towline.wakes.address import open_wake; "
-        "open_wake(*sys.argv[1:]).tell(['a'])"
-    )
+    script = "import sys; from towline.wakes import open_wake; open_wake(*sys.argv[1:]).tell(['a'])"
     command = [sys.executable, "-W", "error", "-c", script, server.url, CHANNEL]
     with listening(server.url) as (_, rings):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -16,7 +16,7 @@ from tests.kit import new
 from tests.races.together import begin, own_connection
 from tests.sqlite.processes import ROOT, OtherProcess
 from towline import Towline
-from towline.wakes.address import open_wake
+from towline.wakes import open_wake
 
 STORED = "SELECT (SELECT count(*) FROM mine) + (SELECT count(*) FROM towline_job)"
 LARGE = 3_000_000  # bytes, more than SQLite keeps in memory before it writes to the log

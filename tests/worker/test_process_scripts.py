@@ -75,6 +75,28 @@ if __name__ == "__main__":
     print(*[job.result(0) for job in jobs])
 """
 
+DOUBLES = """
+from __main__ import app
+
+@app.task(run_in="process")
+def double(number: int) -> int:
+    return number * 2
+"""
+
+PROGRAM = """
+import os
+from towline import Towline
+
+app = Towline(os.environ["TOWLINE_URL"])
+
+from .doubles import double
+
+if __name__ == "__main__":
+    job = double.enqueue(4)
+    app.worker(drain=True).run()
+    print(job.result(0))
+"""
+
 UNGUARDED = """
 import sys
 from towline import Towline
@@ -159,6 +181,15 @@ def test_tasks_of_a_module_that_is_run(tmp_path: Path, database: Database) -> No
     (package / "wiring.py").write_text(WIRING)
     ran = run(tmp_path, database.url, "-m", "shop.wiring")
     assert (ran.stdout, ran.stderr) == ("2 3\n", "")
+
+
+def test_tasks_of_a_package_that_is_run(tmp_path: Path, sqlite: Database) -> None:
+    """W2: `python -m package`, whose modules take the app from the program they are part of."""
+    (package := tmp_path / "shop").mkdir()
+    (package / "doubles.py").write_text(DOUBLES)
+    (package / "__main__.py").write_text(PROGRAM)
+    ran = run(tmp_path, sqlite.url, "-m", "shop")
+    assert (ran.stdout, ran.stderr) == ("8\n", "")
 
 
 def test_a_script_without_a_guard_says_so(tmp_path: Path, sqlite: Database) -> None:

@@ -25,7 +25,7 @@ from ..task import Call, Task, Tasks, check_name
 from ..task.batch import new_jobs
 from ..telemetry.log import write_log
 from ..times import MICRO, Seconds, micros
-from ..wakes.address import open_wake
+from ..wakes import open_wake
 from .handles import Job
 from .management import Management
 from .settings import check_settings, default_url, open_engine

@@ -53,6 +53,8 @@ def lose_workers(app: Towline) -> None:
 class CrashPoint(StandIn):
     """Crashes once, then lets everything pass."""
 
+    __slots__ = ("_before", "_operation", "reached")
+
     def __init__(self, app: Towline, operation: str, before: bool) -> None:
         super().__init__(app)
         self._operation = operation

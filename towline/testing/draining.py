@@ -14,8 +14,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from types import TracebackType
+from contextlib import closing
 from typing import Any
 
 from ..app import Towline
@@ -53,18 +52,14 @@ def drain(
     `Snooze`, `Cancel` and `Fail` are no errors. `until` stops when the chain of that job has ended,
     and fails if it does not. More than `limit` attempts are taken for a circle.
     """
-    with Drain(app, raising, until, advance, limit) as line, ExitStack() as loops:
-        runner: asyncio.Runner | None = None
+    # The runner opens a loop with the first handler that awaits.
+    with Drain(app, raising, until, advance, limit) as line, closing(asyncio.Runner()) as runner:
         for attempt in line.attempts():
-            if not inspect.iscoroutinefunction(attempt.task.function):
-                attempt.begin()
-                line.record(attempt, attempt.run())
-                continue
-            if runner is None:
+            awaits = inspect.iscoroutinefunction(attempt.task.function)
+            if awaits:
                 _refuse_beside_a_loop(attempt)
-                runner = loops.enter_context(asyncio.Runner())
             attempt.begin()
-            line.record(attempt, runner.run(attempt.arun()))
+            line.record(attempt, runner.run(attempt.arun()) if awaits else attempt.run())
         return line.number
 
 
@@ -94,6 +89,8 @@ class Drain:
         self, app: Towline, raising: bool, until: Job[Any] | None, advance: bool, limit: int
     ) -> None:
         self._app = app
+        self._run = app.runner.run
+        self._store = app.runner.store
         self._raising = raising
         self._until = until
         self._clock = _clock_of(app) if advance else None
@@ -105,31 +102,25 @@ class Drain:
         self.number = 0
 
     def __enter__(self) -> Drain:
-        store = self._app.runner.store
-        self._worker = self._app.runner.run(
-            store.register(
+        self._worker = self._run(
+            self._store.register(
                 self._name, host=socket.gethostname(), pid=os.getpid(),
                 birth=identity_of(os.getpid()), version="test", queues=[], concurrency=1,
                 lease=LEASE,
             )
         )  # fmt: skip
         tasks, queues = sorted(self._app.registry), sorted(self._app.counts())
-        op = Op("unpark", unpark, store, tasks, queues, loss=Loss.WITH_WORKERS)
-        while self._app.runner.run(op):
+        op = Op("unpark", unpark, self._store, tasks, queues, loss=Loss.WITH_WORKERS)
+        while self._run(op):
             pass
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Crash):  # who dies does not sign off
             return
         if self._open is not None:
-            self._app.runner.run(self._app.runner.store.finish([released(self._open)], self._name))
-        self._app.runner.run(self._app.runner.store.unregister(self._worker))
+            self._run(self._store.finish([released(self._open)], self._name))
+        self._run(self._store.unregister(self._worker))
 
     def attempts(self) -> Iterator[Attempt]:
         """Claimed attempts, each to be run and recorded before the next is asked for."""
@@ -152,9 +143,7 @@ class Drain:
         self._open = None
         self.number += 1
         if attempt.progress is not None:
-            self._app.runner.run(
-                self._app.runner.store.progress([(attempt.held, *attempt.progress)])
-            )
+            self._run(self._store.progress([(attempt.held, *attempt.progress)]))
         if ending is not None:
             self._finish(attempt, ending)
         error = self._error
@@ -170,20 +159,19 @@ class Drain:
 
     def _claim(self) -> Attempt | None:
         """The next attempt; None when nothing can run any more."""
-        app, store = self._app, self._app.runner.store
+        app, run, store = self._app, self._run, self._store
         while True:
-            op = Op("promote", promote, store, loss=Loss.WITH_WORKERS)
-            while app.runner.run(op):
+            while run(Op("promote", promote, store, loss=Loss.WITH_WORKERS)):
                 pass
-            claimed = app.runner.run(store.claim(self._worker, sorted(app.counts()), 1, self._name))
+            claimed = run(store.claim(self._worker, sorted(app.counts()), 1, self._name))
             if not claimed:
-                if self._clock is None or (due := app.runner.run(store.peek(())).next_due) is None:
+                if self._clock is None or (due := run(store.peek(())).next_due) is None:
                     return None
                 self._clock.advance_to(due)
                 continue
             (held,) = claimed
             if held.task in app.registry:
-                blockers = app.runner.run(store.blockers([held.job_id])).get(held.job_id, ())
+                blockers = run(store.blockers([held.job_id])).get(held.job_id, ())
                 self._error = None
                 return Attempt(
                     app, app.registry[held.task], held, blockers,
@@ -195,7 +183,7 @@ class Drain:
         self._error = error
 
     def _park(self, held: Claimed) -> None:
-        self._app.runner.run(self._app.runner.store.park([held]))
+        self._run(self._store.park([held]))
         if self._raising:
             raise InvalidTask(
                 f"job {held.job_id} is for task {held.task}, which this app does not have: "
@@ -203,11 +191,10 @@ class Drain:
             )
 
     def _finish(self, attempt: Attempt, ending: Ending) -> None:
-        app = self._app
         try:
             for _ in range(TRIES):
-                op = app.runner.store.finish([ending], self._name, self._worker)
-                if not app.runner.run(op).postponed:
+                op = self._store.finish([ending], self._name, self._worker)
+                if not self._run(op).postponed:
                     return
                 time.sleep(PAUSE)
         except StoreError:
@@ -222,10 +209,8 @@ class Drain:
         )
 
     def _is_reached(self) -> bool:
-        return (
-            self._until is not None
-            and self._app.chain(self._until.chain_id).state is not ChainState.OPEN
-        )
+        until = self._until
+        return until is not None and self._app.chain(until.chain_id).state is not ChainState.OPEN
 
     def _complain_if_open(self) -> None:
         if self._until is None:

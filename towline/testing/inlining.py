@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -31,6 +31,8 @@ def inline(app: Towline, *, raising: bool = True) -> Iterator[Towline]:
 
 class Inline(StandIn):
     """Drains after each enqueue, and answers with the jobs as they are then."""
+
+    __slots__ = ("_draining", "_raising")
 
     def __init__(self, app: Towline, raising: bool) -> None:
         super().__init__(app)
@@ -69,7 +71,7 @@ class Inline(StandIn):
         return on is None or not self.engine.recognise(on).in_transaction
 
     def _read_again(self, answer: Any) -> Op[Any]:
-        stored: Sequence[Enqueued] = answer
+        stored: list[Enqueued] = answer
 
         def steps() -> Steps[list[Enqueued]]:
             records = yield from read.records(self.store, [record.id for record, _ in stored])

@@ -79,9 +79,8 @@ def _fits(call: Call[Any], job: Job[Any]) -> bool:
 
 def _said(call: Call[Any]) -> str:
     """A call the way it is written."""
-    options = call.options
     names = (*FACTS, "timeout", "delay", "at")
-    given = [(name, getattr(options, name)) for name in names]
+    given = [(name, getattr(call.options, name)) for name in names]
     said = ", ".join(f"{name}={value!r}" for name, value in given if value is not None)
     return f"{_arguments(call.arguments)}{f' with {said}' if said else ''}"
 
@@ -101,8 +100,9 @@ def _inventory(app: Towline, task: str, there: list[Job[Any]]) -> str:
     rest = ", ".join(f"{name} × {number}" for name, number in sorted(others.items()))
     if not there:
         return f"there is no job of {task}" + (f", only {rest}" if rest else ", nor of any other")
-    head = f"these jobs of {task} are there"
-    return "\n".join([f"{head}:", *lines, *([f"and others: {rest}"] if rest else [])])
+    if rest:
+        lines.append(f"and others: {rest}")
+    return "\n".join([f"these jobs of {task} are there:", *lines])
 
 
 def _line(job: Job[Any]) -> str:

@@ -1,12 +1,18 @@
 """Wake-ups: hints that there may be work, or that something ended. Losing one is harmless.
 
-An engine has a wake of its own (`sqlite/watch`, `postgres/listen`); Redis and NATS are extras.
+An engine has a wake of its own (`sqlite/watch`, `postgres/listen`). Redis and NATS are extras: a
+client is imported only when a URL names it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from typing import Protocol
+
+from msgspec import json
+
+from ..errors import InvalidSetting
+from ..secret import masked
 
 Ring = Callable[[Collection[str] | None], None]
 """What a wake calls: with the queues that got work, or None when it cannot say."""
@@ -18,12 +24,45 @@ class Wake(Protocol):
     def start(self, ring: Ring) -> None:
         """Begin to listen, in a thread of its own that runs no user code; never raises for a
         server that is away, but tries again and rings once when it is back."""
-        ...
 
     def stop(self) -> None:
         """End the thread and close what it opened; a second call does nothing."""
-        ...
 
     def tell(self, queues: Collection[str]) -> None:
         """Tell the others, after a commit. Never raises and never blocks for long: a hint."""
-        ...
+
+
+def open_wake(url: str, channel: str) -> Wake:
+    """A wake through Redis or NATS, not started; `channel` keeps apps apart that share one."""
+    scheme = url.partition("://")[0]
+    extra = "nats" if scheme in ("nats", "tls") else "redis"
+    try:
+        if scheme in ("redis", "rediss", "unix"):
+            from .redis import RedisWake
+
+            return RedisWake(url, channel)
+        if scheme in ("nats", "tls"):
+            from .nats import NatsWake
+
+            return NatsWake(url, channel)
+    except ImportError as error:
+        raise InvalidSetting(
+            f"{scheme}:// needs a client: pip install -e '.[{extra}]' ({error})"
+        ) from error
+    raise InvalidSetting(
+        f"{masked(url)!r} is no server for wake-ups: use redis://, rediss://, "
+        "unix:///path/to/redis.sock, nats:// or tls:// (NATS)"
+    )
+
+
+def pack(queues: Collection[str]) -> bytes:
+    """What is sent through a server: a JSON list of queues; an empty one cannot say which."""
+    return json.encode(sorted(queues))
+
+
+def unpack(data: bytes) -> Collection[str] | None:
+    """The queues, as a ring wants them; None also for what is not ours."""
+    try:
+        return json.decode(data, type=set[str]) or None
+    except ValueError:
+        return None

@@ -6,20 +6,16 @@ Its client is asynchronous, so a thread of ours runs an event loop for it, also 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
 import weakref
 from collections import deque
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nats.aio.client import Client
 
-from .format import pack, unpack
+from . import Ring, pack, unpack
 from .thread import BackOff, WakeThread
-
-if TYPE_CHECKING:
-    from . import Ring
 
 log = logging.getLogger("towline.wakes")
 
@@ -36,18 +32,16 @@ class NatsWake:
         self._thread = WakeThread("nats")
         self._ring: Ring | None = None
         self._owed: deque[bytes] = deque(maxlen=KEPT)
-        _wakes.add(self)
+        # At the end of the program, too: one that tells and ends at once is heard.
+        weakref.finalize(self, self._thread.stop)
 
     def start(self, ring: Ring) -> None:
-        """Begin to listen; rings at each (re)connection, for what was told before."""
         self._thread.stop()  # one that only tells
         self._ring = ring
         self._thread.start(self._run)
 
     def stop(self) -> None:
-        """Tell what is still owed, end the thread and its connection; a second call does
-        nothing."""
-        self._thread.stop()
+        self._thread.stop()  # which tells what is still owed
 
     def tell(self, queues: Collection[str]) -> None:
         """Leave it to the thread, which is started if need be; never waits."""
@@ -136,13 +130,3 @@ async def _connect(client: Client, url: str, poked: asyncio.Event) -> None:
         no_echo=True, name="towline", error_cb=fail, closed_cb=closed,
     )  # fmt: skip
     connecting = False
-
-
-_wakes: weakref.WeakSet[NatsWake] = weakref.WeakSet()
-
-
-@atexit.register
-def _at_exit() -> None:
-    """A program that tells and ends at once is heard too."""
-    for wake in list(_wakes):
-        wake.stop()

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Collection
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
@@ -14,11 +14,8 @@ from redis.retry import Retry
 
 from ..errors import InvalidSetting
 from ..secret import masked
-from .format import pack, unpack
+from . import Ring, pack, unpack
 from .thread import BackOff, WakeThread
-
-if TYPE_CHECKING:
-    from . import Ring
 
 log = logging.getLogger("towline.wakes")
 
@@ -43,15 +40,12 @@ class RedisWake:
         self._channel = channel
         self._thread = WakeThread("redis")
         self._publisher = self._client(TELLING)  # opens a connection when used; knows of forks
-        self._silent_until = 0.0
-        self._told = False  # that nothing can be told
+        self._silent_until = 0.0  # 0 unless telling has failed
 
     def start(self, ring: Ring) -> None:
-        """Begin to listen; rings at each (re)connection, for what was told before."""
         self._thread.start(lambda: self._run(ring))
 
     def stop(self) -> None:
-        """End the thread and close the connections; a second call does nothing."""
         self._thread.stop()
         self._publisher.close()
 
@@ -62,14 +56,13 @@ class RedisWake:
         try:
             self._publisher.publish(self._channel, pack(queues))
         except Exception as error:  # whatever the client raises: it was a hint
-            self._silent_until = time.monotonic() + SILENT
-            if not self._told:
+            if not self._silent_until:
                 log.warning(
                     "Redis cannot be told of new work; others look by themselves: %s", error
                 )
-            self._told = True
+            self._silent_until = time.monotonic() + SILENT
         else:
-            self._told = False
+            self._silent_until = 0.0
 
     def _client(self, settings: dict[str, Any]) -> Any:
         try:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 TOGETHER = 5.0  # seconds for the thread to end; one that connects to nobody may take longer
 FINE = 0.001  # below this poll() is too coarse
-LONGEST = 5.0  # seconds between two tries to reach a server
+FIRST, LONGEST = 0.1, 5.0  # seconds between two tries to reach a server
 
 
 class WakeThread:
@@ -85,14 +85,10 @@ class WakeThread:
         if seconds is not None and 0 < seconds < FINE:
             time.sleep(seconds)
             seconds = 0
-        ready = poll.poll(None if seconds is None else seconds * 1000)
-        found = False
-        for which, _ in ready:
-            if which == self.descriptor:
-                self.clear()
-            else:
-                found = True
-        return found
+        ready = [which for which, _ in poll.poll(None if seconds is None else seconds * 1000)]
+        if self.descriptor in ready:
+            self.clear()
+        return descriptor in ready
 
     def pause(self, seconds: float) -> None:
         """In the thread: wait so long, whoever pokes, unless it is to stop."""
@@ -126,13 +122,12 @@ class WakeThread:
 class BackOff:
     """How long to wait before the next try to reach a server: longer each time, never in step."""
 
-    def __init__(self, first: float = 0.1, longest: float = LONGEST) -> None:
-        self._first = first
-        self._next = first
+    def __init__(self, longest: float = LONGEST) -> None:
         self._longest = longest
+        self.reset()
 
     def reset(self) -> None:
-        self._next = self._first
+        self._next = FIRST
 
     def __call__(self) -> float:
         seconds, self._next = self._next, min(self._next * 2, self._longest)

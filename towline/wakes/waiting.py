@@ -6,12 +6,9 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator
-from typing import TYPE_CHECKING
 
+from . import Wake
 from .bell import Bell
-
-if TYPE_CHECKING:
-    from . import Wake
 
 FIRST, GROWTH = 0.001, 1.6  # seconds between looks
 LONGEST, DEAF = 1.0, 0.25  # at most: a wake that is lost costs no more; without a wake
@@ -81,23 +78,14 @@ class Waiting:
     def _join(self, ring: Callable[[], object]) -> None:
         with self._mutex:
             self._rings.add(ring)
-            if self._wake is None:
-                wake = self._new_wake()
-                if wake is not None and self._has_started(wake):
+            if self._wake is None and (wake := self._new_wake()) is not None:
+                try:
+                    wake.start(self.ring)
                     self._wake = wake
+                except RuntimeError:  # no thread to spare: one looks a little more often instead
+                    pass
 
-    def _has_started(self, wake: Wake) -> bool:
-        """Whether it listens; without a thread to spare one looks a little more often instead."""
-        try:
-            wake.start(self._ring)
-        except RuntimeError:
-            return False
-        return True
-
-    def ring(self) -> None:
+    def ring(self, queues: Collection[str] | None = None) -> None:
         """Something ended: all look again."""
         for ring in list(self._rings):
             ring()
-
-    def _ring(self, queues: Collection[str] | None) -> None:
-        self.ring()

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ def run_alone(worker: Worker) -> int:
 
     A signal before it listens stops it, and one after it has stopped changes nothing any more.
     """
-    on_signal(_stopping(worker))
+    on_signal(_stopping(worker, threading.Event()))
     code = worker.run()
     on_signal(signal.SIG_IGN)
     return code
@@ -44,44 +45,30 @@ def run_on_line(worker: Worker, number: int) -> int:
     line = socket.socket(fileno=number)
     line.set_inheritable(False)
     os.register_at_fork(after_in_child=line.close)  # a fork of a handler's own has no supervisor
-    codes: list[int] = []
-    problems: list[BaseException] = []
     asked = threading.Event()
-    stop = _stopping(worker, asked)
-
-    def run() -> None:
-        try:
-            codes.append(worker.run())
-        except BaseException as error:
-            problems.append(error)
-
+    on_signal(_stopping(worker, asked))
     threading.Thread(target=_listen, args=(worker, line, asked), daemon=True).start()
-    runner = threading.Thread(target=run, name="towline-worker")
-    on_signal(stop)
-    runner.start()
-    runner.join()
-    on_signal(signal.SIG_IGN)
-    if problems:
-        raise problems[0]
+    try:
+        with ThreadPoolExecutor(1, "towline-worker") as thread:  # here it would take the signals
+            code = thread.submit(worker.run).result()
+    finally:
+        on_signal(signal.SIG_IGN)
     if worker.settings.drain and not asked.is_set():
         try:
             line.send(DONE)
         except OSError:  # the supervisor is gone
             pass
-    return codes[0]
+    return code
 
 
-def _stopping(
-    worker: Worker, asked: threading.Event | None = None
-) -> Callable[[int, FrameType | None], object]:
+def _stopping(worker: Worker, asked: threading.Event) -> Callable[[int, FrameType | None], object]:
     """What a signal does: stop the worker, from a thread that is there already. Locks may be held
     by the very thread that is interrupted, and there may be no room for another."""
     signals: SimpleQueue[int] = SimpleQueue()
 
     def wait() -> None:
         while signals.get():
-            if asked is not None:
-                asked.set()
+            asked.set()
             worker.stop(wait=False)
 
     threading.Thread(target=wait, name="towline-signals", daemon=True).start()

@@ -19,10 +19,10 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
-from types import FrameType
 
 from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK, USAGE
 from .supervised import DONE, NOW, STOP, STOP_OVERRUN, on_signal
@@ -51,12 +51,6 @@ class Child:
         """Whether it did not die of its start."""
         return time.monotonic() - self.born >= LONG_LIFE
 
-    def send(self, word: bytes) -> None:
-        try:
-            self.line.send(word, socket.MSG_DONTWAIT)
-        except OSError:  # it has ended, or was told often enough
-            pass
-
     def has_said_that_it_is_done(self) -> bool:
         """Once it has ended: whether it did so by itself, and on purpose."""
         try:
@@ -83,14 +77,12 @@ class Supervisor:
         self._number = number
         self._grace = grace
         self._watch = watch
-        self._events: SimpleQueue[Child | int | None] = SimpleQueue()
+        self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()  # what to do about each
         self._children: set[Child] = set()
-        self._later: dict[int, float] = {}  # when a dead one is started again
+        self._timers: dict[Callable[[], None], float] = {}  # what to do later, and when
         self._pauses: dict[int, float] = {}
         self._signals = 0
         self._code = OK
-        self._hurry_at: float | None = None
-        self._kill_at: float | None = None
 
     def run(self) -> int:
         """Work until all have ended; return the exit code.
@@ -98,56 +90,32 @@ class Supervisor:
         0 when all stopped well, 3 after a second signal, 2 when the command itself is wrong, 4 when
         the database cannot be used, 1 when one had to be killed, died while stopping or kept dying.
         """
-        on_signal(self._on_signal)
+        on_signal(lambda number, frame: self._events.put(self._stop))
         for number in range(1, self._number + 1):
             self._start(number)
         if self._watch is not None:
-            changed = lambda: self._events.put(None)  # noqa: E731
+            changed = partial(self._events.put, self._replace)
             threading.Thread(target=self._watch, args=(changed,), daemon=True).start()
-        while self._children or self._later or self._waits_for_change():
+        while self._children or (not self._signals and (self._timers or self._watch)):
             self._step()
         on_signal(signal.SIG_IGN)
         if self._code == OK and self._signals > 1:
             return AT_ONCE
         return self._code
 
-    def _waits_for_change(self) -> bool:
-        return self._watch is not None and not self._signals
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._events.put(number)
-
     def _step(self) -> None:
         """Wait for the next thing that happens or is due, and do what it asks for."""
-        times = [*self._later.values()]
-        times += [at for at in (self._hurry_at, self._kill_at) if at is not None]
+        first = min(self._timers.values(), default=None)
         try:
-            pause = max(min(times) - time.monotonic(), 0) if times else None
-            event = self._events.get(timeout=pause)
+            pause = None if first is None else max(first - time.monotonic(), 0)
+            act = self._events.get(timeout=pause)
         except Empty:
-            self._do_due()
-            return
-        if isinstance(event, Child):
-            self._ended(event)
-        elif event is None:
-            self._replace()
-        else:
-            self._stop(event)
+            act = min(self._timers, key=self._timers.__getitem__)
+            del self._timers[act]
+        act()
 
-    def _do_due(self) -> None:
-        now = time.monotonic()
-        for number, at in list(self._later.items()):
-            if now >= at:
-                del self._later[number]
-                self._start(number)
-        if self._hurry_at is not None and now >= self._hurry_at:
-            self._hurry_at = None
-            self._send(NOW)
-        if self._kill_at is not None and now >= self._kill_at:
-            self._kill_at = None
-            for child in self._children:
-                log.error("worker process %d does not stop: killed", child.process.pid)
-                child.process.kill()
+    def _do_in(self, seconds: float, act: Callable[[], None]) -> None:
+        self._timers[act] = time.monotonic() + seconds
 
     # ---- children
 
@@ -184,7 +152,7 @@ class Supervisor:
 
     def _wait_for(self, child: Child) -> None:
         child.process.wait()
-        self._events.put(child)
+        self._events.put(partial(self._ended, child))
 
     def _ended(self, child: Child) -> None:
         self._children.discard(child)
@@ -198,21 +166,17 @@ class Supervisor:
         elif child.replaced:
             self._start(child.number)
         elif code in (USAGE, DATABASE):
-            self._give_up(child, code)
+            # The command, the application's code or the database is wrong, and the child has said
+            # so: starting it again would not help.
+            if self._watch is not None:
+                log.error("the worker cannot start; waiting for a change of the code")
+            else:
+                self._code = code
+                self._stop()
         elif done and code == OK:
             self._pauses.pop(child.number, None)
         else:
             self._start_later(child)
-
-    def _give_up(self, child: Child, code: int) -> None:
-        """The command, the application's code or the database is wrong, and it said so; starting it
-        again would not help."""
-        if self._watch is not None:
-            log.error("the worker cannot start; waiting for a change of the code")
-            self._later.pop(child.number, None)
-            return
-        self._code = code
-        self._stop(signal.SIGTERM)
 
     def _start_later(self, child: Child) -> None:
         if child.lived_long():
@@ -230,27 +194,34 @@ class Supervisor:
         pause = self._pauses.get(number, 0.0)
         pause = min(pause * 2, LONGEST_RESTART_PAUSE) if pause else FIRST_RESTART_PAUSE
         self._pauses[number] = pause
-        self._later[number] = time.monotonic() + pause
+        self._do_in(pause, partial(self._start, number))
         return pause
 
-    def _send(self, word: bytes) -> None:
-        for child in self._children:
-            child.send(word)
+    def _send(self, word: bytes, children: Iterable[Child]) -> None:
+        for child in children:
+            try:
+                child.line.send(word, socket.MSG_DONTWAIT)
+            except OSError:  # it has ended, or was told often enough
+                pass
 
     # ---- stopping
 
-    def _stop(self, number: int) -> None:
+    def _stop(self) -> None:
         """First signal: let handlers end. Second: stop at once."""
         self._signals += 1
-        if self._signals == 1 and self._keeps_dying():
+        first = self._signals == 1
+        if first and self._keeps_dying():
             log.error("stopped while worker processes kept dying")
             self._code = self._code or FAILED
-        self._later.clear()
-        self._hurry_at = None
-        first = self._signals == 1
+        self._timers.clear()
         log.info("stopping%s", "" if first else " at once")
-        self._send(STOP if first else NOW)
-        self._kill_at = time.monotonic() + STOP_OVERRUN + (self._grace if first else 0)
+        self._send(STOP if first else NOW, self._children)
+        self._do_in(STOP_OVERRUN + (self._grace if first else 0), self._kill)
+
+    def _kill(self) -> None:
+        for child in self._children:
+            log.error("worker process %d does not stop: killed", child.process.pid)
+            child.process.kill()
 
     def _keeps_dying(self) -> bool:
         """Whether one has died again soon after it was started again, and not lived long since."""
@@ -265,21 +236,19 @@ class Supervisor:
         if self._signals:
             return
         log.info("the code has changed: starting again")
-        living = {child.number for child in self._children}
-        for child in self._children:
+        old = list(self._children)
+        for child in old:
             child.replaced = True
-        self._send(STOP)
-        self._hurry_at = time.monotonic() + RELOAD_GRACE
-        self._later.clear()
+        self._send(STOP, old)
+        self._timers.clear()
         self._pauses.clear()
-        for number in set(range(1, self._number + 1)) - living:
+        self._do_in(RELOAD_GRACE, partial(self._send, NOW, old))
+        for number in set(range(1, self._number + 1)) - {child.number for child in old}:
             self._start(number)
 
 
 def _how(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
-    try:
-        return f"was ended by signal {-code} ({signal.Signals(-code).name})"
-    except ValueError:
-        return f"was ended by signal {-code}"
+    name = {each.value: each.name for each in signal.Signals}.get(-code, "unknown")
+    return f"was ended by signal {-code} ({name})"

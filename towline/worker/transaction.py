@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from types import TracebackType
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InvalidState, LeaseLost, StoreUnavailable
@@ -43,12 +43,8 @@ class JobTransaction:
         self._on = on
         self._own: AbstractContextManager[Any] | None = None
         self._awaits = False
-        self._known: Connection | None = None
         self._ours = False  # whether the transaction on their connection was begun by us
         self._began = 0.0
-        self._mutex = threading.Lock()  # between a thread that enters and a task that gives up
-        self._entered = False
-        self._given_up: BaseException | None = None
         self._ending: Ending | None = None
         self.connection: Any = on
         """The open connection: for `on=`, and for what the driver offers beyond `execute`."""
@@ -79,103 +75,82 @@ class JobTransaction:
                 self._attempt.unopened = error  # no fault of the job
                 raise
         else:
-            self._ours = self._theirs().begin()
+            self._ours = self._theirs.begin()
         try:
-            self._pass(self._app.runner.run(self._fence(), on=self.connection))
+            self._check(self._app.runner.run(self._fence(), on=self.connection))
         except BaseException as error:
-            self._close(type(error), error, error.__traceback__)
+            self._close(error)
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            self._close(kind, error, trace)
-            return
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            if self._ending is not None:
-                self._accept(self._app.runner.run(self._finish(), on=self.connection))
+            if error is None and self._ending is not None:
+                finished = self._app.runner.run(self._finish(), on=self.connection)
+                self._check(bool(finished.accepted))
         except BaseException as problem:
-            self._close(type(problem), problem, problem.__traceback__)
+            self._close(problem)
             raise
-        self._close(None, None, None)
-        self._note()
+        self._close(error)
 
-    def _close(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Commit or roll back what we began."""
+    def _close(self, error: BaseException | None) -> None:
+        """Commit what we began, or roll it back because of an error."""
         self._attempt.caller_commits = error is None and self._ending is not None
         if self._own is not None:
-            self._own.__exit__(kind, error, trace)
+            trace = None if error is None else error.__traceback__
+            self._own.__exit__(None if error is None else type(error), error, trace)
         elif self._ours:
-            self._theirs().end(commit=error is None)
+            self._theirs.end(commit=error is None)
+        if error is None:
+            self._note()
 
     # ---- awaiting
 
     async def __aenter__(self) -> JobTransaction:
         self._awaits = True
         if self._on is None:
+            entering: Future[None] = Future()
             try:
-                return await asyncio.to_thread(self._enter_for_another)
+                return await asyncio.to_thread(self._enter_for_another, entering)
             except asyncio.CancelledError as error:
-                with self._mutex:
-                    self._given_up = error
-                    entered = self._entered
-                if entered:  # just now, and nobody will leave it
-                    await _whole(self._close, type(error), error, error.__traceback__)
+                if not entering.cancel():  # entered just now, and nobody will leave it
+                    await _whole(self._close, error)
                 raise
         self._begin()
-        self._ours = await self._theirs().abegin()
+        self._ours = await self._theirs.abegin()
         try:
-            self._pass(await self._app.runner.arun(self._fence(), on=self._on))
-        except BaseException:
-            await self._aclose(commit=False)
+            self._check(await self._app.runner.arun(self._fence(), on=self._on))
+        except BaseException as error:
+            await self._aclose(error)
             raise
         return self
 
-    def _enter_for_another(self) -> JobTransaction:
+    def _enter_for_another(self, entering: Future[None]) -> JobTransaction:
         """In a thread, which cannot be stopped while it waits for the database."""
         self.__enter__()
-        with self._mutex:
-            self._entered = True
-            error = self._given_up
-        if error is not None:
-            self._close(type(error), error, error.__traceback__)
+        if not entering.set_running_or_notify_cancel():  # the task has given up meanwhile
+            self._close(asyncio.CancelledError())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._on is None:
             await _whole(self.__exit__, kind, error, trace)
             return
-        if error is not None:
-            await self._aclose(commit=False)
-            return
         try:
-            if self._ending is not None:
-                self._accept(await self._app.runner.arun(self._finish(), on=self._on))
-        except BaseException:
-            await self._aclose(commit=False)
+            if error is None and self._ending is not None:
+                finished = await self._app.runner.arun(self._finish(), on=self._on)
+                self._check(bool(finished.accepted))
+        except BaseException as problem:
+            await self._aclose(problem)
             raise
-        self._attempt.caller_commits = self._ending is not None
-        await self._aclose(commit=True)
-        self._note()
+        await self._aclose(error)
 
-    async def _aclose(self, *, commit: bool) -> None:
+    async def _aclose(self, error: BaseException | None) -> None:
+        self._attempt.caller_commits = error is None and self._ending is not None
         if self._ours:
-            await self._theirs().aend(commit=commit)
+            await self._theirs.aend(commit=error is None)
+        if error is None:
+            self._note()
 
     # ---- both
 
@@ -184,17 +159,12 @@ class JobTransaction:
             raise InvalidState("this attempt has completed its job already")
         self._began = time.monotonic()
 
+    @cached_property
     def _theirs(self) -> Connection:
-        if self._known is None:
-            self._known = self._app.runner.engine.recognise(self._on)
-        return self._known
+        return self._app.runner.engine.recognise(self._on)
 
     def _fence(self) -> Op[bool]:
         return self._app.runner.store.still_running(self._attempt.held)
-
-    def _pass(self, passed: bool) -> None:
-        if not passed:
-            raise self._lost()
 
     def _finish(self) -> Op[Finished]:
         assert self._ending is not None
@@ -211,16 +181,13 @@ class JobTransaction:
 
         return Op(finish.name, steps)
 
-    def _accept(self, finished: Finished) -> None:
-        if not finished.accepted:
-            raise self._lost()
-
-    def _lost(self) -> LeaseLost:
-        held = self._attempt.held
-        return LeaseLost(
-            f"attempt {held.attempt} of job {held.job_id} was taken over, cancelled or ended from "
-            "outside: nothing of this transaction is kept"
-        )
+    def _check(self, still_running: bool) -> None:
+        if not still_running:
+            held = self._attempt.held
+            raise LeaseLost(
+                f"attempt {held.attempt} of job {held.job_id} was taken over, cancelled or ended "
+                "from outside: nothing of this transaction is kept"
+            )
 
     def _note(self) -> None:
         """It ended well: the job is over, unless the caller still has to commit."""

@@ -22,20 +22,16 @@ class Slots(Protocol):
     def start(self, attempt: Attempt) -> None:
         """Run the attempt as soon as a slot is free; raise when there is no room for one, such as
         RuntimeError when no thread can be started."""
-        ...
 
     def interrupt(self, attempt: Attempt) -> None:
         """The attempt was asked to stop (`attempt.stop`, `attempt.stopped_for`): make it, if this
         kind can; its end is reported as always."""
-        ...
 
     def abandon(self, attempt: Attempt) -> None:
         """It did not stop: give its slot to others, at once. Nothing more is heard of it."""
-        ...
 
     def close(self) -> None:
         """No attempt is left: end the slots."""
-        ...
 
 
 def hand_back(attempts: Iterable[Attempt], done: Done) -> None:

@@ -13,10 +13,9 @@ import inspect
 import os
 import resource
 import signal
-import socket
 import sys
 import threading
-import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -63,7 +62,7 @@ def main(fileno: int) -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: None)
     os.set_inheritable(fileno, False)
-    channel: Channel[Order] = Channel(socket.socket(fileno=fileno), Order)
+    channel: Channel[Order] = Channel(Connection(fileno), Order)
     os.register_at_fork(after_in_child=channel.forget)  # or its death would go unseen
     Child(channel).serve()
 
@@ -77,10 +76,8 @@ class Child:
         self._line: SimpleQueue[Attempt | None] = SimpleQueue()
         self._mutex = threading.Lock()  # a report is never sent behind the end of its attempt
         self._current: Attempt | None = None
-        self._news = threading.Event()
-        self._reporter: threading.Thread | None = None
+        self._report_due = False
         self._runner = asyncio.Runner()
-        self._memory = Memory()
 
     def serve(self) -> None:
         order = self._channel.receive()
@@ -92,7 +89,7 @@ class Child:
             self._channel.send(Broken(f"{error}, in a new process", passing=True))
             return
         try:
-            self._memory.limit(order.memory_limit)
+            self._memory = Memory(order.memory_limit)
             self._app = app = load(order)
             send_log_lines(self._channel.send, order.levels)
             self._memory.note()
@@ -136,7 +133,7 @@ class Child:
             return
         attempt = Attempt(
             self._app, task, order.held, order.blockers,
-            worker=order.worker, on_progress=self._report,
+            worker=order.worker, on_progress=self._report_soon,
         )  # fmt: skip
         attempt.begin()
         attempt.started_at = order.started_at  # as the worker, which has begun it, counts
@@ -168,38 +165,39 @@ class Child:
     def _end(self, attempt: Attempt, ending: Ending | None) -> None:
         worn = self._memory.is_worn()
         with self._mutex:
-            self._current = None
             try:
-                self._channel.send(_ended(ending, _report_of(attempt), worn))
+                self._send_report()
+                self._channel.send(_ended(ending, worn))
             except OSError:
                 raise  # the worker is gone
             except Exception as error:
                 # Not told what it is, the worker would take it for the death of this process.
-                self._channel.send(_ended(of_error(attempt, error), None, worn))
+                self._channel.send(_ended(of_error(attempt, error), worn))
+            self._current = None
 
     # ---- progress
 
-    def _report(self) -> None:
-        self._news.set()
-        if self._reporter is None:
-            reporter = threading.Thread(
-                target=self._send_reports, name="towline-report", daemon=True
-            )
+    def _report_soon(self) -> None:
+        """From another thread: a handler that reports a million times a second is not held up."""
+        if not self._report_due:
+            self._report_due = True
+            timer = threading.Timer(PROGRESS_INTERVAL, self._report_now)
+            timer.daemon = True
             try:
-                reporter.start()
-            except RuntimeError:
-                return  # no room for a thread: the last one is sent with the end
-            self._reporter = reporter
+                timer.start()
+            except RuntimeError:  # no room for a thread: the last one is sent with the end
+                self._report_due = False
 
-    def _send_reports(self) -> None:
-        """A thread of its own: a handler that reports a million times a second is not held up."""
-        while self._news.wait():
-            self._news.clear()
-            with self._mutex:
-                report = None if self._current is None else _report_of(self._current)
-                if report is not None:
-                    self._channel.send(report)
-            time.sleep(PROGRESS_INTERVAL)
+    def _report_now(self) -> None:
+        with self._mutex:
+            self._report_due = False
+            self._send_report()
+
+    def _send_report(self) -> None:
+        """The caller has the mutex."""
+        if self._current is not None and self._current.progress is not None:
+            fraction, text = self._current.progress
+            self._channel.send(Report(fraction, storable(text)))
 
 
 async def _awaited(attempt: Attempt) -> Ending | None:
@@ -209,20 +207,10 @@ async def _awaited(attempt: Attempt) -> Ending | None:
     return await attempt.arun()
 
 
-def _ended(ending: Ending | None, report: Report | None, worn: bool) -> Ended:
-    frame = Ended(report=report, worn=worn)
+def _ended(ending: Ending | None, worn: bool) -> Ended:
     if ending is not None:
-        frame.outcome = ending.outcome
-        frame.output, frame.error, frame.error_type = ending.output, ending.error, ending.error_type
-        frame.delay, frame.started, frame.next = ending.delay, ending.started, ending.next
-    return frame
-
-
-def _report_of(attempt: Attempt) -> Report | None:
-    if attempt.progress is None:
-        return None
-    fraction, text = attempt.progress
-    return Report(fraction, storable(text))
+        ending.held = ending.held._replace(arguments="")  # the worker has them
+    return Ended(ending, worn)
 
 
 def _flush() -> None:
@@ -262,22 +250,19 @@ def _be_first_to_go() -> None:
 class Memory:
     """How much this process may have, and whether its handlers leave it too little."""
 
-    def __init__(self) -> None:
-        self._limit: int | None = None
-        self._most = 0
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
         self._before = 0
-
-    def limit(self, size: int | None) -> None:
-        """Let requests for more fail."""
-        if size is None:
-            return
-        most = resource.getrlimit(MEMORY_LIMIT)[1]
-        self._limit = size if most == resource.RLIM_INFINITY else min(size, most)
-        self._most = size + MEMORY_RESERVE if most == resource.RLIM_INFINITY else most
-        self.tighten()
+        if limit is not None:
+            self._most = resource.getrlimit(MEMORY_LIMIT)[1]
+            if self._most == resource.RLIM_INFINITY:
+                self._most = limit + MEMORY_RESERVE
+            else:
+                self._limit = min(limit, self._most)
+            self.tighten()
 
     def tighten(self) -> None:
-        """A handler comes."""
+        """A handler comes: let requests for more fail."""
         if self._limit is not None:
             resource.setrlimit(MEMORY_LIMIT, (self._limit, self._most))
 

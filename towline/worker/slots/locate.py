@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from ...errors import InvalidState, InvalidTask
 from ...task import Tasks
-from .protocol import Load, Main
+from .protocol import Load
 
 if TYPE_CHECKING:
     from ...app import Towline
@@ -46,19 +46,19 @@ def _root(name: str) -> str | None:
     return os.path.dirname(folder) if spec.submodule_search_locations else folder
 
 
-def location_of(app: Towline, memory_limit: int | None = None) -> Load:
+def location_of(app: Towline) -> Load:
     """Find the app among the modules of this process, or raise InvalidTask.
 
     Every module that has the app as an attribute or defines a task of it is loaded over there, in
     the order they were loaded here: tasks, middleware and includes are the same then.
     """
-    main = _main()
+    main_name, main_path = _main()
     homes: dict[str, str] = {}
     defining = {getattr(task.function, "__module__", "") for task in app.registry.values()}
     modules: list[str] = []
     for name, module in list(sys.modules.items()):
         names = _names(module)
-        if not (main is not None if name == MAIN else _is_importable(name, names)):
+        if not (main_name or main_path if name == MAIN else _is_importable(name, names)):
             continue
         attribute = next((name for name, value in names.items() if value is app), None)
         if attribute is not None:
@@ -76,21 +76,22 @@ def location_of(app: Towline, memory_limit: int | None = None) -> Load:
         module=home,
         attribute=homes[home],
         modules=[name for name in modules if name != MAIN],
-        main=main if MAIN in modules else None,
+        main_name=main_name if MAIN in modules else None,
+        main_path=main_path if MAIN in modules else None,
         argv=list(sys.argv),
         url=app.url,
-        memory_limit=memory_limit,
     )
 
 
-def _main() -> Main | None:
-    """How the script of this process can be loaded again; None for a prompt or `-c`."""
+def _main() -> tuple[str | None, str | None]:
+    """Name or path by which the script of this process can be loaded again; neither for a prompt
+    or `-c`."""
     module = sys.modules.get(MAIN)
     spec = getattr(module, "__spec__", None)
     if spec is not None and spec.name != MAIN:
-        return Main(name=spec.name)
+        return spec.name, None
     path = getattr(module, "__file__", None)
-    return None if path is None else Main(path=os.path.abspath(path))
+    return None, path and os.path.abspath(path)
 
 
 def _names(module: object) -> dict[str, Any]:
@@ -126,8 +127,8 @@ def load(order: Load) -> Towline:
     sys.argv[:] = order.argv
     _loading = True
     try:
-        if order.main is not None:
-            _load_main(order.main)
+        if order.main_name or order.main_path:
+            _load_main(order.main_name, order.main_path or "")
         for name in order.modules:
             importlib.import_module(name)
         found: object = getattr(sys.modules[order.module], order.attribute, None)
@@ -157,18 +158,21 @@ def _is_same_file_from_elsewhere(here: str, there: str) -> bool:
     return unquote(there).endswith(f"/{relative}")
 
 
-def _load_main(main: Main) -> None:
-    """Run the script, but not what stands under `if __name__ == "__main__":`."""
+def _load_main(name: str | None, path: str) -> None:
+    """Run the script, but not what stands under `if __name__ == "__main__":`.
+
+    By hand: multiprocessing skips the `__main__` of a package, and with it as with runpy no module
+    that the script imports could say `from __main__ import app`.
+    """
     module = ModuleType(SCRIPT)
-    if main.name is not None:
-        spec = importlib.util.find_spec(main.name)
+    if name is not None:
+        spec = importlib.util.find_spec(name)
         loader: Any = None if spec is None else spec.loader
         if spec is None or loader is None:
-            raise InvalidTask(f"the module {main.name} that is run cannot be found any more")
-        code: CodeType = loader.get_code(main.name)
+            raise InvalidTask(f"the module {name} that is run cannot be found any more")
+        code: CodeType = loader.get_code(name)
         module.__spec__, module.__package__, module.__file__ = spec, spec.parent, spec.origin
     else:
-        path = main.path or ""
         with open(path, "rb") as file:
             code = compile(file.read(), path, "exec", dont_inherit=True)
         module.__file__ = path

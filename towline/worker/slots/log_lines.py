@@ -12,44 +12,25 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-ROOT = "root"
 MOST_TEXT = 64 * 1024  # characters of it
-_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 Plain = str | int | float | bool | None
 
 
 class LogLine(Struct, tag=True):
-    """What was logged in a process, with what came by `extra` where that is plain."""
+    """What was logged in a process: the fields of its record, and what came by `extra`, where that
+    is plain."""
 
-    name: str
-    level: int
-    text: str
-    created: float
-    place: tuple[str, int, str]  # file, line, function
-    thread: str | None
-    process: tuple[int, str | None]
-    error: str | None
-    extra: dict[str, Plain]
+    fields: dict[str, Plain]
 
     def log(self) -> None:
         """Hand it to the handlers of this process. Loggers below the root have done theirs."""
-        path, number, function = self.place
-        record = logging.LogRecord(
-            self.name, self.level, path, number, self.text, None, None, func=function
-        )
-        record.created = self.created
-        record.msecs = self.created % 1 * 1000
-        record.threadName = self.thread
-        record.process, record.processName = self.process
-        record.exc_text = self.error
-        vars(record).update(self.extra)
-        logging.getLogger().handle(record)
+        logging.getLogger().handle(logging.makeLogRecord(self.fields))
 
 
 def levels() -> dict[str, int]:
     """From which level on each logger of this process logs, where that was said."""
-    known = {ROOT: logging.getLogger().level}
+    known = {"root": logging.getLogger().level}
     for name, logger in list(logging.Logger.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and logger.level:
             known[name] = logger.level
@@ -59,7 +40,7 @@ def levels() -> dict[str, int]:
 def send_log_lines(send: Callable[[Struct], None], levels: dict[str, int]) -> None:
     """In a process: log to the worker, from the levels on that it has."""
     for name, level in levels.items():
-        logging.getLogger(None if name == ROOT else name).setLevel(level)
+        logging.getLogger(name).setLevel(level)
     logging.getLogger().handlers[:] = [LogLineHandler(send)]
 
 
@@ -83,32 +64,26 @@ class LogLineHandler(logging.Handler):
 
 
 def _line(record: logging.LogRecord) -> LogLine:
-    text, error = record.getMessage(), record.exc_text
-    if record.exc_info and not error:
-        error = logging.Formatter().formatException(record.exc_info)
-    extra: dict[str, Plain] = {}
-    for name, value in vars(record).items():
-        if name not in _USUAL and isinstance(value, Plain):
-            extra[_plain(name)] = _plain_value(value)
+    fields = {**vars(record), "msg": record.getMessage(), "args": None}
+    if record.exc_info and not record.exc_text:
+        fields["exc_text"] = logging.Formatter().formatException(record.exc_info)
     return LogLine(
-        name=_plain(record.name), level=record.levelno, text=_plain(text), created=record.created,
-        place=(_plain(record.pathname), record.lineno, _plain(record.funcName or "")),
-        thread=record.threadName, process=(record.process or 0, record.processName),
-        error=None if error is None else _plain(error), extra=extra,
-    )  # fmt: skip
+        {_text(name): _plain(value) for name, value in fields.items() if isinstance(value, Plain)}
+    )
 
 
-def _plain_value(value: Plain) -> Plain:
+def _plain(value: Plain) -> Plain:
+    """The same as one of the built-in types, in a form that can be sent."""
     if isinstance(value, str):
-        return _plain(value)
+        return _text(value)
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
-        return int(value) if -(2**63) <= value < 2**63 else _plain(f"{value:#x}")
+        return int(value) if -(2**63) <= value < 2**63 else f"{value:#x}"
     return float(value)
 
 
-def _plain(text: str) -> str:
+def _text(text: str) -> str:
     """A text that can be sent: not of a kind of its own, no half of a character, not too long."""
     if len(text) > MOST_TEXT:
         text = f"{text[:MOST_TEXT]}…"

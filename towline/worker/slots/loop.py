@@ -44,23 +44,19 @@ class LoopSlots:
         self._called = False  # the loop is about to take from the line
         self._placed: dict[Attempt, HandlerLoop] = {}  # those with a task, and on which loop
         self._unheard: set[Attempt] = set()  # those whose loop has not heard yet to stop
-        self._wanted = threading.Condition(self._mutex)  # something is there to be watched
-        self._watched = False
-        self._watcher: threading.Thread | None = None
-        self._closed = False
+        self._watched = False  # a thread listens whether the loop answers
+        self._closed = threading.Event()
 
     # ---- what the pump calls; none of it waits for a loop
 
     def start(self, attempt: Attempt) -> None:
         with self._mutex:
             loop = self._serving()
-            if loop is not None:
+            served = loop is not None and (self._called or self._call(loop))
+            if served:
                 self._line.append(attempt)
-                if not self._called and not self._call(loop):
-                    self._line.remove(attempt)
-                    loop = None
             self._begin_watching()
-        if loop is None:
+        if not served:
             hand_back([attempt], self._done)
 
     def interrupt(self, attempt: Attempt) -> None:
@@ -88,8 +84,7 @@ class LoopSlots:
 
     def close(self) -> None:
         with self._mutex:
-            self._closed = True
-            self._wanted.notify_all()
+            self._closed.set()
             loop, self._loop = self._loop, None
             if loop is not None and loop is not self._given:
                 loop.call(loop.end)
@@ -105,22 +100,26 @@ class LoopSlots:
         """The loop for new attempts; None when it is the application's and blocked or closed."""
         if self._loop is not None and self._loop.blocked and self._loop is not self._given:
             self._replace(self._loop)
-        if self._loop is None and not self._closed:
+        if self._loop is None and not self._closed.is_set():
             self._loop = HandlerLoop.begun()
         loop = self._loop
         return None if loop is None or loop.blocked else loop
 
     def _replace(self, loop: HandlerLoop) -> None:
         """Leave a blocked loop to what has begun there. The caller has the mutex."""
-        moved = [a for a, at in self._placed.items() if at is loop and a.begun is None]
         fresh = HandlerLoop.begun()  # or all stays as it is
         log.warning("an async handler blocks its event loop: other attempts go to another loop")
-        for attempt in moved:
-            del self._placed[attempt]
-        self._line.extendleft(reversed(moved))
+        self._put_back(loop)
         self._loop = fresh
         loop.call(self._wind_up, loop)
         self._call(fresh)
+
+    def _put_back(self, loop: HandlerLoop) -> None:
+        """Put what has not begun on this loop first in the line. The caller has the mutex."""
+        moved = [a for a, at in self._placed.items() if at is loop and a.begun is None]
+        for attempt in moved:
+            del self._placed[attempt]
+        self._line.extendleft(reversed(moved))
 
     def _mend(self) -> list[Attempt]:
         """See that what waits is not kept by a blocked loop; return what must go back. The caller
@@ -128,18 +127,14 @@ class LoopSlots:
         loop = self._loop
         if loop is None or not loop.blocked:
             return []
-        stuck = [a for a, at in self._placed.items() if at is loop and a.begun is None]
-        if not stuck and not self._line:
-            return []
-        if loop is not self._given:
+        self._put_back(loop)
+        if self._line and loop is not self._given:
             try:
                 self._replace(loop)
                 return []
             except RuntimeError as error:  # no thread for it
                 log.warning("an async handler blocks its event loop, and %s", error)
-        for attempt in stuck:
-            del self._placed[attempt]
-        waiting = [*stuck, *self._line]
+        waiting = list(self._line)
         self._line.clear()
         return waiting
 
@@ -149,30 +144,22 @@ class LoopSlots:
         """The caller has the mutex."""
         if self._watched:
             return
-        if self._watcher is None:
-            watcher = threading.Thread(
-                target=self._watch_loops, name="towline-loop-watch", daemon=True
-            )
-            try:
-                watcher.start()
-            except RuntimeError:
-                return  # with the next attempt, perhaps
-            self._watcher = watcher
-        self._watched = True
-        self._wanted.notify_all()
+        watch = threading.Thread(target=self._watch_loops, name="towline-loop-watch", daemon=True)
+        try:
+            watch.start()
+            self._watched = True
+        except RuntimeError:
+            pass  # with the next attempt, perhaps
 
     def _watch_loops(self) -> None:
-        while True:
+        """As long as there is something to watch."""
+        while not self._closed.wait(ANSWER_CHECK):
             with self._mutex:
-                while not (self._closed or self._line or self._placed):
-                    self._watched = False
-                    self._wanted.wait()
-                if self._closed:
+                self._watched = bool(self._line or self._placed)
+                if not self._watched:
                     return
-                loop = self._loop
-                if loop is not None:
-                    loop.check()
-                self._wanted.wait_for(lambda: self._closed, ANSWER_CHECK)
+                if self._loop is not None:
+                    self._loop.check()
                 back = self._mend()
             hand_back(back, self._done)
 
@@ -185,7 +172,7 @@ class LoopSlots:
             self._called = False
             fresh = self._take(loop)
         for attempt in fresh:  # some loops begin a task at once, and it needs the mutex
-            loop.place(attempt, self._serve(attempt, loop))
+            loop.place(self._serve(attempt, loop))
 
     def _take(self, loop: HandlerLoop) -> list[Attempt]:
         """As many from the line as there is room for. The caller has the mutex."""
@@ -218,7 +205,7 @@ class LoopSlots:
             fresh = [] if replaced else self._take(loop)
         self._done(attempt, ending)
         for following in fresh:
-            loop.place(following, self._serve(following, loop))
+            loop.place(self._serve(following, loop))
         if replaced:
             self._wind_up(loop)
 
@@ -226,13 +213,15 @@ class LoopSlots:
         with self._mutex:
             self._unheard.discard(attempt)
             loop.blocked = False
-        loop.cancel(attempt)
+        if attempt.slot is not None:  # one that has not begun would vanish
+            attempt.slot.cancel()
 
     def _wind_up(self, loop: HandlerLoop) -> None:
         """A loop that was replaced has come back: it ends with the last that is its own."""
         with self._mutex:
-            own = {attempt for attempt, at in self._placed.items() if at is loop}
-        loop.cancel_others(own)
+            own = {attempt.slot for attempt, at in self._placed.items() if at is loop}
+        for task in loop.tasks - own:
+            task.cancel()
         if not own:
             loop.end()
 
@@ -245,7 +234,7 @@ class HandlerLoop:
         self.blocked = False
         self._ended = False
         self._missed = 0  # checks since it was last heard
-        self._tasks: dict[Attempt, asyncio.Task[None]] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
     def begun(cls) -> HandlerLoop:
@@ -286,25 +275,22 @@ class HandlerLoop:
         self._missed = 0
         self.blocked = False
 
-    def place(self, attempt: Attempt, serving: Coroutine[Any, Any, None]) -> None:
+    def place(self, serving: Coroutine[Any, Any, None]) -> None:
         task = self.loop.create_task(serving)
-        self._tasks[attempt] = task
-        task.add_done_callback(lambda _: self._tasks.pop(attempt, None))
-
-    def cancel(self, attempt: Attempt) -> None:
-        task = self._tasks.get(attempt)
-        if task is not None and attempt.slot is task:  # one that is not begun would vanish
-            task.cancel()
-
-    def cancel_others(self, own: set[Attempt]) -> None:
-        for attempt in [attempt for attempt in self._tasks if attempt not in own]:
-            self.cancel(attempt)
+        self.tasks.add(task)  # asyncio itself would lose it
+        task.add_done_callback(self.tasks.discard)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
-    while not _ran_until_stopped(loop):
-        pass
+    while True:
+        try:
+            loop.run_forever()
+            break
+        except (SystemExit, KeyboardInterrupt):
+            # Of a handler's own task: asyncio lets it out of its loop, after those who await the
+            # task had it. Other handlers have nothing to do with it.
+            pass
     for task in asyncio.all_tasks(loop):
         task.cancel()
     loop.run_until_complete(asyncio.sleep(0))
@@ -313,13 +299,3 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         setattr(task, "_log_destroy_pending", False)  # noqa: B010
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
-
-
-def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
-    """asyncio lets SystemExit and KeyboardInterrupt of a handler's own tasks out of its loop, after
-    whoever awaits them was told: other handlers have nothing to do with it."""
-    try:
-        loop.run_forever()
-        return True
-    except (SystemExit, KeyboardInterrupt):
-        return False

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ...errors import InvalidTask
 from ...model import Ending, Outcome
 from ..attempt import Attempt
-from ..ending import crashed, never_begun, of_error, put_off, released, timed_out
+from ..ending import crashed, never_begun, of_error, released, timed_out
 from ..settings import Settings
 from . import Done, hand_back
 from .locate import location_of
@@ -55,38 +55,33 @@ class ProcessSlots:
         self._slots: list[ProcessSlot] = []
         self.mutex = threading.Lock()  # of the line, and of what each slot has
         self.work = threading.Condition(self.mutex)  # something is in the line
-        self.over = threading.Condition(self.mutex)  # an attempt has ended
         self.closing = False
 
     # ---- what the pump calls
 
     def start(self, attempt: Attempt) -> None:
         with self.mutex:
+            self._open_slots(len(self._line) + 1)
             self._line.append(attempt)
-            try:
-                self._open_slots()
-            except RuntimeError:
-                self._line.remove(attempt)
-                raise
             self.work.notify()
 
     def interrupt(self, attempt: Attempt) -> None:
-        slot = attempt.slot
-        if not isinstance(slot, ProcessSlot):
+        slot: ProcessSlot | None = attempt.slot
+        if slot is None:
             return
         if attempt.stopped_for is Outcome.RELEASED:
             # A thread of its own: the pump does not wait.
             asking = threading.Thread(target=slot.ask_then_kill, args=(attempt,), daemon=True)
             try:
                 asking.start()
+                return
             except RuntimeError:  # no room for one
-                slot.kill(attempt)
-        else:
-            slot.kill(attempt)
+                pass
+        slot.kill(attempt)
 
     def abandon(self, attempt: Attempt) -> None:
         attempt.abandoned = True
-        if isinstance(attempt.slot, ProcessSlot):
+        if attempt.slot is not None:
             attempt.slot.kill(attempt)
 
     def close(self) -> None:
@@ -119,20 +114,18 @@ class ProcessSlots:
             return None
 
     def refuse(self, error: Exception) -> None:
-        """No process can be started: the attempt that needed it fails, and says why."""
+        """No process can be started. The attempt that needed it goes back with nothing used if
+        there is no room for one just now; else it fails, and says why."""
         with self.mutex:
-            attempt = self._line.popleft() if self._line and not self.closing else None
-        if attempt is not None and attempt.begin():
+            if not self._line or self.closing:
+                return
+            attempt = self._line.popleft()
+        if isinstance(error, OSError | MemoryError):  # no process, descriptor or memory left
+            log.warning("no process for %s just now, it is handed back: %s", attempt, error)
+            hand_back([attempt], self._done)
+        elif attempt.begin():
             log.error("no process for %s: %s", attempt, error)
             self._done(attempt, of_error(attempt, error))
-
-    def hand_back(self, error: Exception) -> None:
-        """There is no room for another process: what waited for it goes back, nothing used."""
-        with self.mutex:
-            attempt = self._line.popleft() if self._line and not self.closing else None
-        if attempt is not None and attempt.withdraw():
-            log.warning("no process for %s just now, it is handed back: %s", attempt, error)
-            self._done(attempt, put_off(attempt))
 
     def ended(self, attempt: Attempt, ending: Ending | None) -> None:
         if not attempt.abandoned:
@@ -144,7 +137,7 @@ class ProcessSlots:
         with self.mutex:
             self._slots.remove(slot)
             try:
-                self._open_slots()
+                self._open_slots(len(self._line))
             except RuntimeError as error:
                 log.warning("no process for what waits just now, it is handed back: %s", error)
                 back = list(self._line)
@@ -152,15 +145,12 @@ class ProcessSlots:
             self.work.notify()  # it may have been woken for what it did not take
         hand_back(back, self._done)
 
-    def _open_slots(self) -> None:
-        """As many as are needed; RuntimeError when there is not one. One more that cannot begin
-        does not matter as long as there are others."""
-        free = sum(slot.attempt is None for slot in self._slots)
-        while (
-            free < len(self._line)
-            and len(self._slots) < self.settings.concurrency
-            and not self.closing
-        ):
+    def _open_slots(self, needed: int) -> None:
+        """Have as many free as are needed; RuntimeError when there is not one at all. One more that
+        cannot begin does not matter as long as there are others."""
+        needed -= sum(slot.attempt is None for slot in self._slots)
+        room = 0 if self.closing else self.settings.concurrency - len(self._slots)
+        for _ in range(min(needed, room)):
             slot = ProcessSlot(self)
             try:
                 slot.thread.start()
@@ -169,7 +159,6 @@ class ProcessSlots:
                     raise
                 return
             self._slots.append(slot)
-            free += 1
 
 
 class ProcessSlot:
@@ -207,8 +196,7 @@ class ProcessSlot:
                 process.channel.send(Stop(*attempt.key, attempt.stopped_for))
             except OSError:
                 pass  # it has just died
-        with self._owner.mutex:
-            self._owner.over.wait_for(lambda: self.attempt is not attempt, HANDLER_GRACE)
+        time.sleep(HANDLER_GRACE)
         self.kill(attempt)
 
     def _kill(self) -> None:
@@ -220,7 +208,13 @@ class ProcessSlot:
 
     def _serve(self) -> None:
         try:
-            if (process := self._started()) is not None:
+            try:
+                process = self._start()
+            except InvalidTask as error:
+                self._owner.refuse(error.with_traceback(None))  # its text says all
+            except Exception as error:
+                self._owner.refuse(error)
+            else:
                 try:
                     self._run_attempts(process)
                 finally:
@@ -232,21 +226,10 @@ class ProcessSlot:
         finally:
             self._owner.left(self)
 
-    def _started(self) -> SpawnedProcess | None:
-        try:
-            return self._start()
-        except InvalidTask as error:
-            self._owner.refuse(error.with_traceback(None))  # its text says all
-        except (OSError, MemoryError) as error:  # no process, no descriptor, no memory left
-            self._owner.hand_back(error)
-        except Exception as error:
-            self._owner.refuse(error)
-        return None
-
     def _start(self) -> SpawnedProcess:
         owner = self._owner
-        load = location_of(owner.app, owner.settings.memory_limit)
-        load.levels = levels()
+        load = location_of(owner.app)
+        load.memory_limit, load.levels = owner.settings.memory_limit, levels()
         process = SpawnedProcess(load)
         with owner.mutex:
             self._process = process
@@ -273,47 +256,45 @@ class ProcessSlot:
             ran += 1
 
     def _run(self, process: SpawnedProcess, attempt: Attempt) -> bool:
-        """Whether the process can take another one."""
+        """Run it there; return whether the process can take another one."""
         try:
             held, blockers = attempt.held, list(attempt.blockers)
             process.channel.send(Run(held, blockers, attempt.worker, attempt.started_at))
         except OSError:
             pass  # it has just died, as will be seen
         begun = False
+        answer: object
         try:
             while isinstance(answer := process.receive(), Begun | Report):
                 begun = True
                 if isinstance(answer, Report):
                     attempt.progress = answer.fraction, answer.text
         except Garbled as error:  # it lives, and may have done its work
-            self._free()
-            self._owner.ended(attempt, of_error(attempt, error))
-            return False
+            answer = error
+        why = self._end(process) if answer is None else ""
+        killed = self._free()
+        ending: Ending | None = None
         if isinstance(answer, Ended):
-            killed = self._free()
-            self._owner.ended(attempt, _ending(attempt, answer))
-            return not (killed or answer.worn)
-        if isinstance(answer, Broken):
-            self._free()
-            self._owner.ended(attempt, of_error(attempt, InvalidTask(answer.error)))
-            return False  # the next may have loaded what is missing
-        why = self._end(process)
-        if not self._free():
+            if (ending := answer.ending) is not None:  # with what only the worker knows
+                ending.held, ending.started_at = attempt.held, attempt.started_at
+        elif isinstance(answer, Garbled):
+            ending = of_error(attempt, answer)
+        elif isinstance(answer, Broken):  # the next process may have loaded what is missing
+            ending = of_error(attempt, InvalidTask(answer.error))
+        elif not killed:
             log.warning("%s: %s", attempt, why)
-            self._owner.ended(attempt, crashed(attempt, why) if begun else never_begun(attempt))
+            ending = crashed(attempt, why) if begun else never_begun(attempt)
         elif attempt.stopped_for is Outcome.TIMEOUT:
-            self._owner.ended(attempt, timed_out(attempt))
+            ending = timed_out(attempt)
         elif attempt.stopped_for is Outcome.RELEASED:
-            self._owner.ended(attempt, released(attempt))
-        else:
-            self._owner.ended(attempt, None)  # it is not this worker's any more
-        return False
+            ending = released(attempt)
+        self._owner.ended(attempt, ending)  # None also when it is not this worker's any more
+        return isinstance(answer, Ended) and not (killed or answer.worn)
 
     def _free(self) -> bool:
         """The attempt is over; say whether the process was killed because of it."""
         with self._owner.mutex:
             self.attempt = None
-            self._owner.over.notify_all()
             return self._killed
 
     def _end(self, process: SpawnedProcess) -> str:
@@ -322,16 +303,3 @@ class ProcessSlot:
         with self._owner.mutex:
             self._process = None
         return process.end()
-
-
-def _ending(attempt: Attempt, ended: Ended) -> Ending | None:
-    """What the process says, with what only the worker knows."""
-    if ended.report is not None:
-        attempt.progress = ended.report.fraction, ended.report.text
-    if ended.outcome is None:
-        return None
-    return Ending(
-        attempt.held, ended.outcome, output=ended.output, error=ended.error,
-        error_type=ended.error_type, delay=ended.delay, started_at=attempt.started_at,
-        started=ended.started, next=ended.next,
-    )  # fmt: skip

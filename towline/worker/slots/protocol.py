@@ -7,34 +7,26 @@ process → worker    Ready or Broken; for each Run Broken, or Begun, any number
 
 from __future__ import annotations
 
-import socket
 import threading
+from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
-import msgspec
 from msgspec import Struct, msgpack
 
-from ...model import BlockerRecord, Claimed, NewJob, Outcome
+from ...model import BlockerRecord, Claimed, Ending, Outcome
 
 T = TypeVar("T")
 
-HEAD = 4  # bytes in front of a frame that say how long it is
-
-
-class Main(Struct):
-    """The script that is run: by its name (`python -m name`) or by its path."""
-
-    name: str | None = None
-    path: str | None = None
-
 
 class Load(Struct, tag=True):
-    """Become a process of this app: which modules to import, and where in them the app is."""
+    """Become a process of this app: which modules to import, and where in them the app is; the
+    script that is run, if it is one of them, by its name (`python -m name`) or by its path."""
 
     module: str
     attribute: str
     modules: list[str]
-    main: Main | None
+    main_name: str | None
+    main_path: str | None
     argv: list[str]
     url: str
     memory_limit: int | None = None
@@ -86,18 +78,11 @@ class Report(Struct, tag=True):
 
 
 class Ended(Struct, tag=True):
-    """How the attempt ended; no outcome when there is nothing to record. `worn`: the next should
+    """How the attempt ended; no ending when there is nothing to record. `worn`: the next should
     have another process."""
 
-    outcome: Outcome | None = None
-    output: str | None = None
-    error: str | None = None
-    error_type: str | None = None
-    delay: int | None = None
-    started: bool = True
-    next: NewJob | None = None
-    report: Report | None = None
-    worn: bool = False
+    ending: Ending | None
+    worn: bool
 
 
 Order = Load | Run | Stop | Exit
@@ -111,7 +96,7 @@ class Garbled(Exception):
 class Channel(Generic[T]):
     """One end: sends frames whole, from any thread; one thread receives."""
 
-    def __init__(self, end: socket.socket, incoming: object) -> None:
+    def __init__(self, end: Connection, incoming: object) -> None:
         self._end = end
         self._decoder: msgpack.Decoder[T] = msgpack.Decoder(incoming)
         self._sending = threading.Lock()
@@ -120,37 +105,25 @@ class Channel(Generic[T]):
         """Raise OSError when the other end is closed, something else when it cannot be encoded."""
         body = msgpack.encode(frame)
         with self._sending:
-            self._end.sendall(len(body).to_bytes(HEAD, "big") + body)
+            self._end.send_bytes(body)
 
     def receive(self, timeout: float | None = None) -> T | None:
-        """The next frame; None when the other end is closed, or silent for so many seconds. Raise
+        """The next frame; None when the other end is closed, or silent until the timeout. Raise
         Garbled when it is none of those that are known here."""
-        self._end.settimeout(timeout)
         try:
-            head = self._exactly(HEAD)
-            body = head and self._exactly(int.from_bytes(head, "big"))
-            return self._decoder.decode(body) if body else None
-        except OSError:
+            if timeout is not None and not self._end.poll(timeout):
+                return None
+            return self._decoder.decode(self._end.recv_bytes())
+        except (OSError, EOFError):
             return None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except ValueError as error:  # of msgspec, or of its UTF-8
             raise Garbled(f"what the other process says cannot be read: {error}") from None
-        finally:
-            if timeout is not None and self._end.fileno() >= 0:
-                self._end.settimeout(None)
 
     def close(self) -> None:
-        self._end.close()
+        with self._sending:  # or a frame might go to the next file that gets this number
+            self._end.close()
 
     def forget(self) -> None:
         """This is a fork of the process whose end it is, perhaps made while that was sending."""
         self._sending = threading.Lock()
-        self._end.close()
-
-    def _exactly(self, size: int) -> bytes | None:
-        body = bytearray()
-        while len(body) < size:
-            part = self._end.recv(min(size - len(body), 1 << 20))
-            if not part:
-                return None
-            body += part
-        return bytes(body)
+        self.close()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Pipe
 
 from .locate import search_path
 from .log_lines import LogLine
@@ -21,20 +21,16 @@ class SpawnedProcess:
 
     def __init__(self, load: Load) -> None:
         path = search_path(load.modules)
-        ours, theirs = socket.socketpair()
+        ours, theirs = Pipe()
         code = f"import sys; sys.path[:] = {path!r}; from towline.worker.slots.child import main"
         flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
-        try:
-            with theirs:
-                self._popen = subprocess.Popen(
-                    [sys.executable, *flags, "-c", f"{code}; main({theirs.fileno()})"],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    process_group=0,  # so that it and what it starts can be killed together
-                )
-        except BaseException:
-            ours.close()
-            raise
+        with theirs:
+            self._popen = subprocess.Popen(
+                [sys.executable, *flags, "-c", f"{code}; main({theirs.fileno()})"],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                process_group=0,  # so that it and what it starts can be killed together
+            )
         self.channel: Channel[Answer | LogLine] = Channel(ours, Answer | LogLine)
         try:
             self.channel.send(load)
@@ -67,8 +63,7 @@ class SpawnedProcess:
         except (OSError, Garbled):
             pass
         try:
-            status = self._popen.wait(max(deadline - time.monotonic(), 0.1))
-            return _in_words(status)
+            return _in_words(self._popen.wait(max(deadline - time.monotonic(), 0.1)))
         except subprocess.TimeoutExpired:
             self.kill()
             self._popen.wait()
@@ -80,9 +75,6 @@ class SpawnedProcess:
 def _in_words(status: int) -> str:
     if status >= 0:
         return f"the process ended with exit status {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        name = "unknown"
+    name = {each.value: each.name for each in signal.Signals}.get(-status, "unknown")
     hint = ": was there no memory left?" if -status == signal.SIGKILL else ""
     return f"the process ended by signal {-status} ({name}){hint}"

@@ -23,10 +23,9 @@ class ThreadSlots:
     many were left behind, a slot is not replaced until one of them ends.
     """
 
-    def __init__(self, limit: int, done: Done, name: str = "towline") -> None:
+    def __init__(self, limit: int, done: Done) -> None:
         self._limit = limit
         self._done = done
-        self._name = name
         self._line: SimpleQueue[Attempt | None] = SimpleQueue()
         self._mutex = threading.Lock()
         self._threads = 0
@@ -41,16 +40,11 @@ class ThreadSlots:
 
     def start(self, attempt: Attempt) -> None:
         with self._mutex:
-            self._waiting += 1
             if self._threads < self._limit:
-                try:
-                    self._begin_threads()
-                except RuntimeError:
-                    self._waiting -= 1
-                    raise
+                self._begin_threads(self._waiting + 1)
             served = self._threads > 0
-            if not served:
-                self._waiting -= 1
+            if served:
+                self._waiting += 1
         if served:  # outside the mutex, which the thread that takes it needs at once
             self._line.put(attempt)
         else:
@@ -74,7 +68,7 @@ class ThreadSlots:
                     attempt, self._left_behind,
                 )  # fmt: skip
             try:
-                self._begin_threads()
+                self._begin_threads(self._waiting)
             except RuntimeError as error:
                 log.warning("the slot of %s cannot be replaced now: %s", attempt, error)
             if not self._threads:
@@ -93,12 +87,12 @@ class ThreadSlots:
         """How many threads there may be, apart from those left behind."""
         return self._limit - max(self._left_behind - self._most_left_behind, 0)
 
-    def _begin_threads(self) -> None:
-        """As many as are needed; RuntimeError when there is not one. One more that cannot begin
-        does not matter as long as there are others, which come to the line in their turn."""
-        while self._idle < self._waiting and self._threads < self._room():
+    def _begin_threads(self, needed: int) -> None:
+        """Have as many idle as are needed; RuntimeError when there is not one at all. One more that
+        cannot begin does not matter as long as there are others, which come to the line in turn."""
+        while self._idle < needed and self._threads < self._room():
             self._number += 1
-            name = f"{self._name}-{self._number}"
+            name = f"towline-{self._number}"
             try:
                 threading.Thread(target=self._serve, name=name, daemon=True).start()
             except RuntimeError:
