@@ -24,7 +24,7 @@ class Crash(BaseException):
 def crash_at(app: Towline, operation: str, *, before: bool = True) -> Iterator[None]:
     """Let whatever the block does die at an operation: "finish", "claim", "enqueue", …
 
-    `before`: it is not begun. Otherwise it is committed and nobody learns of it; with `on=` it has
+    `before`: it is not begun. Otherwise it is committed and its answer is lost; with `on=` it has
     run and the caller's transaction is still open. The block ends there. What ran then is recorded
     as lost, as after the death of a worker: it comes back after its back-off, until the crash
     limit. Fails if nothing came to the operation.

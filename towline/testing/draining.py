@@ -33,7 +33,7 @@ from .crash import NAME, Crash
 
 LIMIT = 10_000
 LEASE = 10 * 365 * 24 * 3600 * MICRO  # a test moves its clock as it likes
-TRIES, PAUSE = 250, 0.02  # to record an ending that touches what somebody holds
+TRIES, PAUSE = 250, 0.02  # to record an ending that touches locked rows
 
 
 def drain(

@@ -19,7 +19,7 @@ Ring = Callable[[Collection[str] | None], None]
 
 
 class Wake(Protocol):
-    """Tells this process what others did, and others what this process did."""
+    """Carries hints between processes: what others commit, and what this one does."""
 
     def start(self, ring: Ring) -> None:
         """Begin to listen, in a thread of its own that runs no user code; never raises for a
@@ -29,7 +29,7 @@ class Wake(Protocol):
         """End the thread and close what it opened; a second call does nothing."""
 
     def tell(self, queues: Collection[str]) -> None:
-        """Tell the others, after a commit. Never raises and never blocks for long: a hint."""
+        """Hint at work in these queues, after a commit. Never raises, never blocks for long."""
 
 
 def open_wake(url: str, channel: str) -> Wake:

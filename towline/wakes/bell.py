@@ -1,4 +1,4 @@
-"""The one thing a pump waits for: somebody rang, or it is time."""
+"""An event with a timeout: the one thing a pump waits for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 class Bell:
-    """Rung from any thread; a ring while nobody waits is kept for the next wait."""
+    """Rung from any thread; a ring that comes between two waits is kept for the next."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition(threading.Lock())
@@ -20,7 +20,7 @@ class Bell:
             self._condition.notify_all()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait for a ring, at most so many seconds; say whether there was one."""
+        """Wait for a ring, at most `timeout` seconds; say whether there was one."""
         with self._condition:
             if not self._rung:
                 self._condition.wait(timeout)

@@ -8,11 +8,11 @@ from . import Ring
 
 
 class Local:
-    """A wake without thread or connection: whoever enqueues rings. The runner has one to tell with,
+    """A wake without thread or connection: an enqueue rings. The runner has one to tell with,
     each of its workers one to hear with, made from that."""
 
-    def __init__(self, told: Local | None = None) -> None:
-        self.rings: list[Ring] = [] if told is None else told.rings
+    def __init__(self, shared: Local | None = None) -> None:
+        self.rings: list[Ring] = [] if shared is None else shared.rings
         self._ring: Ring | None = None
 
     def start(self, ring: Ring) -> None:

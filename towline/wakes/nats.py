@@ -19,8 +19,8 @@ from .thread import BackOff, WakeThread
 
 log = logging.getLogger("towline.wakes")
 
-KEPT = 100  # hints that wait for the server to come back
-FLUSH = 2  # seconds for what is still to be told when we stop
+MOST_OWED = 100  # hints that wait for the server to come back
+FLUSH_TIMEOUT = 2  # seconds for what is still to be told when we stop
 
 
 class NatsWake:
@@ -31,7 +31,7 @@ class NatsWake:
         self._subject = subject
         self._thread = WakeThread("nats")
         self._ring: Ring | None = None
-        self._owed: deque[bytes] = deque(maxlen=KEPT)
+        self._owed: deque[bytes] = deque(maxlen=MOST_OWED)
         # At the end of the program, too: one that tells and ends at once is heard.
         weakref.finalize(self, self._thread.stop)
 
@@ -63,18 +63,18 @@ class NatsWake:
 
         asyncio.get_running_loop().add_reader(self._thread.descriptor, answer)
         back_off = BackOff()
-        told = False
+        logged = False
         while self._owed or not self._thread.stopping:
             client = Client()
             try:
                 await _connect(client, self._url, poked)
                 back_off.reset()
-                told = False
+                logged = False
                 await self._serve(client, poked)
             except Exception as error:  # whatever the client raises: try again
-                if not told:
+                if not logged:
                     log.info("no connection to NATS, trying again: %s", error)
-                told = True
+                logged = True
             finally:
                 await client.close()
             if self._thread.stopping:
@@ -82,7 +82,7 @@ class NatsWake:
             await self._pause(back_off(), poked)
 
     async def _pause(self, seconds: float, poked: asyncio.Event) -> None:
-        """Wait so long, whoever pokes, unless we are to stop."""
+        """Wait the whole time in spite of pokes, unless we are to stop."""
         try:
             async with asyncio.timeout(seconds):
                 while not self._thread.stopping:
@@ -109,7 +109,7 @@ class NatsWake:
             for hint in hints:
                 await client.publish(self._subject, hint)
             if self._thread.stopping:
-                await client.flush(FLUSH)
+                await client.flush(FLUSH_TIMEOUT)
                 return
             await poked.wait()
 

@@ -19,13 +19,13 @@ from .thread import BackOff, WakeThread
 
 log = logging.getLogger("towline.wakes")
 
-LOOK = 0.5  # seconds in which the thread notices that it should stop
-SILENT = 1.0  # seconds in which nothing is told after that has failed
+STOP_CHECK = 0.5  # seconds in which the thread notices that it should stop
+SILENCE = 1.0  # seconds in which nothing is told after that has failed
 HEARING: dict[str, Any] = {
     "socket_connect_timeout": 5.0, "socket_timeout": 5.0, "socket_keepalive": True,
     "health_check_interval": 15, "retry": Retry(NoBackoff(), 0),
 }  # fmt: skip
-# Short, because somebody waits; and once again at once, for a server that was restarted.
+# Short, because an enqueue waits; and once again at once, for a server that was restarted.
 TELLING: dict[str, Any] = {
     "socket_connect_timeout": 0.25, "socket_timeout": 0.25, "socket_keepalive": True,
     "retry": Retry(NoBackoff(), 1), "retry_on_error": [redis.ConnectionError],
@@ -50,7 +50,7 @@ class RedisWake:
         self._publisher.close()
 
     def tell(self, queues: Collection[str]) -> None:
-        """Publish; after a failure nothing for a second, so that nobody waits again and again."""
+        """Publish; after a failure nothing for a second, so that not every enqueue waits."""
         if time.monotonic() < self._silent_until:
             return
         try:
@@ -60,7 +60,7 @@ class RedisWake:
                 log.warning(
                     "Redis cannot be told of new work; others look by themselves: %s", error
                 )
-            self._silent_until = time.monotonic() + SILENT
+            self._silent_until = time.monotonic() + SILENCE
         else:
             self._silent_until = 0.0
 
@@ -74,23 +74,23 @@ class RedisWake:
 
     def _run(self, ring: Ring) -> None:
         back_off = BackOff()
-        told = False
+        logged = False
         while not self._thread.stopping:
             try:
                 with closing(self._client(HEARING)) as client, closing(client.pubsub()) as ear:
                     ear.subscribe(self._channel)
                     while not self._thread.stopping:
-                        heard = ear.get_message(timeout=LOOK)
+                        heard = ear.get_message(timeout=STOP_CHECK)
                         if heard is None:
                             continue
                         if heard["type"] == "subscribe":  # also after it reconnected by itself
                             ring(None)
                             back_off.reset()
-                            told = False
+                            logged = False
                         elif heard["type"] == "message":
                             ring(unpack(heard["data"]))
             except Exception as error:  # whatever the client raises: try again
-                if not told:
+                if not logged:
                     log.info("not listening to Redis, trying again: %s", error)
-                told = True
+                logged = True
                 self._thread.pause(back_off())

@@ -9,8 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 
-TOGETHER = 5.0  # seconds for the thread to end; one that connects to nobody may take longer
-FINE = 0.001  # below this poll() is too coarse
+STOP_TIMEOUT = 5.0  # seconds for the thread to end; one that connects may take longer
+FINEST_POLL = 0.001  # below this poll() is too coarse
 FIRST, LONGEST = 0.1, 5.0  # seconds between two tries to reach a server
 
 
@@ -22,7 +22,7 @@ class WakeThread:
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._pipe: tuple[int, int] | None = None
-        self._mutex = threading.Lock()  # the pipe is not closed while somebody writes to it
+        self._mutex = threading.Lock()  # the pipe is not closed while a thread writes to it
         self.stopping = False
 
     @property
@@ -61,7 +61,7 @@ class WakeThread:
         self.stopping = True
         self.poke()
         if thread is not threading.current_thread():
-            thread.join(TOGETHER)
+            thread.join(STOP_TIMEOUT)
             if not thread.is_alive():
                 self._thread = None
 
@@ -76,13 +76,13 @@ class WakeThread:
                 pass
 
     def wait(self, seconds: float | None, descriptor: int | None = None) -> bool:
-        """In the thread: wait until the descriptor has something to read (True), or poked, or so
-        long (False)."""
+        """In the thread: wait until the descriptor has something to read (True), or for a poke or
+        the end of the time (False)."""
         poll = select.poll()
         poll.register(self.descriptor, select.POLLIN)
         if descriptor is not None:
             poll.register(descriptor, select.POLLIN)
-        if seconds is not None and 0 < seconds < FINE:
+        if seconds is not None and 0 < seconds < FINEST_POLL:
             time.sleep(seconds)
             seconds = 0
         ready = [which for which, _ in poll.poll(None if seconds is None else seconds * 1000)]
@@ -91,7 +91,7 @@ class WakeThread:
         return descriptor in ready
 
     def pause(self, seconds: float) -> None:
-        """In the thread: wait so long, whoever pokes, unless it is to stop."""
+        """In the thread: wait the whole time in spite of pokes, unless it is to stop."""
         until = time.monotonic() + seconds
         while not self.stopping and (left := until - time.monotonic()) > 0:
             self.wait(left)

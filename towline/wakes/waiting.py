@@ -12,7 +12,7 @@ from .bell import Bell
 
 FIRST, GROWTH = 0.001, 1.6  # seconds between looks
 LONGEST, DEAF = 1.0, 0.25  # at most: a wake that is lost costs no more; without a wake
-LISTEN = 0.01  # who has waited so long waits for a wake too
+LISTEN = 0.01  # seconds of waiting after which a caller listens to a wake too
 
 
 class Waiting:

@@ -31,7 +31,7 @@ log = logging.getLogger("towline.supervisor")
 
 EARLY = (-signal.SIGTERM, -signal.SIGINT)  # one that was told to stop while it was starting
 FIRST_RESTART_PAUSE, LONGEST_RESTART_PAUSE = 1.0, 30.0  # seconds until a dead one starts again
-LONG_LIFE = 60.0  # seconds; one that lived so long did not die of its start
+LONG_LIFE = 60.0  # seconds after which a death is not for a fault of the start
 RELOAD_GRACE = 5.0  # seconds handlers have when the code has changed
 
 Watch = Callable[[Callable[[], None]], None]
@@ -201,7 +201,7 @@ class Supervisor:
         for child in children:
             try:
                 child.line.send(word, socket.MSG_DONTWAIT)
-            except OSError:  # it has ended, or was told often enough
+            except OSError:  # it has ended, or its line is full
                 pass
 
     # ---- stopping

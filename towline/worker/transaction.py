@@ -113,7 +113,7 @@ class JobTransaction:
             try:
                 return await asyncio.to_thread(self._enter_for_another, entering)
             except asyncio.CancelledError as error:
-                if not entering.cancel():  # entered just now, and nobody will leave it
+                if not entering.cancel():  # entered just now, and no `__aexit__` will come
                     await _whole(self._close, error)
                 raise
         self._begin()

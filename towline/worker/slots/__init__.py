@@ -1,7 +1,7 @@
 """Where handlers run: threads, an event loop, processes of their own. A slot runs one attempt.
 
-A slot tells the pump by `done(attempt, ending)`, from whatever thread it has. What an abandoned
-attempt says is not passed on.
+A slot reports to the pump by `done(attempt, ending)`, from a thread of its own. What an abandoned
+attempt reports is dropped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Slots(Protocol):
         kind can; its end is reported as always."""
 
     def abandon(self, attempt: Attempt) -> None:
-        """It did not stop: give its slot to others, at once. Nothing more is heard of it."""
+        """It did not stop: free its slot at once. What the attempt reports later is dropped."""
 
     def close(self) -> None:
         """No attempt is left: end the slots."""

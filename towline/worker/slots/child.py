@@ -171,7 +171,7 @@ class Child:
             except OSError:
                 raise  # the worker is gone
             except Exception as error:
-                # Not told what it is, the worker would take it for the death of this process.
+                # Without an answer the worker would take it for the death of this process.
                 self._channel.send(_ended(of_error(attempt, error), worn))
             self._current = None
 

@@ -1,6 +1,6 @@
 """Where an app is defined, so that another process can find its own.
 
-A process is not told what to run by the database: it imports the modules that this process has
+What a process runs is not in the database: it imports the modules that this process has
 imported, and looks the task up by name in the app it finds there.
 """
 

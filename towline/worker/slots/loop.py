@@ -263,7 +263,7 @@ class HandlerLoop:
             self.loop.stop()
 
     def check(self) -> None:
-        """Ask for an answer; one that did not come for so many times makes it blocked. Times are
+        """Ask for an answer; a loop that missed too many checks is blocked. Checks are
         counted, not seconds: a process that was stopped for long has one of them to make good."""
         if self._missed >= MOST_MISSED or self.loop.is_closed():
             self.blocked = True

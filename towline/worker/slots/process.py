@@ -167,13 +167,13 @@ class ProcessSlot:
 
     def __init__(self, owner: ProcessSlots) -> None:
         self._owner = owner
-        self._process: SpawnedProcess | None = None  # as long as others may kill it
+        self._process: SpawnedProcess | None = None  # as long as another thread may kill it
         self._ready = False
         self._killed = False
         self.attempt: Attempt | None = None
         self.thread = threading.Thread(target=self._serve, name="towline-process", daemon=True)
 
-    # ---- what others call
+    # ---- what other threads call
 
     def is_alive(self) -> bool:
         return self._process is not None and self._process.is_alive()
