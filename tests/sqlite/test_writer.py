@@ -313,7 +313,7 @@ def test_what_must_survive_a_power_cut_is_written_at_FULL(
 def test_at_NORMAL_a_leader_never_carries_what_must_be_durable(
     trace: Trace, app: Towline, line: Line, database: Path
 ) -> None:
-    claims = line.add(Op("promote", lambda: promote(app.runner.store)))
+    claims = line.add(Op("promote", promote, app.runner.store, loss=Loss.WITH_WORKERS))
     calls = [line.store("a"), line.store("b")]
     trace.clear()
     line.go()
