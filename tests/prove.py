@@ -22,7 +22,7 @@ from tests import brokers, pythons, servers, speed
 
 ROOT = Path(__file__).resolve().parents[1]
 PROMISED_SERVERS = range(13, 19)  # docs/postgres.md
-LIMIT = 1500.0  # seconds after which a part has failed
+LIMIT = 2400.0  # seconds after which a part has failed
 
 
 @dataclass

@@ -104,7 +104,7 @@ class Play:
 WANTED: dict[str, Callable[[str, Kind], bool]] = {
     "play": lambda name, kind: kind.played if PROOF else plain(name, kind),
     "play_anywhere": lambda name, kind: PROOF or kind.ours or kind.played,
-    "caller": lambda name, kind: not kind.ours,
+    "caller": lambda name, kind: not kind.ours and (PROOF or not kind.is_repeated(name)),
     "caller_of_kind": lambda name, kind: not kind.ours and (PROOF or kind.played),
     "awaiting_caller": lambda name, kind: kind.shared and kind.idle,
     "psycopg_caller": lambda name, kind: not kind.ours and kind.caller is PsycopgCaller,

@@ -55,6 +55,11 @@ class Kind:
         """Whether asyncio tasks may use the connection at a time, as far as its maker says."""
         return self.awaits and not self.ours and self.caller is not SqlalchemyCaller
 
+    def is_repeated(self, name: str) -> bool:
+        """Whether SQLAlchemy has shown the same state on SQLite, and another here."""
+        framework = self.caller is SqlalchemyCaller
+        return framework and not self.played and name != databases.SQLITE
+
     @property
     def in_transaction(self) -> bool:
         return self.place is Place.IN_TRANSACTION

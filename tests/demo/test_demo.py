@@ -74,20 +74,41 @@ def check_report(report: dict[str, Any], engine: str) -> None:
     assert all(check["ok"] and check["found"] == check["expected"] for check in checks.values())
 
 
-def test_it_holds_also_where_it_was_played_before(tmp_path: Path) -> None:
-    """L4, O1, O2, B1, E1, C1; and it leaves nothing behind unless it is told to."""
-    path = tmp_path / "demo.db"
+def test_it_holds_leaves_nothing_behind_and_every_check_can_fail(tmp_path: Path) -> None:
+    """L4, O1, O2, B1, E1, C1. By the command, which takes a path from where one stands; then each
+    damage to a copy of the file that it kept; then where it was played before."""
+    path, copy = tmp_path / "demo.db", tmp_path / "copy.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE theirs (a)")
-    names: set[str] = set()
-    for keep, left in ((["--keep"], True), ([], False)):
-        done = demo("--json", "--seconds", "0.5", "--url", f"sqlite:///{path}", *keep)
-        assert done.returncode == 0, done.stdout + done.stderr
-        check_report(report_of(done), "sqlite")
-        with closing(sqlite3.connect(path)) as connection:
-            names = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        assert ("towline_demo_job" in names) == left
-    assert names == {"theirs"}
+    words = ("--json", "--seconds", "0.1", "--url", "sqlite:///demo.db")
+    command = ("-m", "towline", "demo")
+    done = demo(*words, "--keep", program=command, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    check_report(report_of(done), "sqlite")
+    assert "towline_demo_job" in tables(path)
+    check_damages(report_of(done)["chains"], path, copy)
+    done = demo(*words, program=command, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    check_report(report_of(done), "sqlite")
+    assert tables(path) == {"theirs"}
+
+
+def tables(path: Path) -> set[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+
+
+def check_damages(chains: int, path: Path, copy: Path) -> None:
+    crowd = chains - (SMALL - CONTINUED)
+    figures = Figures(chains, CONTINUED, crowd, 1.0, retries=1, killed=1, orders=1)
+    app.use(f"sqlite:///{copy}")
+    for name, damage in {"": "SELECT 1", **DAMAGE}.items():
+        shutil.copy(path, copy)
+        ledger = Ledger(app.url)
+        ledger.write(damage)
+        bad = [check.name for check in ledger.check(figures) if not check.ok]
+        assert (name in bad) if name else not bad, (name, bad)
+        ledger.close()
 
 
 def test_it_holds_on_postgres() -> None:
@@ -98,15 +119,6 @@ def test_it_holds_on_postgres() -> None:
             assert left.fetchall() == []
     assert done.returncode == 0, done.stdout + done.stderr
     check_report(report_of(done), "postgres")
-
-
-def test_the_command_plays_it_in_any_folder(tmp_path: Path) -> None:
-    """Of a clone, wherever one stands; a relative path is meant from there."""
-    words = ("--json", "--seconds", "0.1", "--keep", "--url", "sqlite:///here.db")
-    done = demo(*words, program=("-m", "towline", "demo"), folder=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    check_report(report_of(done), "sqlite")
-    assert (tmp_path / "here.db").exists()
 
 
 def test_a_person_can_read_it_without_a_terminal() -> None:
@@ -125,24 +137,6 @@ def test_a_person_can_read_it_without_a_terminal() -> None:
         assert said in lines
     assert lines[-2].endswith("1 retry · 1 taken over · lost 0")
     assert lines[-1].startswith("everything adds up")
-
-
-def test_every_check_can_fail(tmp_path: Path) -> None:
-    """Each damage is done to a copy of the file of a demo that held."""
-    path, copy = tmp_path / "demo.db", tmp_path / "copy.db"
-    done = demo("--json", "--seconds", "0.1", "--keep", "--url", f"sqlite:///{path}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    chains = report_of(done)["chains"]
-    crowd = chains - (SMALL - CONTINUED)
-    figures = Figures(chains, CONTINUED, crowd, 1.0, retries=1, killed=1, orders=1)
-    app.use(f"sqlite:///{copy}")
-    for name, damage in {"": "SELECT 1", **DAMAGE}.items():
-        shutil.copy(path, copy)
-        ledger = Ledger(app.url)
-        ledger.write(damage)
-        bad = [check.name for check in ledger.check(figures) if not check.ok]
-        assert (name in bad) if name else not bad, (name, bad)
-        ledger.close()
 
 
 def test_a_broken_promise_is_told_and_ends_with_1() -> None:

@@ -16,7 +16,7 @@ NAMES = ("enqueue in the caller's transaction", "finish: completed, with unblock
 @pytest.mark.timeout(300)
 def test_L3_L4_O1_a_kill_at_any_statement_loses_nothing(place: Place) -> None:
     """`python -m tests.faults.crash_loop` kills at every statement of every operation."""
-    loop = crash_everywhere(place, NAMES, step=by_speed(6, 2))
+    loop = crash_everywhere(place, NAMES, step=by_speed(12, 2))
     assert loop.findings == []
     assert set(loop.points) == set(NAMES), "some act was never killed"
     assert min(loop.points.values()) >= 2, "an act is one statement at least, with two sides"

@@ -14,7 +14,7 @@ from tests.speed import by_speed, seed
 
 # Where an interrupt would leave something behind: many bytecodes of these are tried.
 INNER = ("writer.py", "readers.py", "lock.py", "line.py", "kept.py", "instant.py", "engine.py")
-SPREAD = by_speed(20, 100)  # further ones, anywhere
+SPREAD = by_speed(10, 100)  # further ones, anywhere
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_A3_after_an_interrupt_anywhere_everybody_can_write_and_read_at_once(
     with at(place) as interrupts:
         files = [os.path.basename(file) for file in interrupts.count(act)]
         inner = [number for number, file in enumerate(files) if file in INNER]
-        step = by_speed(2, 1) * (4 if act in ("enqueue", "read") else 12)
+        step = by_speed(4, 1) * (4 if act in ("enqueue", "read") else 12)
         chosen = inner[2 * (kind is Alarm) :: step]
         spread = random.Random(seed(7)).sample(range(len(files)), SPREAD)
         interrupts.only(act, kind, chosen + spread)

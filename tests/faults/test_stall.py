@@ -6,6 +6,7 @@ import pytest
 
 from tests.faults.fresh import Place
 from tests.faults.stall import block, stop_and_continue
+from tests.speed import by_speed
 
 
 @pytest.mark.timeout(300)
@@ -18,7 +19,7 @@ def test_L2_L3_of_a_worker_that_stood_still_nothing_is_accepted(place: Place, ho
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["thread", "loop", "gil"])
+@pytest.mark.parametrize("kind", by_speed(["loop"], ["thread", "loop", "gil"]))
 def test_L2_a_handler_that_blocks_costs_no_lease(place: Place, kind: str) -> None:
     audit = block(place, kind)
     assert audit.findings == []

@@ -1,4 +1,5 @@
-"""A database on each PostgreSQL server. A test asks for `url` or `app`; `on_newest` narrows it."""
+"""A database on the newest PostgreSQL server, in a proof on each. A test asks for `url` or `app`;
+`on_newest` narrows it. That the SQL is right on the oldest is what tests/conformance says."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from tests import database as databases
 from tests import servers
 from tests.database import Database
 from tests.postgres.steps import Steps, know_steps
+from tests.speed import by_speed
 from towline import Towline
 from towline.task import Task
 
@@ -23,7 +25,8 @@ on_newest = pytest.mark.parametrize("server", servers.servers()[-1:], indirect=T
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marked = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
     if "server" in metafunc.fixturenames and "server" not in marked:
-        metafunc.parametrize("server", servers.servers(), indirect=True)
+        found = servers.servers()
+        metafunc.parametrize("server", by_speed(found[-1:], found), indirect=True)
 
 
 @pytest.fixture

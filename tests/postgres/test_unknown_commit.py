@@ -20,6 +20,7 @@ from tests.database import Database
 from tests.kit import SECOND, completed, continued, new, register, rows
 from tests.postgres.proxy import Proxy
 from tests.races.auditor import audit_tables, open_reader
+from tests.speed import by_speed
 from towline import Towline
 from towline.errors import CommitUnknown
 from towline.model import Claimed, Ending, NewJob
@@ -161,7 +162,7 @@ def fingerprint(database: Database) -> list[Any]:
 
 
 @pytest.mark.parametrize("server", servers.servers()[-1:], indirect=True)
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", by_speed(list(OPERATIONS)[::2], list(OPERATIONS)))
 @ANSWERED
 def test_P6_cut_at_any_statement_before_the_commit_the_engine_runs_it_again(
     make_app: Callable[..., Towline],

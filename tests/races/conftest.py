@@ -1,5 +1,6 @@
-"""Every race runs on SQLite and on the newest PostgreSQL; in a proof on every server, unless it is
-costly. What depends on a server's version, the interleaver tries on the oldest, too."""
+"""Every race runs on SQLite and on the newest PostgreSQL, a costly one on the latter, where more
+can meet; in a proof on every server, a costly one on SQLite and the newest. What depends on a
+server's version, the interleaver tries on the oldest, too."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import pytest
 
 from tests import database as databases
 from tests.furnished import database, url
-from tests.speed import PROOF
+from tests.speed import PROOF, by_speed
 
 __all__ = ["database", "url"]  # fixtures
 
@@ -16,11 +17,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marked = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
     if "database" in metafunc.fixturenames and "database" not in marked:
         names = [databases.SQLITE, databases.newest()]
-        if PROOF and "costly" not in metafunc.fixturenames:
+        if "costly" in metafunc.fixturenames:
+            names = by_speed(names[1:], names)
+        elif PROOF:
             names = databases.names()
         metafunc.parametrize("database", names, indirect=True)
 
 
 @pytest.fixture
 def costly() -> None:
-    """Asked for by a race that takes long: it spares the older servers."""
+    """Asked for by a race that takes long."""
