@@ -379,10 +379,11 @@ class StormClient(StormWorker):
         """Delete, with a word inside the transaction and after it: which chains go."""
 
         def steps() -> Steps[list[int]]:
-            before = yield CHAIN_IDS()
-            yield from op
-            after = yield CHAIN_IDS()
-            gone = sorted({int_of(id) for (id,) in before} - {int_of(id) for (id,) in after})
+            before = {int_of(id) for (id,) in (yield CHAIN_IDS())}
+            answer = yield from op
+            if isinstance(answer, list):  # also of chains that were committed after our look
+                before |= set(answer)
+            gone = sorted(before - {int_of(id) for (id,) in (yield CHAIN_IDS())})
             self.log("leaving", chains=gone)
             return gone
 
