@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
+
+if TYPE_CHECKING:
+    import pytest
 
 T = TypeVar("T")
 
@@ -29,7 +32,10 @@ def seed(number: int) -> int:
     return SEED + number if PROOF else number
 
 
-def one_of(engines: Sequence[str], test: str) -> Sequence[str]:
-    """For a test whose subject is the same on every engine: in `make test` it runs on one of them,
-    always the same, drawn by its name; in a proof on all."""
-    return engines if PROOF else [engines[crc32(test.encode()) % len(engines)]]
+def engines_of(metafunc: pytest.Metafunc, engines: Sequence[str]) -> Sequence[str]:
+    """The engines of a test: all in a proof, or where what it is about differs between them
+    (`each_engine`); else `make test` runs it on one, always the same, drawn by its name."""
+    test = metafunc.definition
+    if PROOF or test.get_closest_marker("each_engine"):
+        return engines
+    return [engines[crc32(test.name.encode()) % len(engines)]]

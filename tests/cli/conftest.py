@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import database as databases
 from tests.cli.shop import Shop
-from tests.speed import one_of
+from tests.speed import engines_of
 
 
 @pytest.fixture
@@ -23,9 +23,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "any_shop" in metafunc.fixturenames:
-        names: Sequence[str] = [databases.SQLITE, databases.newest()]
-        if not metafunc.definition.get_closest_marker("each_engine"):
-            names = one_of(names, metafunc.definition.name)
+        names = engines_of(metafunc, [databases.SQLITE, databases.newest()])
         metafunc.parametrize("any_shop", names, indirect=True)
 
 

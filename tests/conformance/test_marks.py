@@ -53,13 +53,13 @@ def blocked(**fields: Any) -> Prepare:
     return stored({}, {"queue": "b", "after": [1], **fields})
 
 
-def running(prepare: Prepare, room: int = 1, ahead: int = 0) -> Prepare:
-    """All of queue "a" is claimed by worker 1."""
+def running(prepare: Prepare, room: int = 1, ahead: int = 0, queues: str = "a") -> Prepare:
+    """All of queue "a", or of these, is claimed by worker 1."""
 
     def steps(store: Store) -> Steps[Any]:
         yield from prepare(store)
         worker = yield from register(store)
-        return (yield from store.claim(worker, ["a"], room, None, ahead))
+        return (yield from store.claim(worker, list(queues), room, None, ahead))
 
     return steps
 
@@ -158,6 +158,8 @@ def cases(clock: Clock) -> list[Case]:
              lambda s, held: s.turn(1, "w1", ["none"], 1, [completed(held[0])]), ("b",), True),
         Case("a stray is put back", running(one),
              lambda s, _: s.renew(1, "w1", HOUR, ()), ("a",)),
+        Case("a stray beside what is held", running(stored({}, {"queue": "b"}), 2, queues="ab"),
+             lambda s, _: s.renew(1, "w1", HOUR, [(1, 1)]), ("b",)),
         Case("park", running(one), lambda s, held: s.park(held), ("a",)),
         Case("park what is still ours", taken(running(stored({}, {}), 2)),
              lambda s, held: s.park(held), ("a",)),

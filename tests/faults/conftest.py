@@ -3,20 +3,18 @@ full size."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults.fresh import Place, places
-from tests.speed import one_of
+from tests.speed import engines_of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "place" in metafunc.fixturenames and "place" not in vars(metafunc.module):
-        names: Sequence[str] = ["sqlite", "postgres"]
-        if not metafunc.definition.get_closest_marker("each_engine"):
-            names = one_of(names, metafunc.definition.name)
+        names = engines_of(metafunc, ["sqlite", "postgres"])
         metafunc.parametrize("place", names, indirect=True)
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests import database as databases
 from tests.database import Database
 from tests.furnished import database, url
-from tests.speed import one_of
+from tests.speed import engines_of
 from towline import Towline
 
 __all__ = ["database", "url"]  # fixtures
@@ -30,9 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     elif "sqlite" in metafunc.fixturenames:
         metafunc.parametrize("database", [databases.SQLITE], indirect=True)
     elif "database" in metafunc.fixturenames:
-        names: Sequence[str] = [databases.SQLITE, databases.newest()]
-        if not metafunc.definition.get_closest_marker("each_engine"):
-            names = one_of(names, metafunc.definition.name)
+        names = engines_of(metafunc, [databases.SQLITE, databases.newest()])
         metafunc.parametrize("database", names, indirect=True)
 
 

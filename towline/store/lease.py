@@ -84,14 +84,14 @@ def renew(
         return Renewed(False, sorted(held))
     rows = yield store.sql.find_running_of(worker=worker)
     running = {(int_of(job), int_of(attempt)) for job, attempt, *_ in rows}
-    strays: list[Row] = [
-        (0, None, used, lost, queue, priority, job, attempt, worker)
-        for job, attempt, queue, priority, used, lost in rows
-        if (job, attempt) not in held
-    ]
+    strays = [row for row in rows if (row[0], row[1]) not in held]
     if strays:
-        yield store.sql.put_back.many(PUT_BACK, strays)
-        yield from store.wake(str(queue) for _, _, queue, *_ in rows)
+        back: list[Row] = [
+            (0, None, used, lost, queue, priority, job, attempt, worker)
+            for job, attempt, queue, priority, used, lost in strays
+        ]
+        yield store.sql.put_back.many(PUT_BACK, back)
+        yield from store.wake(str(queue) for _, _, queue, *_ in strays)
     return Renewed(True, sorted(set(held) - running))
 
 
