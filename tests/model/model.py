@@ -88,9 +88,9 @@ class Model(Working):
     # ---- waiting jobs
 
     def run_now(self, name: str) -> Seen:
-        """S2: only a scheduled job; a pending one is as it should be."""
+        """S2: only a scheduled job; a pending one, claimed ahead or not, is as it should be."""
         job = self._one(name)
-        if job.state in (Live.PENDING, Live.PARKED):
+        if job.shown is State.PENDING:
             return self.tables.job_seen(job)
         if job.state is not Live.SCHEDULED:
             raise InvalidState
