@@ -26,6 +26,7 @@ class ClaimedAhead:
         self._prefetch = prefetch
         self._line: deque[tuple[Attempt, float]] = deque()  # and since when they are there
         self._begun: dict[Attempt, None] = {}  # began, and the database does not know
+        self._moved_at = 0.0  # when one left the head of the line
         self.at = NEVER  # when there may be something to do
         self.ledger: Ledger | None = None
 
@@ -57,9 +58,11 @@ class ClaimedAhead:
         self.at = min(self.at, time.monotonic() + LASTING)
 
     def waiting_too_long(self, now: float) -> Collection[Attempt]:
-        """All that wait, if the first of them has waited longer than quick jobs take."""
+        """All that wait, if the line has stood still for longer than quick jobs take."""
         self._advance()
-        if not self._line or now < self._line[0][1] + self._prefetch.patience:
+        if not self._line:
+            return ()
+        if now < max(self._line[0][1], self._moved_at) + self._prefetch.patience:
             return ()
         line, self._line = self._line, deque()
         return [attempt for attempt, _ in line]
@@ -88,5 +91,6 @@ class ClaimedAhead:
             if attempt.begun is None and not attempt.withdrawn:
                 return
             self._line.popleft()
+            self._moved_at = time.monotonic()
             if not attempt.withdrawn and not attempt.over:
                 self._begun[attempt] = None

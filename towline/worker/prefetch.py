@@ -43,8 +43,9 @@ class Prefetch:
 
     @property
     def patience(self) -> float:
-        """Seconds in which a job that was claimed ahead begins, unless it is behind a slow one."""
-        return min(max(8 * self._turn, 0.05), 1.0)
+        """Seconds in which the next of the jobs claimed ahead begins, unless behind a slow one. A
+        turn says how busy the machine is: quick handlers take longer then, too."""
+        return min(max(2 * self._turn, 0.05), 0.5)
 
     def claimed(self, jobs: Sequence[Claimed]) -> None:
         """These were claimed: see how large they are."""
