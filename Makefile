@@ -1,5 +1,5 @@
 # make            format, then everything `make test` does
-# make test       lint, types, tests; what CI runs, in six minutes. ARGS="-k lease" narrows the tests
+# make test       lint, types, tests; what CI runs. ARGS="-k lease" narrows the tests
 # make proof      what a release runs: all tests on everything, long random search. SEED=7 runs one again
 # make check      lint and types only, changing nothing
 # make format     rewrite the sources in the project's format

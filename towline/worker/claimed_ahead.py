@@ -1,6 +1,6 @@
 """Jobs that a worker has claimed ahead of its free slots: quick ones need not wait for turns.
 
-They must not wait for anything else. One that has not begun after a moment stands behind a slow
+They must not wait for anything else. A line that stands still for a moment stands behind a slow
 job: all that wait go back, and an idle worker may take them. Those that began and last are
 recorded as begun; for quick ones that would cost more than they do.
 """
@@ -24,9 +24,9 @@ class ClaimedAhead:
 
     def __init__(self, prefetch: Prefetch) -> None:
         self._prefetch = prefetch
-        self._line: deque[tuple[Attempt, float]] = deque()  # and since when they are there
+        self._line: deque[Attempt] = deque()
+        self._still_since = 0.0  # when the head of the line became that
         self._begun: dict[Attempt, None] = {}  # began, and the database does not know
-        self._moved_at = 0.0  # when one left the head of the line
         self.at = NEVER  # when there may be something to do
         self.ledger: Ledger | None = None
 
@@ -49,7 +49,9 @@ class ClaimedAhead:
     def add(self, attempt: Attempt) -> None:
         """It was claimed ahead, and goes to its slots now."""
         now = time.monotonic()
-        self._line.append((attempt, now))
+        if not self._line:
+            self._still_since = now
+        self._line.append(attempt)
         self.at = min(self.at, now + LASTING)
 
     def begins(self, attempt: Attempt) -> None:
@@ -60,12 +62,10 @@ class ClaimedAhead:
     def waiting_too_long(self, now: float) -> Collection[Attempt]:
         """All that wait, if the line has stood still for longer than quick jobs take."""
         self._advance()
-        if not self._line:
-            return ()
-        if now < max(self._line[0][1], self._moved_at) + self._prefetch.patience:
+        if not self._line or now < self._still_since + self._prefetch.patience:
             return ()
         line, self._line = self._line, deque()
-        return [attempt for attempt, _ in line]
+        return line
 
     def lasting(self, now: float) -> list[Attempt]:
         """Those that began a while ago and are not recorded as begun."""
@@ -87,10 +87,10 @@ class ClaimedAhead:
     def _advance(self) -> None:
         """Let those leave the head of the line that have begun or gone back."""
         while self._line:
-            attempt, _ = self._line[0]
+            attempt = self._line[0]
             if attempt.begun is None and not attempt.withdrawn:
                 return
             self._line.popleft()
-            self._moved_at = time.monotonic()
+            self._still_since = time.monotonic()
             if not attempt.withdrawn and not attempt.over:
                 self._begun[attempt] = None
