@@ -225,6 +225,11 @@ class Runner:
             ) from None
         self.prepare()
 
+    def prefixes(self) -> list[tuple[str, str]]:
+        """Prefix and schema of each set of tables like ours; ours need not be there."""
+        find = self.engine.migrations.prefixes
+        return self.engine.run(Op("prefixes", find, self.store.sql, reads=True))
+
     def migrate(self) -> list[str]:
         """Create the tables or bring them up to date; return the migrations that were applied."""
         with self._preparing:

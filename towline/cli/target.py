@@ -18,7 +18,6 @@ from ..app import Towline
 from ..app.settings import DEFAULT_URL
 from ..engine import FILE
 from ..errors import SchemaMissing
-from ..operation import Op
 from .ending import CommandError
 
 APP_VARIABLE, URL_VARIABLE = "TOWLINE_APP", "TOWLINE_URL"
@@ -137,8 +136,7 @@ def check(app: Towline) -> None:
 def _prefixes(app: Towline) -> list[str]:
     """Whose tables there are, each with its schema where that is another one."""
     own = app.settings.engine.server.schema
-    engine = app.runner.engine
-    found = engine.run(Op("prefixes", engine.migrations.prefixes, engine.store.sql, reads=True))
+    found = app.runner.prefixes()
     return [p if schema in ("", own) else f"{p} (--schema {schema})" for p, schema in found]
 
 
