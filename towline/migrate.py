@@ -14,11 +14,20 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
 
 from .errors import SchemaMismatch, SchemaMissing
 from .operation import Steps
-from .sql import TABLES, Queries, Query, Row, Statement, fill, read_text, split_statements
+from .sql import (
+    TABLES,
+    Queries,
+    Query,
+    Row,
+    Statement,
+    fill,
+    folder_of,
+    read_text,
+    split_statements,
+)
 from .store import Store
 
 FIRST = "0001-initial"  # the schema itself
@@ -48,10 +57,8 @@ class Migrations:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Every migration this release knows, oldest first."""
-        folder = files(self.package).joinpath("migrations")
-        found = folder.iterdir() if folder.is_dir() else ()
-        later = sorted(p.name.removesuffix(".sql") for p in found if p.name.endswith(".sql"))
-        return (FIRST, *later)
+        later = folder_of(self.package).joinpath("migrations").glob("*.sql")
+        return (FIRST, *sorted(path.stem for path in later))
 
     def text(self, sql: Queries, after: str | None = None) -> str:
         """The SQL that takes a database to this release's schema, for Alembic, Django or people.

@@ -9,7 +9,6 @@ goes out with the caller's commit. Events with a subscriber are published then, 
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Generator
 from threading import Lock
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from .errors import SchemaMismatch, SchemaMissing, TowlineError
 from .events import Events
 from .events.report import Report
-from .executor import Executor
+from .executor import Executor, in_thread
 from .operation import Mark, Op, Steps, adrive, drive
 from .wakes.local import Local
 from .wakes.waiting import Waiting
@@ -115,7 +114,7 @@ class Runner:
         try:
             if on is None:
                 if not self._ready:
-                    await asyncio.to_thread(self.prepare)
+                    await in_thread(self.prepare)
                 answer = await self._executor.run(self.engine.run, op)
                 commits = False
             else:
@@ -125,7 +124,7 @@ class Runner:
                 try:
                     answer = await connection.arun(op)
                 except (SchemaMissing, SchemaMismatch) as problem:
-                    await asyncio.to_thread(self._prepare_for, connection, problem)
+                    await in_thread(self._prepare_for, connection, problem)
                     answer = await connection.arun(op)
                 commits = connection.in_transaction
         except BaseException as error:
@@ -136,7 +135,7 @@ class Runner:
             if self._open_wake is None and not op.follows.ended:
                 self._follow(op.follows)
             else:  # telling a server, which may take a moment
-                await asyncio.to_thread(self._follow, op.follows)
+                await in_thread(self._follow, op.follows)
         if report is not None:
             report.ended(answer)
         return answer

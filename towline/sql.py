@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import InvalidSetting
@@ -201,8 +201,14 @@ def _copy(text: str, types: dict[str, str]) -> Copy | None:
     return (found[1], columns, tuple(types[c] for c in columns)) if columns == values else None
 
 
+def folder_of(package: str) -> Path:
+    """Where the files of one of our packages lie. Plain paths: `importlib.resources` is slow to
+    import, and imports more of itself at its first use."""
+    return Path(__file__).parents[1].joinpath(*package.split("."))
+
+
 def read_text(package: str, *path: str) -> str:
-    return files(package).joinpath(*path).read_text("utf-8")
+    return folder_of(package).joinpath(*path).read_text("utf-8")
 
 
 def strip_comments(text: str) -> str:

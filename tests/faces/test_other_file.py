@@ -57,10 +57,12 @@ def blocking(add: Add, path: Path, kind: str) -> None:
             add.using(on=connection).enqueue(1)
         return
     engine = sqlalchemy.create_engine(f"sqlite:///{path}")
-    with engine.connect() if kind == "core" else Session(engine) as theirs:
-        add.using(on=theirs).enqueue(1)
-        theirs.commit()
-    engine.dispose()
+    try:
+        with engine.connect() if kind == "core" else Session(engine) as theirs:
+            add.using(on=theirs).enqueue(1)
+            theirs.commit()
+    finally:
+        engine.dispose()
 
 
 async def awaiting(add: Add, path: Path, kind: str) -> None:

@@ -7,7 +7,6 @@ test compares them.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ..engine import EngineSettings, ServerSettings
 from ..errors import InvalidTask
+from ..executor import in_thread
 from ..model import NewJob
 from ..naming import check_known
 from ..runner import Runner
@@ -174,7 +174,7 @@ class Towline(Management):
         return self.runner.migrate()
 
     async def amigrate(self) -> list[str]:
-        return await asyncio.to_thread(self.migrate)
+        return await in_thread(self.migrate)
 
     def ddl(self, after: str | None = None) -> str:
         """The SQL that `migrate` would run, for Alembic, Django or a database administrator.
@@ -199,7 +199,7 @@ class Towline(Management):
         self.runner.close()
 
     async def aclose(self) -> None:
-        await asyncio.to_thread(self.close)
+        await in_thread(self.close)
 
     def __repr__(self) -> str:
         return f"<Towline {masked(self.url)}>"

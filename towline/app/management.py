@@ -5,10 +5,10 @@ Each builds an operation of the store and runs it, on our connection or on the c
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Unpack
 
 from ..errors import StoreError
+from ..executor import in_thread
 from ..model import NewJob
 from ..naming import check_name
 from ..runner import Loop
@@ -170,7 +170,7 @@ class Management(Reading):
         return self.runner.engine.vacuum(pages)
 
     async def avacuum(self, pages: int = VACUUM_PAGES) -> int:
-        return await asyncio.to_thread(self.runner.engine.vacuum, pages)
+        return await in_thread(self.runner.engine.vacuum, pages)
 
     # ---- shared by both twins
 

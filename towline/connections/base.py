@@ -11,7 +11,6 @@ transaction there. The rest is here, once for each colour: blocking and awaiting
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from abc import ABC, abstractmethod
@@ -232,6 +231,8 @@ class AwaitingDriver(CallerConnection, Awaiting):
     def cursor(self) -> AbstractAsyncContextManager[AwaitedExecute]: ...
 
     async def arun(self, op: Op[T]) -> T:
+        import asyncio  # who awaits this has it
+
         async with self.cursor() as execute:
             for pause in self.pauses:
                 try:

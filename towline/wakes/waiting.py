@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator
@@ -36,6 +35,8 @@ class Waiting:
             self._rings.discard(bell.ring)
 
     async def alooks(self, timeout: float | None) -> AsyncGenerator[None]:
+        import asyncio  # who awaits this has it
+
         rung = asyncio.Event()
         loop = asyncio.get_running_loop()
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
 import socket
 import threading
 import time
-from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..errors import InvalidState, StoreUnavailable
+from ..executor import in_thread
 from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK
 from ..secret import masked
 from ..times import MICRO
@@ -21,10 +20,11 @@ from .identity import identity_of
 from .pump import Pump
 from .settings import WorkerSettings, check_settings
 from .slots import Slots, locate
-from .slots.loop import LoopSlots
 from .slots.thread import ThreadSlots
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ..app import Towline
     from ..wakes import Wake
 
@@ -145,11 +145,13 @@ class Worker:
 
     async def __aenter__(self) -> Worker:
         """Inside an asyncio application: awaiting handlers run on its own loop."""
+        import asyncio  # who awaits this has it
+
         self.loop = asyncio.get_running_loop()
-        return await asyncio.to_thread(self.start)
+        return await in_thread(self.start)
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self.stop)
+        await in_thread(self.stop)
         self.loop = None
 
     # ---- inside
@@ -232,6 +234,8 @@ class OpenSlots(dict[str, Slots]):
         if kind == "thread":
             self[kind] = ThreadSlots(limit, done)
         elif kind == "loop":
+            from .slots.loop import LoopSlots
+
             self[kind] = LoopSlots(limit, done, worker.loop)
         else:
             from .slots.process import ProcessSlots
@@ -245,6 +249,8 @@ def counted(number: int, one: str, many: str) -> str:
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("towline")
     except PackageNotFoundError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -58,7 +57,7 @@ class Announcements:
             position=held.position,
             attempt=held.attempt,
             worker=self._worker,
-            duration=0.0 if attempt.begun is None else time.monotonic() - attempt.begun,
+            duration=attempt.lasted,
             retry_in=retry_in,
         )
         if ending is None:

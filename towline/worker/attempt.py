@@ -34,8 +34,8 @@ class Attempt:
 
     __slots__ = (
         "_mutex", "_on_progress", "_ring", "_stop", "abandoned", "app", "begun", "blockers",
-        "caller_commits", "claimed", "completed_inside", "context", "deadline", "held", "key",
-        "ledger", "misfit", "on_error", "over", "progress", "progress_written", "slot",
+        "caller_commits", "claimed", "completed_inside", "context", "deadline", "ended", "held",
+        "key", "ledger", "misfit", "on_error", "over", "progress", "progress_written", "slot",
         "started_at", "stopped_for", "task", "unopened", "unstorable", "withdrawn", "worker",
     )  # fmt: skip
 
@@ -64,7 +64,8 @@ class Attempt:
         self.on_error = on_error  # called with what its handler raised
         self.claimed = time.monotonic()
         self.begun: float | None = None  # when the handler was called, by the monotonic clock
-        self.started_at: int | None = None  # the same by the database's clock
+        self.ended: float | None = None  # when its slot reported its end
+        self.started_at: int | None = None  # when it was called, by the database's clock
         self.deadline: float | None = None
         self._stop: threading.Event | None = None  # made when the handler wants to wait for it
         self.stopped_for: Outcome | None = None
@@ -86,6 +87,13 @@ class Attempt:
     def set_back(self) -> int:
         """How many attempts came to nothing, without a failure and without a loss."""
         return self.held.attempt - 1 - self.held.used - self.held.lost
+
+    @property
+    def lasted(self) -> float:
+        """For how many seconds its handler ran, or runs."""
+        if self.begun is None:
+            return 0.0
+        return (time.monotonic() if self.ended is None else self.ended) - self.begun
 
     # ---- what its slot and the pump call
 

@@ -72,6 +72,7 @@ class CollectEnded:
 
     def add(self, attempt: Attempt, ending: Ending | None) -> None:
         """From whatever thread the slot has."""
+        attempt.ended = time.monotonic()
         self._ended.append((attempt, ending))
 
     @property

@@ -92,6 +92,8 @@ class Turns:
         attempt.over = True
         if self.last_tries.want_it_all:
             self.last_tries.over(attempt)
+        if attempt.begun is not None:
+            self._prefetch.ended(attempt.lasted)
         if ending is None:
             return
         self.announce.ended(attempt, ending.outcome, ending)
@@ -132,16 +134,16 @@ class Turns:
     def take(self) -> None:
         """Take a turn."""
         now = time.monotonic()
+        sent = self.endings.batch(now)
+        self._prefetch.begin_turn()
         room = min(max(self.room(), 0), MOST_IN_TURN)
         free = min(max(self.settings.concurrency - len(self.held), 0), room)
-        sent = self.endings.batch(now)
         lasting = self.ahead.lasting(now) if self.ahead.at < NEVER else []
         reports = []
         if self._reports:
             reports = [self._reports[e.key] for e in sent if e.key in self._reports]
         settings = self.settings
         began = time.monotonic()
-        self._prefetch.begin_turn(sum(ending.started for ending in sent))
         try:
             turn = self.run(
                 self.store.turn(
