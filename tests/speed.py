@@ -32,6 +32,12 @@ def seed(number: int) -> int:
     return SEED + number if PROOF else number
 
 
+def drawn(name: str, of: int) -> bool:
+    """Whether `make test` takes the case of this name: one of so many, always the same. A proof
+    takes them all."""
+    return PROOF or crc32(name.encode()) % of == 0
+
+
 def engines_of(metafunc: pytest.Metafunc, engines: Sequence[str]) -> Sequence[str]:
     """The engines of a test: all in a proof, or where what it is about differs between them
     (`each_engine`); else `make test` runs it on one, always the same, drawn by its name."""

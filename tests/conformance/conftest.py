@@ -1,10 +1,12 @@
 """Every case runs on every database, and where it says so on every kind of connection there.
 
 A case that takes `play` hands it a script, itself an operation, which runs blocking or awaiting, on
-our connection or on a caller's; one `play` is one transaction, committed at its end. `make test`
-runs it on connections of ours only: test_every_kind.py says that each statement is right on all
-others. A case that takes `caller` decides about the transaction itself. Any other runs once for
-each database, a `heavy` one on SQLite and the newest server.
+our connection or on a caller's; one `play` is one transaction, committed at its end. A case that
+takes `caller` decides about the transaction itself. Any other runs once for each database, a
+`heavy` one on SQLite and the newest server.
+
+`make test` runs scripts on connections of ours only: test_every_kind.py says that each statement is
+right on all others, and on each server. What else it leaves to `make proof`, kinds.py says.
 """
 
 from __future__ import annotations
@@ -100,14 +102,16 @@ class Play:
         return self._caller
 
 
-# Which kinds a case gets, by the name it asks for.
-WANTED: dict[str, Callable[[str, Kind], bool]] = {
-    "play": lambda name, kind: kind.played if PROOF else plain(name, kind),
-    "play_anywhere": lambda name, kind: PROOF or kind.ours or kind.played,
-    "caller": lambda name, kind: not kind.ours and (PROOF or not kind.is_repeated(name)),
-    "caller_of_kind": lambda name, kind: not kind.ours and (PROOF or kind.played),
-    "awaiting_caller": lambda name, kind: kind.shared and kind.idle,
-    "psycopg_caller": lambda name, kind: not kind.ours and kind.caller is PsycopgCaller,
+# Which kinds a case gets, by the name it asks for: of a test, on a database, a kind.
+WANTED: dict[str, Callable[[str, str, Kind], bool]] = {
+    "play": lambda test, name, kind: kind.played if PROOF else plain(test, name, kind),
+    "play_anywhere": lambda test, name, kind: PROOF or kind.ours or kind.played,
+    "caller": lambda test, name, kind: not kind.ours and kind.is_tried(test, name),
+    "caller_of_kind": lambda test, name, kind: (
+        not kind.ours and (PROOF or kind.played) and kind.is_tried(test, name)
+    ),
+    "awaiting_caller": lambda test, name, kind: kind.shared and kind.idle,
+    "psycopg_caller": lambda test, name, kind: not kind.ours and kind.caller is PsycopgCaller,
 }
 
 
@@ -115,7 +119,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each case once for each database, or for each kind of connection to it."""
     if "kind" in metafunc.fixturenames:
         wanted = WANTED[max(set(WANTED) & set(metafunc.fixturenames), key=list(WANTED).index)]
-        chosen = [(name, kind) for name, kind in cells() if wanted(name, kind)]
+        test = metafunc.definition.name
+        chosen = [(name, kind) for name, kind in cells() if wanted(test, name, kind)]
         metafunc.parametrize(
             ("database", "kind"),
             chosen,
@@ -126,7 +131,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("database", databases.names()[1:], indirect=True)
     elif "database" in metafunc.fixturenames:
         heavy = metafunc.definition.get_closest_marker("heavy")
-        names = [databases.SQLITE, databases.newest()] if heavy else databases.names()
+        names = [databases.SQLITE, databases.newest()]
+        if PROOF and not heavy:
+            names = databases.names()
         metafunc.parametrize("database", names, indirect=True)
 
 

@@ -31,6 +31,7 @@ from tests.conformance.framework_caller import (
 )
 from tests.conformance.place import Place
 from tests.database import Database
+from tests.speed import PROOF, drawn
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,14 @@ class Kind:
         """Whether asyncio tasks may use the connection at a time, as far as its maker says."""
         return self.awaits and not self.ours and self.caller is not SqlalchemyCaller
 
-    def is_repeated(self, name: str) -> bool:
-        """Whether SQLAlchemy has shown the same state on SQLite, and another here."""
-        framework = self.caller is SqlalchemyCaller
-        return framework and not self.played and name != databases.SQLITE
+    def is_tried(self, test: str, name: str) -> bool:
+        """Whether `make test` has a case about callers' connections on this kind: on every one to
+        SQLite, on every other to a server, but for states that SQLAlchemy has shown on SQLite."""
+        if PROOF or name == databases.SQLITE:
+            return True
+        if self.caller is SqlalchemyCaller and not self.played:
+            return False
+        return drawn(f"{test} on {name}: {self.name}", 2)
 
     @property
     def in_transaction(self) -> bool:
@@ -303,6 +308,11 @@ def cells() -> list[tuple[str, Kind]]:
     return [(name, kind) for name in databases.names() for kind in kinds(name)]
 
 
-def plain(name: str, kind: Kind) -> bool:
-    """Whether it is our own connection: blocking anywhere, awaiting where all kinds are tried."""
-    return kind.ours and (not kind.awaits or name in (databases.SQLITE, databases.newest()))
+def plain(test: str, name: str, kind: Kind) -> bool:
+    """Whether it is our own connection: blocking on SQLite and the newest server, awaiting on
+    SQLite; elsewhere every third script."""
+    if not kind.ours:
+        return False
+    if name == databases.SQLITE or (name == databases.newest() and not kind.awaits):
+        return True
+    return drawn(f"{test} on {name}: {kind.name}", 3)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.database import Database
 from tests.kit import HOUR, Clock, beat, claim, completed, continued, end, new, register, states
+from tests.speed import by_speed
 from towline import Towline
 from towline.model import Claimed
 from towline.operation import Op, Steps
@@ -138,7 +139,7 @@ def test_C3_the_last_of_many_steps_costs_what_the_first_did(
 ) -> None:
     """Ten thousand on SQLite; where each statement travels, as many as there is time for."""
     store = app.runner.store
-    number = 10_000 if database.engine == "sqlite" else 600
+    number = 10_000 if database.engine == "sqlite" else by_speed(200, 600)
 
     def steps(number: int) -> Steps[None]:
         for _ in range(number):

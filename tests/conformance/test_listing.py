@@ -14,6 +14,7 @@ import pytest
 from tests.conformance.conftest import Play
 from tests.database import Database
 from tests.kit import HOUR, Clock, claim, completed, continued, failed, new, register, rows
+from tests.speed import by_speed
 from towline import Towline
 from towline.app.answers import AtLeast
 from towline.errors import InvalidSetting, StillNeeded
@@ -348,7 +349,7 @@ def random_act(store: Store, chance: random.Random, clock: Clock) -> Steps[str]:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(by_speed(3, 8)))
 def test_R2_counts_equal_a_recount_after_a_random_history(
     app: Towline, store: Store, clock: Clock, database: Database, seed: int
 ) -> None:

@@ -68,6 +68,8 @@ class EngineReads:
         # What the last dumps found, so that the next one reads only what has changed.
         self._attempts: dict[int, tuple[JobRecord, list[Seen]]] = {}
         self._last: dict[bool, tuple[tuple[list[JobRecord], list[ChainRecord]], Seen]] = {}
+        # The first operation there is run inside another, which looks at the tables before.
+        self._app.runner.run(self.store.workers(), on=self._connection)
 
     def close(self) -> None:
         self._connection.close()

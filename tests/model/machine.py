@@ -439,8 +439,11 @@ class Machine(RuleBasedStateMachine):
         """Do what was refused as the refusal says: without the caller's transaction, after it."""
         refused, self.refused = self.refused, []
         for verb, *told in refused:
-            if verb != "turn":  # which is drawn for the jobs as they stood
-                self.take(verb, *told)
+            if verb == "turn":  # which is drawn for the jobs as they stood
+                continue
+            if verb == "finish" and any(end.held.name not in self.tables.jobs for end in told[0]):
+                continue  # claimed in the transaction, and rolled back with it: the id is free
+            self.take(verb, *told)
 
 
 OF_CHAINS = dict(zip(State, [*ChainState] * 2, strict=False))

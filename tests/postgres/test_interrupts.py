@@ -14,7 +14,7 @@ from tests.speed import by_speed
 
 # Where an interrupt would leave something behind: many bytecodes of these are tried.
 INNER = ("engine.py", "pool.py", "own_connection.py", "transaction.py")
-SPREAD = by_speed(15, 40)  # further ones, anywhere
+SPREAD = by_speed(6, 40)  # further ones, anywhere
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -30,5 +30,5 @@ def test_A3_after_an_interrupt_anywhere_everybody_can_write_and_read_at_once(
         files = [os.path.basename(file) for file in interrupts.count(act)]
         inner = [number for number, file in enumerate(files) if file in INNER]
         spread = random.Random(7).sample(range(len(files)), SPREAD)
-        interrupts.only(act, kind, inner[:: by_speed(9, 3)] + spread)
+        interrupts.only(act, kind, inner[:: by_speed(18, 3)] + spread)
         assert interrupts.audit.findings == []

@@ -17,6 +17,7 @@ from tests.database import Database
 from tests.kit import SECOND, Clock, completed, continued, failed, new, register, states
 from tests.postgres.conftest import on_newest
 from tests.postgres.open_callers import BEHIND, CANCELLED, KEYED, measure
+from tests.speed import by_speed
 from towline import Towline
 from towline.model import Claimed, Ending, State
 from towline.operation import Op
@@ -118,7 +119,7 @@ DEEDS = [
 
 @on_newest
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "rolls back"])
-@pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.name)
+@pytest.mark.parametrize("deed", by_speed(DEEDS[::2], DEEDS), ids=lambda deed: deed.name)
 def test_P9_a_caller_with_its_hands_on_a_running_job_delays_only_the_end_of_that_chain(
     app: Towline, worker: Worker, connect: Connect, deed: Deed, commits: bool
 ) -> None:

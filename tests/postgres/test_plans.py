@@ -327,7 +327,9 @@ WAYS = {
 @pytest.mark.parametrize("filled", cases(), indirect=True, ids=name_of)
 def test_L6_R1_S4_no_statement_reads_the_backlog(filled: Filled) -> None:
     store = store_of(filled.url)
-    for way in WAYS if filled.numbers == NUMBERS else ["ours, for any"]:
+    for way in (
+        by_speed(list(WAYS)[1:], list(WAYS)) if filled.numbers == NUMBERS else ["ours, for any"]
+    ):
         operations, settings = WAYS[way]
         found: dict[str, list[str]] = {}
         seen: set[str] = set()

@@ -162,7 +162,7 @@ def fingerprint(database: Database) -> list[Any]:
 
 
 @pytest.mark.parametrize("server", servers.servers()[-1:], indirect=True)
-@pytest.mark.parametrize("name", by_speed(list(OPERATIONS)[::2], list(OPERATIONS)))
+@pytest.mark.parametrize("name", by_speed(list(OPERATIONS)[::4], list(OPERATIONS)))
 @ANSWERED
 def test_P6_cut_at_any_statement_before_the_commit_the_engine_runs_it_again(
     make_app: Callable[..., Towline],

@@ -28,6 +28,11 @@ from towline.model import Policy
 from towline.operation import Op, Steps
 from towline.store import Store
 
+# What an auditor finds does not depend on the engine.
+AUDITED = pytest.mark.parametrize(
+    "database", [databases.SQLITE, *by_speed([], [databases.newest()])], indirect=True
+)
+
 
 @pytest.mark.parametrize("server", [databases.SQLITE, databases.newest()])
 def test_Q1_P5_L1_B2_D1_a_storm_of_killed_processes_loses_nothing(
@@ -245,7 +250,7 @@ def test_every_check_of_the_tables_is_lied_to() -> None:
     assert sorted(LIES) == sorted(check.text for check in CHECKS)
 
 
-@pytest.mark.usefixtures("costly")
+@AUDITED
 @pytest.mark.parametrize(
     ("text", "change", "row"), [(text, *lie) for text, lies in LIES.items() for lie in lies]
 )
@@ -336,7 +341,7 @@ LIES_OF_LOGS: list[tuple[str, list[Event], Finding]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("costly")
+@AUDITED
 @pytest.mark.parametrize(("change", "more", "finding"), LIES_OF_LOGS)
 def test_the_auditor_finds_between_logs_and_tables(
     events: list[Event],

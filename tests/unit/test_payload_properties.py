@@ -38,11 +38,18 @@ from tests.payloads import (
     Word,
     same,
 )
+from tests.speed import by_speed
 from tests.unit.signatures import PLAIN, Text, alike, argument, of, refused, result
 from towline.errors import InvalidArguments, OutputError, PayloadTooLarge
 from towline.task.signature import Signature
 
-settings = functools.partial(hypothesis.settings, deadline=None, derandomize=True)
+
+def examples(number: int) -> hypothesis.settings:
+    """So many in a proof."""
+    most = by_speed(number // 3, number)
+    return hypothesis.settings(deadline=None, derandomize=True, max_examples=most)
+
+
 signature_of: Callable[[Any], Signature] = functools.lru_cache(maxsize=500)(of)
 
 texts = st.text(max_size=6)
@@ -207,7 +214,7 @@ def crossed(draw: st.DrawFn) -> tuple[Any, Any]:
 
 
 @given(value=trees)
-@settings(max_examples=200)
+@examples(200)
 def test_E5_every_json_kind_round_trips(value: Any) -> None:
     text = PLAIN.encode((value,), {}, limit=LIMIT)
     assert "\0" not in text
@@ -220,7 +227,7 @@ def test_E5_every_json_kind_round_trips(value: Any) -> None:
 
 
 @given(typed())
-@settings(max_examples=500)
+@examples(500)
 def test_E6_a_value_of_its_type_round_trips(pair: tuple[Any, Any]) -> None:
     annotation, value = pair
     codec = signature_of(annotation)
@@ -229,7 +236,7 @@ def test_E6_a_value_of_its_type_round_trips(pair: tuple[Any, Any]) -> None:
 
 
 @given(crossed())
-@settings(max_examples=500)
+@examples(500)
 def test_E7_a_value_of_another_type_is_refused_or_comes_back_equal(pair: tuple[Any, Any]) -> None:
     """It is never silently changed, such as a string that looks like a date, or a key that is none
     in JSON."""
@@ -266,7 +273,7 @@ def as_good(given: Any, back: Any) -> bool:
 
 
 @given(st.text(st.characters(categories=["Cs"]), min_size=1), trees)
-@settings(max_examples=100)
+@examples(100)
 def test_E5_a_lone_surrogate_is_refused_wherever_it_stands(bad: str, beside: Any) -> None:
     for value in (bad, [beside, bad], {"a": [beside, {"b": bad}]}, {bad: beside}):
         assert "lone surrogate" in refused(PLAIN, value)
@@ -275,7 +282,7 @@ def test_E5_a_lone_surrogate_is_refused_wherever_it_stands(bad: str, beside: Any
 
 
 @given(st.text(), st.integers(1, 60))
-@settings(max_examples=200)
+@examples(200)
 def test_E8_the_limit_counts_bytes(value: str, limit: int) -> None:
     size = len(PLAIN.encode((value,), {}, limit=LIMIT).encode())
     if size <= limit:
@@ -286,7 +293,7 @@ def test_E8_the_limit_counts_bytes(value: str, limit: int) -> None:
 
 
 @given(st.datetimes(timezones=st.just(BERLIN) | st.timezones()))
-@settings(max_examples=100)
+@examples(100)
 def test_E6_an_instant_never_moves(value: dt.datetime) -> None:
     try:
         back = argument(signature_of(dt.datetime), value)
@@ -303,7 +310,5 @@ def holds(value: Any, kind: type) -> bool:
 
 def test_what_fails_is_shrunk_to_the_smallest_that_does() -> None:
     """Or nobody could read it."""
-    found = hypothesis.find(
-        typed(), lambda pair: holds(pair[1], bytes), settings=settings(max_examples=2000)
-    )
+    found = hypothesis.find(typed(), lambda pair: holds(pair[1], bytes), settings=examples(2000))
     assert found == (bytes, b"")

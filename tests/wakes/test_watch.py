@@ -17,6 +17,7 @@ import pytest
 
 from tests.database import SqliteDatabase
 from tests.kit import new
+from tests.speed import by_speed
 from tests.sqlite.processes import OtherProcess, engine_of, run
 from tests.wakes.rings import Rings
 from tests.wakes.writer import STORED, writer
@@ -24,7 +25,7 @@ from towline import Towline
 from towline.sqlite import watch as watches
 from towline.sqlite.watch import SqliteWatch
 
-COMMITS = 25
+COMMITS = by_speed(10, 25)
 GATED, POLLED = "inotify", "polling"
 
 

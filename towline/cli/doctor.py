@@ -18,7 +18,6 @@ from ..engine import NOTE, OK, PROBLEM, Finding
 from ..errors import NotFound, StoreError
 from ..model import Outcome, State
 from ..times import length
-from ..worker.identity import is_gone
 from . import output
 from .filters import as_json
 from .output import distance
@@ -89,6 +88,8 @@ def examine(app: Towline) -> Iterator[Finding]:
 
 
 def _workers(app: Towline, workers: list[WorkerInfo], now: datetime) -> Iterator[Finding]:
+    from ..worker.identity import is_gone  # with it come workers, which no other command needs
+
     late = [worker for worker in workers if worker.lease_until < now]
     for worker in late:
         gone = worker.host == socket.gethostname() and is_gone(worker.pid, worker.birth)
