@@ -111,7 +111,9 @@ WANTED: dict[str, Callable[[str, str, Kind], bool]] = {
         not kind.ours and (PROOF or kind.played) and kind.is_tried(test, name)
     ),
     "awaiting_caller": lambda test, name, kind: kind.shared and kind.idle,
-    "psycopg_caller": lambda test, name, kind: not kind.ours and kind.caller is PsycopgCaller,
+    "psycopg_caller": lambda test, name, kind: (
+        kind.caller is PsycopgCaller and not kind.ours and kind.is_tried(test, name)
+    ),
 }
 
 

@@ -58,12 +58,12 @@ class Kind:
 
     def is_tried(self, test: str, name: str) -> bool:
         """Whether `make test` has a case about callers' connections on this kind: on every one to
-        SQLite, on every other to a server, but for states that SQLAlchemy has shown on SQLite."""
+        SQLite, on every third to a server, but for states that SQLAlchemy has shown on SQLite."""
         if PROOF or name == databases.SQLITE:
             return True
         if self.caller is SqlalchemyCaller and not self.played:
             return False
-        return drawn(f"{test} on {name}: {self.name}", 2)
+        return drawn(f"{test} on {name}: {self.name}", 3)
 
     @property
     def in_transaction(self) -> bool:

@@ -18,7 +18,7 @@ from towline.model import Claimed, Ending, Outcome, State
 from towline.operation import Op
 from towline.store.turn import promote
 
-JOBS = by_speed(200, 800)
+JOBS = by_speed(100, 800)
 STALLED = 300
 LONG = 10**7 * SECOND
 

@@ -23,7 +23,7 @@ from tests.speed import by_speed
 from towline import Towline
 from towline.model import Claimed, Ending, NewBlocker, NewJob, Policy
 
-JOBS = by_speed(50, 200)
+JOBS = by_speed(20, 200)
 STEPS = 3  # of a blocker that continues
 
 

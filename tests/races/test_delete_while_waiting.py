@@ -18,7 +18,7 @@ from towline.errors import BlockerError, NotFound, StillNeeded
 from towline.model import Policy
 from towline.operation import Op
 
-ROUNDS = by_speed(60, 300)
+ROUNDS = by_speed(25, 300)
 
 
 def meddle(app: Towline, number: int) -> Counter[str]:

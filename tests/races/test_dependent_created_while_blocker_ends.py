@@ -27,7 +27,7 @@ from towline import Towline
 from towline.errors import BlockerError, StillNeeded
 from towline.model import Claimed, Ending, Policy
 
-CHAINS = by_speed(60, 240)
+CHAINS = by_speed(25, 240)
 ENDS = ("completes", "continues", "fails", "goes")
 BLOCKERS = "blockers"  # a queue of their own, so that nobody else ends them
 

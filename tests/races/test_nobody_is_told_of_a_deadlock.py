@@ -35,7 +35,7 @@ from towline.operation import Op
 from towline.store.listing import JobFilter
 from towline.store.turn import promote
 
-ROUNDS = by_speed(25, 150)
+ROUNDS = by_speed(10, 150)
 FEW = 8  # chains to meet at
 
 REFUSALS = (BlockerError, DuplicateKey, InvalidState, NotFound, StillNeeded)

@@ -25,8 +25,8 @@ from tests.speed import by_speed
 from towline import Towline
 from towline.model import Claimed, Ending, NewJob
 
-KEYS = by_speed(30, 120)
-ROUNDS = by_speed(30, 120)
+KEYS = by_speed(12, 120)
+ROUNDS = by_speed(12, 120)
 
 Answer = tuple[str, int, bool]  # key, chain, created
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.speed import by_speed
 from tests.worker.gate import LIMIT, outcomes, until
 from towline import (
     INJECTED,
@@ -265,7 +266,7 @@ ODD: dict[str, Callable[[], BaseException]] = {
 
 
 @pytest.mark.parametrize("awaits", [False, True], ids=["thread", "loop"])
-@pytest.mark.parametrize("odd", list(ODD))
+@pytest.mark.parametrize("odd", by_speed(list(ODD)[::2], list(ODD)))
 def test_any_exception_costs_only_its_own_attempt(app: Towline, odd: str, awaits: bool) -> None:
     """O7, O8: recorded, and the one slot goes on with the next job."""
 
