@@ -8,13 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.cli import warm
 from tests.kit import HOUR, new
+from tests.until import until
 from towline import Towline
 from towline.model import NewJob
 
@@ -22,15 +21,6 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 APP = "shop:app"
 LIMIT = 60  # seconds after which what a test waits for will not come
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait for something to become true; fail, and say what, if it does not."""
-    deadline = time.monotonic() + LIMIT
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.02)
-    return found
 
 
 class Shop:

@@ -8,8 +8,9 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
-from tests.cli.shop import APP, Shop, until
+from tests.cli.shop import APP, Shop
 from tests.kit import new
+from tests.until import until
 
 
 def findings(found: Any, about: str, level: str) -> list[str]:

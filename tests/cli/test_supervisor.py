@@ -10,7 +10,8 @@ from collections import Counter
 
 import pytest
 
-from tests.cli.shop import APP, Running, Shop, is_alive, until
+from tests.cli.shop import APP, Running, Shop, is_alive
+from tests.until import until
 
 WORKER = ("worker", APP, "--processes", "2", "--concurrency", "4")
 

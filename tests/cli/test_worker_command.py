@@ -9,7 +9,8 @@ import subprocess
 import sys
 from typing import Any
 
-from tests.cli.shop import APP, LIMIT, ROOT, Shop, until
+from tests.cli.shop import APP, LIMIT, ROOT, Shop
+from tests.until import until
 
 SCRIPT = """
 import os

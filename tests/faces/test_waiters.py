@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.until import until
 from towline import NotFound, Task, Towline
 
 from .test_bad_input import app as app  # both engines
@@ -39,15 +40,6 @@ def end(app: Towline) -> Callable[[int], None]:
 
 def is_listening(app: Towline) -> bool:
     return app.runner.waiting._wake is not None
-
-
-def until(holds: Callable[[], bool]) -> None:
-    bell = threading.Event()
-    for _ in range(3000):
-        if holds():
-            return
-        bell.wait(0.01)
-    pytest.fail("it did not come to that")
 
 
 def test_who_waits_goes_on_when_the_app_is_closed(

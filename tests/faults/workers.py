@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 from tests.faults import event_log, tasks
 from tests.faults.fresh import Place
 from tests.races.auditor import ask, open_reader
+from tests.until import until
 
 T = TypeVar("T")
 
@@ -122,9 +122,4 @@ def running(place: Place) -> int:
 
 def wait(what: str, condition: Callable[[], T], limit: float = LIMIT) -> T:
     """Look again and again until it holds."""
-    end = time.monotonic() + limit
-    while not (found := condition()):
-        if time.monotonic() > end:
-            raise TimeoutError(f"it never happened: {what}")
-        time.sleep(0.02)
-    return found
+    return until(condition, what, limit)

@@ -22,7 +22,7 @@ from tests import servers
 from tests.kit import new
 from tests.postgres.conftest import add, on_newest
 from tests.races.together import in_threads
-from tests.sqlite.processes import until
+from tests.until import until
 from towline import Towline
 from towline.engine import EngineSettings
 from towline.errors import (

@@ -14,7 +14,7 @@ from tests import servers
 from tests.kit import HOUR, claim, completed, new, register
 from tests.postgres.conftest import on_newest
 from tests.races.together import in_threads
-from tests.sqlite.processes import until
+from tests.until import until
 from towline import Towline
 from towline.errors import StoreError
 from towline.model import State

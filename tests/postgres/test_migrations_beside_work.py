@@ -15,7 +15,8 @@ from tests.kit import new
 from tests.postgres.catalogue import catalogue
 from tests.postgres.conftest import on_newest
 from tests.postgres.steps import INDEX, KNOWN, Steps, know_steps, recorded
-from tests.sqlite.processes import Held, until
+from tests.sqlite.processes import Held
+from tests.until import until
 from towline import Towline
 from towline.errors import StoreError, WriterBusy
 from towline.migrate import Migrations

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -154,11 +153,3 @@ class Pause:
         self.inside.set()
         assert self.go.wait(FAR)
         return "went"
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Look until it is so; give up long after it should have been."""
-    limit = time.monotonic() + FAR
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.001)

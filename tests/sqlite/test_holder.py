@@ -14,7 +14,8 @@ import pytest
 
 from tests.kit import rows
 from tests.sqlite.conftest import add
-from tests.sqlite.processes import Held, OtherProcess, Pause, engine_of, start, until
+from tests.sqlite.processes import Held, OtherProcess, Pause, engine_of, start
+from tests.until import until
 from towline import Job, Towline
 from towline.errors import StoreUnavailable, WriterBusy
 from towline.task import Task

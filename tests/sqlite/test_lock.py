@@ -14,7 +14,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from tests.sqlite.turns import Turns, WriterBusy
+from tests.until import until
 from towline.sqlite.holder import Holder, describe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,14 +184,6 @@ def soon() -> float:
 
 def far() -> float:
     return time.monotonic() + FAR
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Look until it is so; give up long after it should have been."""
-    limit = far()
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.001)
 
 
 def has_a_lock(other: OtherProcess, file: Path) -> bool:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.kit import rows
 from tests.sqlite.conftest import CONNECT, Trace
-from tests.sqlite.processes import Held, run, together, until
+from tests.sqlite.processes import Held, run, together
+from tests.until import until
 from towline import Towline
 
 # Half of them only enqueue, half of them are workers without handlers. For three seconds, and on a

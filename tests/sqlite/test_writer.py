@@ -13,7 +13,8 @@ import pytest
 
 from tests.kit import completed, new, register, rows
 from tests.sqlite.conftest import Trace
-from tests.sqlite.processes import Held, Pause, engine_of, until
+from tests.sqlite.processes import Held, Pause, engine_of
+from tests.until import until
 from towline import Towline
 from towline.errors import BlockerError, DiskFull, WriterBusy
 from towline.model import Enqueued

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.brokers import Broker, broker, brokers
-from tests.sqlite.processes import ROOT, OtherProcess, until
+from tests.sqlite.processes import ROOT, OtherProcess
+from tests.until import until
 from tests.wakes.rings import FAR, Rings
 from tests.wakes.writer import writer
 from towline.errors import InvalidSetting

@@ -15,7 +15,8 @@ from tests import database as databases
 from tests import servers
 from tests.database import Database
 from tests.kit import new
-from tests.sqlite.processes import OtherProcess, until
+from tests.sqlite.processes import OtherProcess
+from tests.until import until
 from tests.wakes.rings import Rings
 from tests.wakes.writer import writer
 from towline import Towline

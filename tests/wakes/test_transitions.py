@@ -20,7 +20,8 @@ from tests import database as databases
 from tests.brokers import Broker, broker, brokers
 from tests.database import Database
 from tests.sqlite.processes import ROOT
-from tests.worker.gate import LIMIT, until
+from tests.until import until
+from tests.worker.gate import LIMIT
 from towline import INJECTED, ChainCancelled, Context, Job, Next, State, Towline
 from towline.worker import Worker
 

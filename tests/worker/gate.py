@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
-from typing import Any
 
 from towline import Towline
 
@@ -41,16 +38,6 @@ class Gate:
 def heard(event: threading.Event) -> None:
     """Wait for what a handler or the worker sets."""
     assert event.wait(LIMIT), "it never happened"
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    """Look again and again until the condition holds; return what it gave."""
-    end = time.monotonic() + LIMIT
-    while True:
-        if found := condition():
-            return found
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.005)
 
 
 def outcomes(app: Towline, job_id: int) -> list[str]:

@@ -9,7 +9,8 @@ from contextlib import ExitStack
 import pytest
 
 from tests.database import Database
-from tests.worker.gate import LIMIT, Gate, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, outcomes
 from towline import State, Towline
 from towline.worker import Worker
 from towline.worker.prefetch import BYTES_AHEAD

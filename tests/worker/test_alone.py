@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from tests.database import Database
-from tests.worker.gate import LIMIT, Gate, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate
 from towline import State, Towline
 
 

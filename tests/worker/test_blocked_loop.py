@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.worker.gate import LIMIT, Gate, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, outcomes
 from towline import Backoff, ChainFailed, State, Towline
 from towline.worker.slots import loop as loops
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.worker.gate import LIMIT, until
+from tests.until import until
+from tests.worker.gate import LIMIT
 from towline import Cancel, ChainFailed, Fail, Retry, Towline
 
 

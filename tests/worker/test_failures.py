@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.speed import by_speed
-from tests.worker.gate import LIMIT, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, outcomes
 from towline import (
     INJECTED,
     Backoff,

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.database import Database
-from tests.worker.gate import LIMIT, Gate, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, outcomes
 from towline import State, Towline
 from towline.store.lease import Begun
 from towline.worker.ledger import PLACES, Ledger, begun_by, forget

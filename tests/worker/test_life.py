@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tests.database import Database
-from tests.worker.gate import LIMIT, Gate, heard, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, heard, outcomes
 from towline import INJECTED, Context, InvalidState, State, Towline
 from towline.errors import InvalidSetting
 from towline.exit_codes import AT_ONCE, OK

@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from tests.database import Database
-from tests.worker.gate import LIMIT, Gate, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, outcomes
 from tests.worker.test_trouble import away
 from towline import Towline
 from towline.worker import Worker

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.worker.gate import LIMIT, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, outcomes
 from towline import (
     INJECTED,
     Backoff,

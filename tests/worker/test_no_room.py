@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.worker.gate import LIMIT, Gate, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, outcomes
 from tests.worker.test_process_slots import tasks  # noqa: F401
 from towline import Backoff, ChainFailed, Towline
 from towline.worker.slots import thread as threads

@@ -6,16 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.database import Database
+from tests.until import LIMIT, until
 from towline.worker.identity import identity_of, is_gone
 
-LIMIT = 60.0  # seconds after which something that should have happened has not
 ROOT = Path(__file__).parents[2]
 
 SCRIPT = """
@@ -143,13 +141,6 @@ if __name__ == "__main__":
         task.enqueue(sys.argv[2] + task.name)
     app.worker(concurrency=3).run()
 """
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.01)
 
 
 def run(folder: Path, url: str, *command: str) -> subprocess.CompletedProcess[str]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.database import Database
+from tests.until import LIMIT, until
 from tests.worker.gate import outcomes
 from towline import ChainCancelled, ChainFailed, State, Towline
 from towline.app.handles import Job
@@ -22,7 +23,6 @@ from towline.errors import InvalidTask
 from towline.worker.slots.process import ProcessSlot
 
 MODULE = "tests.worker.tasks_process"
-LIMIT = 60.0  # seconds after which something that should have happened has not
 
 
 @pytest.fixture
@@ -45,14 +45,6 @@ def app(tasks: Any) -> Towline:
 def path(tmp_path: Path) -> Path:
     """A file at which a handler and its test meet."""
     return tmp_path / "meeting"
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    end = time.monotonic() + LIMIT
-    while not (found := condition()):
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.01)
-    return found
 
 
 def inside(path: Path) -> int:

@@ -12,7 +12,8 @@ import pytest
 
 from tests.database import Database
 from tests.kit import SECOND, Clock
-from tests.worker.gate import LIMIT, Gate, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, outcomes
 from towline import (
     INJECTED,
     Backoff,

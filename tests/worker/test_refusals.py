@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.database import Database, opened
-from tests.worker.gate import LIMIT, Gate, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, outcomes
 from tests.worker.test_trouble import TERMINATE, back
 from towline import Towline
 from towline.errors import InvalidValue

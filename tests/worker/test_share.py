@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.database import Database
-from tests.worker.gate import LIMIT, Gate, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate
 from tests.worker.test_ahead import after_a_burst
 from towline import INJECTED, Context, State, Towline
 from towline.worker.unwritten import MOST_IN_TURN

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.database import Database
-from tests.worker.gate import LIMIT, Gate, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, outcomes
 from towline import INJECTED, Context, State, Towline
 
 pytestmark = pytest.mark.each_engine

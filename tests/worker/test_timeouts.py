@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.worker.gate import LIMIT, Gate, heard, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, heard, outcomes
 from towline import (
     INJECTED,
     Backoff,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.database import Database
-from tests.worker.gate import LIMIT, Gate, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, outcomes
 from towline import (
     INJECTED,
     Backoff,

@@ -15,7 +15,8 @@ from tests.conformance.framework_caller import django_connection
 from tests.conformance.kinds import Kind
 from tests.conformance.place import Place
 from tests.database import Database
-from tests.worker.gate import LIMIT, Gate, heard, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, heard, outcomes
 from tests.worker.test_transaction_on import (
     CELLS,
     _session_url,

@@ -16,7 +16,8 @@ from tests.conformance.caller import Caller
 from tests.conformance.kinds import Kind, kinds
 from tests.database import Database
 from tests.speed import drawn
-from tests.worker.gate import LIMIT, Gate, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, outcomes
 from towline import INJECTED, Backoff, Context, InvalidState, State, Towline
 from towline.errors import LeaseLost, WrongIsolation
 

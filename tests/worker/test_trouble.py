@@ -13,7 +13,8 @@ import psycopg
 import pytest
 
 from tests.database import Database
-from tests.worker.gate import LIMIT, Gate, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, outcomes
 from towline import State, StoreUnavailable, Towline
 
 pytestmark = pytest.mark.each_engine

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.kit import new
-from tests.worker.gate import LIMIT, Gate, outcomes, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate, outcomes
 from towline import INJECTED, Context, Failure, Next, Retry, State, Towline, context
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -362,7 +363,7 @@ def test_progress_is_seen_while_the_job_runs(app: Towline) -> None:
         gate.wait_inside()
         seen = until(lambda: job.refresh().progress)
         assert seen.fraction == 0.25
-        assert seen.text.startswith("a quarter")
+        assert str(seen.text).startswith("a quarter")
         gate.open()
         job.result(LIMIT)
     assert job.refresh().progress == seen

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.worker.gate import LIMIT, Gate, until
+from tests.until import until
+from tests.worker.gate import LIMIT, Gate
 from towline import (
     Cancel,
     ChainCancelled,
