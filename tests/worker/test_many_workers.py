@@ -14,6 +14,7 @@ from tests.worker.gate import LIMIT, Gate, outcomes
 from tests.worker.test_trouble import away
 from towline import Towline
 from towline.worker import Worker
+from towline.worker.upkeep import SweepExpired
 
 IDLE = 10
 ONE_BY_ONE = 20
@@ -57,6 +58,16 @@ def test_W6_one_job_wakes_about_one_of_many_idle_workers(make_app: Callable[...,
             assert tasks[0].enqueue(number).result(LIMIT) == number
         assert len(turns) >= 2 * ONE_BY_ONE - 1  # the last ending may not be written yet
         assert len(turns) <= 4 * ONE_BY_ONE
+
+
+def test_L9_the_second_look_comes_a_while_after_the_first(app: Towline) -> None:
+    """However long the tick took before it looked: in it the worker may have waited for a database
+    that was away, and others need a moment to renew, too."""
+    turns = app.worker(lease=30.0).pump.turns
+    duty = SweepExpired(turns)
+    began = time.monotonic()
+    duty.do(began - 60.0)
+    assert duty.at >= began + 10.0
 
 
 def test_L9_a_stall_of_the_database_below_two_leases_costs_nobody_a_lease(

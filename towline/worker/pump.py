@@ -102,7 +102,10 @@ class Pump:
         except Exception as error:
             self._trouble += 1
             self._announce_trouble(error)
-            pause = min(LONGEST_RETRY_PAUSE, 0.05 * 2 ** min(self._trouble, 7))
+            # When the database is back, the lease must be renewed before another worker has
+            # looked twice, which takes a third of a lease: upkeep.SweepExpired.
+            longest = min(LONGEST_RETRY_PAUSE, self._settings.lease / 6)
+            pause = min(longest, 0.05 * 2 ** min(self._trouble, 7))
             self._bell.wait(random.uniform(0.5, 1) * pause)
             return False
         if self._trouble:

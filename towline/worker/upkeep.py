@@ -52,11 +52,13 @@ class SweepExpired:
         self.at = 0.0
 
     def do(self, now: float) -> None:
-        self.at = now + self._interval * random.uniform(1.0, 1.3)
         turns = self._turns
         if self._seen_as != turns.worker:  # it had lost its own lease: what it saw before is old
             self._seen_as, self._suspects = turns.worker, set()
         expired, strays = turns.run(turns.store.expired())
+        # From now on, not from when the tick began: it may have waited for the database in a
+        # renewal, and who waited as well has had no time to renew.
+        self.at = time.monotonic() + self._interval * random.uniform(1.0, 1.3)
         if expired & self._suspects or strays:
             sweep(turns, expired & self._suspects, ())
         self._suspects = expired
