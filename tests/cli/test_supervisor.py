@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 
 from tests.cli.shop import APP, Running, Shop, is_alive
+from tests.speed import by_speed
 from tests.until import until
 
 WORKER = ("worker", APP, "--processes", "2", "--concurrency", "4")
@@ -91,7 +92,7 @@ def test_a_handler_that_takes_its_process_along(shop: Shop) -> None:
     crew(shop, supervisor)
 
 
-@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.parametrize("code", by_speed([0], [0, 3]))
 def test_a_child_that_ends_untold_is_replaced_whatever_its_code(shop: Shop, code: int) -> None:
     """O7, finding A8b"""
     supervisor = shop.start(*WORKER)

@@ -81,7 +81,8 @@ def look(place: Place, at: str, loop: Loop) -> Iterator[Finding]:
     if code:
         yield Finding("healing", f"{at}: clean workers ended with exit code {code}")
     with closing(open_reader(place.url)) as reader:
-        loop.audit = judge(reader, place.folder, loop.kills)
+        # A worker of two slots may have two endings to write when it is killed.
+        loop.audit = judge(reader, place.folder, 2 * loop.kills)
     for finding in loop.audit.findings:
         yield Finding(finding.kind, f"{at}: {finding.text}")
 

@@ -10,7 +10,7 @@ from tests.speed import by_speed
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("how", ["stopped", "gil"])
+@pytest.mark.parametrize("how", by_speed(["stopped"], ["stopped", "gil"]))
 def test_L2_L3_of_a_worker_that_stood_still_nothing_is_accepted(place: Place, how: str) -> None:
     """Stopped from outside, or by one of its threads; jobs of another worker keep their leases."""
     audit = stop_and_continue(place, how)
