@@ -33,7 +33,6 @@ from bench.seed import (
     seed,
 )
 from tests.kit import completed, register
-from tests.speed import by_speed
 from towline.connections.sqlite3 import execute
 from towline.model import ChainState, Outcome, State
 from towline.operation import Op, Steps, drive
@@ -50,7 +49,7 @@ QUEUES = queue_names(5)
 SMALL = Numbers.each(1_000, len(QUEUES))
 LARGE = Numbers.each(100_000, len(QUEUES))
 BIG_TABLES = ("job", "live", "attempt", "chain", "key", "blocker")
-STATISTICS = ("none", "of everything", "of 5 jobs", "of 100 jobs")[:: by_speed(2, 1)]
+STATISTICS = ("none", "of everything", "of 5 jobs", "of 100 jobs")
 
 # By design: the first adds up page headers, the second is asked only when they are few.
 READ_ALL = {"count_live": ["live"], "open_chain_ids": ["live"]}
