@@ -39,7 +39,7 @@ def test_Q1_P5_L1_B2_D1_a_storm_of_killed_processes_loses_nothing(
     tmp_path: Path, server: str
 ) -> None:
     """On PostgreSQL nobody is told of a deadlock, neither on our connections nor on a caller's."""
-    result = storm(tmp_path, seconds=by_speed(3, 20), processes=4, seed=seed(7), server=server)
+    result = storm(tmp_path, seconds=by_speed(4, 20), processes=4, seed=seed(7), server=server)
     assert result.findings == []
     assert {op for op, _ in result.ops} == set(MENU)
     assert result.kills >= 1
