@@ -2,8 +2,8 @@
 
 A case that takes `play` hands it a script, itself an operation, which runs blocking or awaiting, on
 our connection or on a caller's; one `play` is one transaction, committed at its end. A case that
-takes `caller` decides about the transaction itself. Any other runs once for each database, a
-`heavy` one on SQLite and the newest server.
+takes `caller` decides about the transaction itself. Any other runs on SQLite and the newest server,
+in a proof on every database unless it is `heavy`.
 
 `make test` runs scripts on connections of ours only: test_every_kind.py says that each statement is
 right on all others, and on each server. What else it leaves to `make proof`, kinds.py says.

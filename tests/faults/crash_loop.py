@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tests.faults import event_log
 from tests.faults.audit import Audit, judge
-from tests.faults.crash_acts import ACTS
+from tests.faults.crash_acts import ACTS, EVERY_THREAD
 from tests.faults.crash_point import When
 from tests.faults.fresh import Place, heal, perform, places, run
 from tests.races.auditor import is_sqlite, open_reader
@@ -40,6 +40,14 @@ class Loop:
     points: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
     audit: Audit = field(default_factory=Audit)
+
+    @property
+    def unwritten(self) -> int:
+        """How many endings the killed may have had in their hands: one each, or two where a worker
+        of two slots was killed."""
+        return sum(
+            number * (2 if name in EVERY_THREAD else 1) for name, number in self.points.items()
+        )
 
     @property
     def kills(self) -> int:
@@ -81,8 +89,7 @@ def look(place: Place, at: str, loop: Loop) -> Iterator[Finding]:
     if code:
         yield Finding("healing", f"{at}: clean workers ended with exit code {code}")
     with closing(open_reader(place.url)) as reader:
-        # A worker of two slots may have two endings to write when it is killed.
-        loop.audit = judge(reader, place.folder, 2 * loop.kills)
+        loop.audit = judge(reader, place.folder, loop.unwritten)
     for finding in loop.audit.findings:
         yield Finding(finding.kind, f"{at}: {finding.text}")
 

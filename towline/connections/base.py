@@ -231,8 +231,6 @@ class AwaitingDriver(CallerConnection, Awaiting):
     def cursor(self) -> AbstractAsyncContextManager[AwaitedExecute]: ...
 
     async def arun(self, op: Op[T]) -> T:
-        import asyncio  # who awaits this has it
-
         async with self.cursor() as execute:
             for pause in self.pauses:
                 try:
@@ -240,6 +238,8 @@ class AwaitingDriver(CallerConnection, Awaiting):
                 except Exception as error:
                     if not await adrive(self._repeated(error), execute):
                         raise
+                import asyncio  # who awaits this has it
+
                 await asyncio.sleep(random.uniform(0, pause))
             return await adrive(op, execute, self.framed)
 

@@ -134,10 +134,10 @@ class Turns:
     def take(self) -> None:
         """Take a turn."""
         now = time.monotonic()
-        sent = self.endings.batch(now)
-        self._prefetch.begin_turn()
+        self._prefetch.begin_turn()  # what has ended says how much room there is
         room = min(max(self.room(), 0), MOST_IN_TURN)
         free = min(max(self.settings.concurrency - len(self.held), 0), room)
+        sent = self.endings.batch(now)
         lasting = self.ahead.lasting(now) if self.ahead.at < NEVER else []
         reports = []
         if self._reports:
