@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from .connections import Connection
@@ -23,8 +24,7 @@ FILE = "sqlite:///"
 OK, NOTE, PROBLEM = "ok", "note", "problem"  # levels of findings
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerSettings:
+class ServerSettings(Struct, frozen=True, kw_only=True):
     """Settings that only PostgreSQL has."""
 
     schema: str = "public"
@@ -34,8 +34,7 @@ class ServerSettings:
     listen: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineSettings:
+class EngineSettings(Struct, frozen=True, kw_only=True):
     """Settings of an engine, checked by `app.settings`. `lock_timeout` is in seconds."""
 
     url: str
@@ -43,11 +42,10 @@ class EngineSettings:
     lock_timeout: float = 5.0
     durable: bool = True
     clock: Callable[[], int] | None = None
-    server: ServerSettings = field(default_factory=ServerSettings)
+    server: ServerSettings = ServerSettings()
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing that `towline doctor` looked at; `advice` says what to do about it."""
 
     level: str

@@ -12,8 +12,9 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from .errors import SchemaMismatch, SchemaMissing
 from .operation import Steps
@@ -46,8 +47,7 @@ def applied_to(sql: Queries) -> Steps[set[str] | None]:
     return {str(name) for (name,) in (yield sql.list_migrations())}
 
 
-@dataclass
-class Migrations:
+class Migrations(Struct, dict=True):
     """The steps of one engine, in order of their names."""
 
     package: str

@@ -7,7 +7,6 @@ microseconds and payloads are JSON text; `app/handles.py` makes what people read
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
@@ -190,8 +189,7 @@ MOST_TYPE = 500  # characters of a class with its module
 _OFFERED = (f"{__package__}.errors", f"{__package__}.task.retry")
 
 
-@dataclass(slots=True)
-class Ending:
+class Ending(Struct):
     """How one claimed attempt ended, to be recorded by `finish`.
 
     `delay` (microseconds) asks for another try: after a failure, a snooze, or a loss. `next` is

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from .errors import InvalidSetting, InvalidTask
@@ -22,6 +21,8 @@ def check_known(call: str, given: Iterable[str], known: Iterable[str]) -> None:
     for name in given:
         if name in names:
             continue
+        from difflib import get_close_matches
+
         near = get_close_matches(name, names, 1)
         hint = f" (did you mean {near[0]}=?)" if near else ""
         raise InvalidSetting(f"{call} does not know {name}={hint}. It takes {', '.join(names)}")

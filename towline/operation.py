@@ -10,9 +10,10 @@ workers and waiters once the commit is done.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Set
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar, TypeVarTuple
+
+from msgspec import Struct
 
 from .sql import Row, Statement
 
@@ -20,8 +21,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-@dataclass(slots=True, eq=False)
-class Mark:
+class Mark(Struct, eq=False):
     """What follows a commit: queues that got work; that chains ended."""
 
     queues: Set[str] = frozenset()

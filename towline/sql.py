@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from .errors import InvalidSetting
 
@@ -103,8 +104,7 @@ class Query:
         return picks
 
 
-@dataclass(slots=True, eq=False)
-class Statement:
+class Statement(Struct, eq=False):
     """A query with its parameters: what an operation yields and a connection executes."""
 
     query: Query

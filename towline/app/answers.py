@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar, overload
+
+from msgspec import Struct
 
 from ..model import AttemptRecord, Outcome, State, WorkerRecord
 from ..times import to_datetime, to_datetime_or_none
@@ -14,8 +15,7 @@ from ..times import to_datetime, to_datetime_or_none
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """How far a running attempt says it is."""
 
     fraction: float | None
@@ -26,8 +26,7 @@ def progress_of(fraction: float | None, text: str | None) -> Progress | None:
     return None if fraction is None and text is None else Progress(fraction, text)
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptInfo:
+class AttemptInfo(Struct, frozen=True):
     """One run of a job; the running one has no outcome yet, an end without a run no start.
 
     `error_type`: the class of what was raised, with its module, such as `builtins.ValueError`.
@@ -60,8 +59,7 @@ class AttemptInfo:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerInfo:
+class WorkerInfo(Struct, frozen=True):
     """A registered worker: its lease, and the jobs it holds, running or claimed ahead.
 
     `birth` tells its process from a later one with the same pid, where the system says.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
+
+from msgspec import Struct
 
 from ..errors import InvalidSetting
 from ..model import Outcome
@@ -18,8 +19,7 @@ By = Literal["minute", "hour", "day"]
 UNITS = {"minute": 1, "hour": HOUR, "day": DAY}  # in minutes
 
 
-@dataclass(frozen=True, slots=True)
-class EndedJobs:
+class EndedJobs(Struct, frozen=True):
     """Jobs of one queue and task that ended with one outcome, in a bucket of time.
 
     `start` is the bucket's beginning, None when it is all of the time that was asked for. Of the

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..engine import FILE, Engine, EngineSettings, ServerSettings, settled
 from ..errors import InvalidSetting
@@ -21,8 +23,7 @@ SERVER = ("postgresql://", "postgres://")
 ONLY_A_SERVER_HAS = ("schema", "pooler", "listen")
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """The settings of an app, as they were checked."""
 
     engine: EngineSettings
@@ -32,7 +33,7 @@ class Settings:
     def at(self, url: str, **changed: object) -> Settings:
         """The same for another database."""
         given = {name: value for name, value in changed.items() if value is not None}
-        engine = replace(self.engine, url=check_url(url), **given)  # type: ignore[arg-type]
+        engine = replace(self.engine, url=check_url(url), **given)
         return replace(self, engine=engine)
 
 

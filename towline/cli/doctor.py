@@ -6,10 +6,10 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import datetime, timedelta
 
 import click
+from msgspec.structs import asdict
 
 from .. import exit_codes
 from ..app import Towline

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .line import EXPRESS, HOLD
 
@@ -46,8 +48,7 @@ _WAL_WRITE_BYTE: Final = 120
 _RESERVED_BYTE: Final = 0x40000001
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """Who holds the writer of a database, as far as it can be known."""
 
     kind: Kind

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import BlockerError, DuplicateKey, StoreError
@@ -33,8 +33,7 @@ KEY_MISSES = 1000  # of keys that no chain has and none can take: far more than 
 TAKE_KEY = ("task", "key", "chain_id", "now", "expired")
 
 
-@dataclass(slots=True)
-class Placed:
+class Placed(Struct):
     """A new job with its place: id, chain and position are decided."""
 
     id: int

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..model import CHAIN_END, OUTCOME_CODE, Claimed, Ending, JobRecord, Live, NewJob, Outcome
@@ -39,8 +39,7 @@ RUNNING = int(Live.RUNNING)
 PUT_BACK = ("state", "run_at", "used", "lost", "queue", "priority", "job_id", "attempt", "held_by")
 
 
-@dataclass(slots=True)
-class Finished:
+class Finished(Struct):
     """Jobs whose endings were accepted, and refused. A postponed one touches what another
     transaction holds: nothing was done, try it again."""
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from ..model import Claimed, Ending, Live
 from ..operation import ENDED, Mark, Steps
@@ -41,8 +41,7 @@ def host_clock() -> int:
     return time.time_ns() // 1000
 
 
-@dataclass(slots=True)
-class Verdict:
+class Verdict(Struct):
     """What one ending means: the job is over, or goes back with these counters."""
 
     ending: Ending

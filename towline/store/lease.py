@@ -6,10 +6,11 @@ is. A worker whose lease has run out is swept: what it held is lost, or goes bac
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from ..model import Claimed, Ending, Live, Outcome, storable
 from ..operation import Steps
@@ -38,8 +39,7 @@ class Begun(NamedTuple):
         return claimed_at >= self.since and (job_id, attempt) not in self.attempts
 
 
-@dataclass(slots=True)
-class Renewed:
+class Renewed(Struct):
     """A renewal's answer: whether the registration still stands, and which attempts were lost."""
 
     registered: bool
@@ -59,7 +59,7 @@ def register(
     queues: Sequence[str], concurrency: int, lease: int, number: int | None,
 ) -> Steps[int]:  # fmt: skip
     now = yield from store.now()
-    id = number or secrets.randbits(62) + 1
+    id = number or int.from_bytes(os.urandom(7)) + 1
     yield store.sql.insert_worker(
         id=id, name=name, host=host, pid=pid, birth=birth, version=version,
         queues=as_json(queues), concurrency=concurrency, now=now, lease_until=now + lease,

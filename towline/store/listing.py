@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Generic, NamedTuple, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from ..model import (
     END_STATE,
@@ -42,8 +44,7 @@ R = TypeVar("R", JobRecord, ChainRecord)
 Walk = Callable[[int, int], Steps[list[int]]]
 
 
-@dataclass(slots=True, frozen=True)
-class JobFilter:
+class JobFilter(Struct, frozen=True):
     """Which jobs; times are microseconds of creation, since inclusive and until exclusive."""
 
     state: State | None = None
@@ -57,8 +58,7 @@ class JobFilter:
     until: int | None = None
 
 
-@dataclass(slots=True, frozen=True)
-class ChainFilter:
+class ChainFilter(Struct, frozen=True):
     """Which chains; the task, key and label are those of the first job."""
 
     state: ChainState | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from ..errors import InvalidState, NotFound, StillNeeded
 from ..model import Live
@@ -25,8 +26,7 @@ DAY = 24 * HOUR
 AGE = 2**40  # longer than any history: all that is older becomes one row
 
 
-@dataclass(slots=True, frozen=True)
-class KeepFor:
+class KeepFor(Struct, frozen=True):
     """How long ended chains stay, in microseconds; None keeps them for ever."""
 
     completed: int | None

@@ -7,8 +7,9 @@ after 90, one for all that is older than 400 days; a bucket is never finer than 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from ..model import OUTCOME_CODE, OUTCOMES, Outcome
 from ..operation import Steps
@@ -17,8 +18,7 @@ from .ground import FOREVER, Ground
 from .retention import AGE
 
 
-@dataclass(slots=True, frozen=True)
-class StatsFilter:
+class StatsFilter(Struct, frozen=True):
     """Which ended jobs; times are microseconds of the end, in whole minutes, since inclusive and
     until exclusive."""
 

@@ -11,8 +11,9 @@ pending until it begins; it goes back untouched when its worker dies before that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from ..model import BlockerRecord, Claimed, Ending, unknown_task
 from ..operation import Steps
@@ -39,8 +40,7 @@ class Peeked(NamedTuple):
     now: int
 
 
-@dataclass(slots=True)
-class Turn:
+class Turn(Struct):
     """One beat of a worker: what was finished and claimed, and when to look again.
 
     The first of what was claimed are for the free slots, the rest is claimed ahead.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from typing import (
     TYPE_CHECKING,
@@ -22,6 +21,8 @@ from typing import (
     Unpack,
     overload,
 )
+
+from msgspec import Struct
 
 from ..errors import InvalidSetting, InvalidTask
 from ..model import NewBlocker, NewJob
@@ -60,8 +61,7 @@ class Output(Protocol):
     def __sizeof__(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Call(Generic[T_co]):
+class Call(Struct, Generic[T_co], frozen=True, eq=False):
     """A task with its arguments, not stored yet: for enqueue_many, and as a blocker in `after=`."""
 
     task: Task[..., T_co]
@@ -95,8 +95,7 @@ class Call(Generic[T_co]):
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Next(Generic[T_co]):
+class Next(Struct, Generic[T_co], frozen=True, eq=False):
     """Return this from a handler to continue the chain with another job."""
 
     call: Call[T_co]

@@ -9,7 +9,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cached_property
 from typing import (
     TYPE_CHECKING,
@@ -22,6 +21,8 @@ from typing import (
     get_origin,
     overload,
 )
+
+from msgspec import Struct
 
 from ..errors import InvalidSetting, InvalidState
 from ..model import BlockerRecord, ChainState
@@ -44,8 +45,7 @@ class Token(NamedTuple):
     claimed_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """A blocker that failed or was cancelled, as a job with on_blocker_failure="run" sees it."""
 
     chain_id: int

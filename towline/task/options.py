@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+
+from msgspec import Struct
 
 from ..errors import InvalidSetting
 from ..model import Policy
@@ -46,8 +47,7 @@ class Using(TypedDict, total=False):
     on: object
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """How a call differs from its task's defaults; checked when made."""
 
     delay: Seconds | None = None

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct, field
 
 from ..errors import InvalidSetting
 from ..times import LONGEST, Seconds, micros
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(Struct, frozen=True):
     """Exponential, capped, jittered: `first * factor ** (failures - 1)`, at most `cap` seconds.
 
     `jitter` is the share of the delay that is drawn at random, so that jobs that failed

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-import secrets
 import socket
 import time
 from collections.abc import Iterator
@@ -95,7 +94,7 @@ class Drain:
         self._until = until
         self._clock = _clock_of(app) if advance else None
         self._limit = limit
-        self._name = f"{NAME}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._name = f"{NAME}-{os.getpid()}-{os.urandom(3).hex()}"
         self._worker = 0
         self._open: Attempt | None = None  # given out, and not recorded yet
         self._error: BaseException | None = None  # of its handler

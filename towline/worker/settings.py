@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypedDict, Unpack
+
+from msgspec import Struct
 
 from ..errors import InvalidSetting
 from ..task import check_name
@@ -33,8 +33,7 @@ class WorkerSettings(TypedDict, total=False):
     memory_limit: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """The settings of one worker, with the times in seconds."""
 
     name: str
@@ -80,7 +79,7 @@ def check_settings(queues_of_tasks: Iterable[str], **given: Unpack[WorkerSetting
         check_name(queue, "queue")
     check_name(name, "the name of a worker")
     return Settings(
-        name=name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
+        name=name or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}",
         queues=tuple(dict.fromkeys(queues or sorted(queues_of_tasks))) or ("default",),
         concurrency=concurrency,
         lease=micros(lease) / MICRO,

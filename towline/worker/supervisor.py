@@ -20,9 +20,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
+
+from msgspec import Struct, field
 
 from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK, USAGE
 from .supervised import DONE, NOW, STOP, STOP_OVERRUN, on_signal
@@ -37,8 +38,7 @@ RELOAD_GRACE = 5.0  # seconds handlers have when the code has changed
 Watch = Callable[[Callable[[], None]], None]
 
 
-@dataclass(eq=False)
-class Child:
+class Child(Struct, eq=False):
     """One worker process, and our end of its line."""
 
     number: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from itertools import islice
+
+from msgspec import Struct
 
 from ..model import Ending
 from .duty import NEVER
@@ -24,8 +25,7 @@ FIRST_RETRY, LONGEST_RETRY = 0.02, 1.0  # seconds until one that was put off is 
 Key = tuple[int, int]  # job, attempt
 
 
-@dataclass(slots=True)
-class PutOff:
+class PutOff(Struct):
     """How long an ending waits for another transaction, and until when."""
 
     pause: float

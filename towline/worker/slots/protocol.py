@@ -8,12 +8,14 @@ process → worker    Ready or Broken; for each Run Broken, or Begun, any number
 from __future__ import annotations
 
 import threading
-from multiprocessing.connection import Connection
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import Struct, msgpack
 
 from ...model import BlockerRecord, Claimed, Ending, Outcome
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 T = TypeVar("T")
 
