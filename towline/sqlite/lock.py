@@ -44,6 +44,16 @@ _PLACES: Final = {HOLD: 0, EXPRESS: 256}
 _FLOCK: Final = struct.Struct("@hhqqi4x" if sys.platform == "linux" else "@qqihh4x")
 
 
+def _flock(start: int, length: int) -> bytes:
+    """The question whether another process has locked a byte of a range; 0: to the end."""
+    if sys.platform == "linux":
+        return _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
+    return _FLOCK.pack(start, length, 0, fcntl.F_WRLCK, os.SEEK_SET)
+
+
+_ANY_TICKET: Final = _flock(TICKETS, 0)
+
+
 class Baton:
     """The open lock file of this process. One per file, however many WriterLocks there are:
     record locks belong to the process, and closing any descriptor of the file drops them all."""
@@ -53,6 +63,7 @@ class Baton:
         self.pid: Final = os.getpid()
         self.gate: Final = threading.Lock()
         self._held: set[int] = set()
+        self._written = b"", Record()  # the last record, as it is in the file and as it is read
 
     def __del__(self) -> None:
         self.close()
@@ -91,15 +102,19 @@ class Baton:
         found = self._find(byte, 1)
         return found[1] if found else None
 
-    def queue_before(self, ticket: int | None) -> int:
-        """How many other processes wait before a ticket, or at all; counted up to 3."""
-        found = self._find(TICKETS, ticket - TICKETS if ticket else 0)
+    def is_awaited(self) -> bool:
+        """Whether another process waits for its turn."""
+        return self._ask(_ANY_TICKET) is not None
+
+    def queue_before(self, ticket: int) -> int:
+        """How many other processes wait before a ticket; counted up to 3."""
+        found = self._find(TICKETS, ticket - TICKETS)
         if not found:
             return 0
         # The kernel names any one of them: look on both sides of it.
         place = found[0]
         before = place > TICKETS and self._find(TICKETS, place - TICKETS)
-        after = self._find(place + 1, ticket - place - 1 if ticket else 0)
+        after = self._find(place + 1, ticket - place - 1)
         return 1 + bool(before) + bool(after)
 
     def first_in_line(self) -> int | None:
@@ -111,13 +126,11 @@ class Baton:
 
     def _find(self, start: int, length: int) -> tuple[int, int] | None:
         """A byte in a range that another process has locked, and the process; 0: to the end."""
-        fields = (fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
-        if sys.platform != "linux":
-            fields = (start, length, 0, fcntl.F_WRLCK, os.SEEK_SET)
+        return self._ask(_flock(start, length))
+
+    def _ask(self, question: bytes) -> tuple[int, int] | None:
         try:
-            answer = _FLOCK.unpack(
-                fcntl.fcntl(self.descriptor, fcntl.F_GETLK, _FLOCK.pack(*fields))
-            )
+            answer = _FLOCK.unpack(fcntl.fcntl(self.descriptor, fcntl.F_GETLK, question))
         except OSError:
             return None
         if sys.platform == "linux":
@@ -132,15 +145,19 @@ class Baton:
     def read(self, byte: int) -> Record:
         """Read a record; an empty, foreign or damaged one reads as free."""
         data = os.pread(self.descriptor, _RECORD.size, _PLACES[byte])
+        if data == self._written[0]:  # nobody else has had a turn since our last
+            return self._written[1]
         if len(data) != _RECORD.size or not data.startswith(MAGIC):
             return Record()
         return Record._make(_RECORD.unpack(data))
 
     def write(self, byte: int, record: Record) -> None:
+        data = _RECORD.pack(*record)
         try:
-            os.pwrite(self.descriptor, _RECORD.pack(*record), _PLACES[byte])
+            os.pwrite(self.descriptor, data, _PLACES[byte])
         except OSError:
             pass  # a full disk must not stop the turn that may free space on it
+        self._written = data, record
 
 
 class WriterLock:
@@ -275,7 +292,7 @@ class Turn:
     ) -> bool:
         """Queue, rest, begin. False at the deadline."""
         byte: int | None = HOLD
-        if baton.queue_before(None) or not baton.take(HOLD):
+        if baton.is_awaited() or not baton.take(HOLD):
             byte = wait_in_line(self, baton, connection, deadline)
         if byte is None:
             return False
