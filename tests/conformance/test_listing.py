@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.conformance.conftest import Play
 from tests.database import Database
