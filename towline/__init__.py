@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .version import VERSION
+
 if TYPE_CHECKING:
     from .app import Towline as Towline
     from .app.handles import Chain as Chain
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from .task.retry import Fail as Fail
     from .task.retry import Retry as Retry
     from .task.retry import Snooze as Snooze
+
+__version__ = VERSION
 
 _HOMES = {
     "app": ["Towline"],

@@ -112,7 +112,7 @@ WANTED: dict[str, Callable[[str, str, Kind], bool]] = {
     ),
     "awaiting_caller": lambda test, name, kind: kind.shared and kind.idle,
     "psycopg_caller": lambda test, name, kind: (
-        kind.caller is PsycopgCaller and not kind.ours and kind.is_tried(test, name)
+        kind.caller is PsycopgCaller and not kind.ours and (PROOF or kind.played)
     ),
 }
 

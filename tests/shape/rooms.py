@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tests.shape.source import PACKAGE, Module, modules
 
 WORDS = frozenset(
-    {"errors", "exit_codes", "model", "naming", "operation", "secret", "sql", "times"}
+    {"errors", "exit_codes", "model", "naming", "operation", "secret", "sql", "times", "version"}
 )
 
 # From the inside out: a room imports rooms of its own floor and of the floors before it.

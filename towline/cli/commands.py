@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..version import VERSION
 from . import control, maintain, read
 from .demo import demo
 from .doctor import doctor
@@ -39,7 +40,7 @@ class Group(click.Group):
 @click.group(
     cls=Group, epilog=explained(), context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.version_option(package_name="towline", message="towline %(version)s")
+@click.version_option(VERSION, message="towline %(version)s")
 def group() -> None:
     """Durable background work in your application's own database.
 

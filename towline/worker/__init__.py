@@ -16,6 +16,7 @@ from ..executor import in_thread
 from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK
 from ..secret import masked
 from ..times import MICRO
+from ..version import VERSION
 from .identity import identity_of
 from .pump import Pump
 from .settings import WorkerSettings, check_settings
@@ -189,7 +190,7 @@ class Worker:
         number = runner.run(
             runner.store.register(
                 settings.name, host=socket.gethostname(), pid=os.getpid(),
-                birth=identity_of(os.getpid()), version=_version(), queues=settings.queues,
+                birth=identity_of(os.getpid()), version=VERSION, queues=settings.queues,
                 concurrency=settings.concurrency, lease=round(settings.lease * MICRO),
             )
         )  # fmt: skip
@@ -246,12 +247,3 @@ class OpenSlots(dict[str, Slots]):
 
 def counted(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("towline")
-    except PackageNotFoundError:
-        return "unknown"
