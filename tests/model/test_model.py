@@ -16,7 +16,7 @@ from tests.model.engine_driver import EngineDriver
 from tests.speed import by_speed, seed
 from towline.store import Store
 
-PROGRAMS = by_speed(6, 110)
+PROGRAMS = by_speed(4, 110)
 HUNTED = 36  # programs at most until a planted bug is found
 MISSED = by_speed(2, 0)  # of the rules that so few programs may not have come to
 # What programs did, and to which rules of the model they came: else they would say little. What is
