@@ -76,7 +76,7 @@ def test_nothing_is_imported_until_a_fixture_is_used(tmp_path: Path) -> None:
         "import sys\n"
         "def test_it():\n"
         "    mine = sorted(name for name in sys.modules if name.startswith('towline'))\n"
-        "    assert mine == ['towline', 'towline.pytest_plugin']\n"
+        "    assert mine == ['towline', 'towline.pytest_plugin', 'towline.version']\n"
     )
     done = pytest_in(tmp_path, app="shop:app", tests=tests)
     assert "1 passed" in done.stdout, done.stdout
