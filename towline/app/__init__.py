@@ -121,7 +121,7 @@ class Towline(Management):
         calls = list(calls)
         jobs = self._new_jobs(calls, on)
         answers = self.runner.run(self.runner.store.enqueue(jobs), on)
-        return [Job(self, *answer) for answer in islice(answers, len(calls))]
+        return [Job(self, answer.record, answer.created) for answer in islice(answers, len(calls))]
 
     async def aenqueue_many(
         self, calls: Iterable[Call[Any]], *, on: object = None
@@ -129,7 +129,7 @@ class Towline(Management):
         calls = list(calls)
         jobs = self._new_jobs(calls, on)
         answers = await self.runner.arun(self.runner.store.enqueue(jobs), on)
-        return [Job(self, *answer) for answer in islice(answers, len(calls))]
+        return [Job(self, answer.record, answer.created) for answer in islice(answers, len(calls))]
 
     def _new_jobs(self, calls: Sequence[Call[Any]], on: object) -> list[NewJob]:
         """The calls in their order, and behind them what only their `after=` names."""

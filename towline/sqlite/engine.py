@@ -17,7 +17,6 @@ from ..errors import SchemaMissing, StoreUnavailable
 from ..migrate import COMMAND, Migrations
 from ..operation import Op, Steps
 from ..sql import Queries, Row
-from ..store import Store
 from . import fork
 from .checks import examine
 from .errors import translate
@@ -25,6 +24,7 @@ from .file import File, path_of
 from .lock import Turn, WriterLock
 from .log import KEPT
 from .readers import Readers
+from .store import SqliteStore
 from .writer import FULL, NORMAL, Writer
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class SqliteEngine:
         self.lock_timeout = settings.lock_timeout
         self.wake_channel = wake_channel(settings.url, f"public.{prefix}")
         self.sql = Queries(PACKAGE, prefix)
-        self.store = Store(self.sql, *([clock] if clock else []))
+        self.store = SqliteStore(self.sql, *([clock] if clock else []))
         self.migrations = Migrations(PACKAGE, prefix)
         self.lock = WriterLock(self.file.path)
         self._durable = settings.durable

@@ -46,8 +46,6 @@ class Placed(Struct):
 def enqueue(store: Ground, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
     if not jobs:
         return []
-    if len(jobs) == 1 and jobs[0].key is None and not jobs[0].blockers:
-        return (yield from _enqueue_one(store, jobs[0]))
     order = _blockers_first(jobs)
     now = yield from store.now()
     ids = yield from store.new_ids(len(jobs))
@@ -69,21 +67,6 @@ def enqueue(store: Ground, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
         assert tail is not None
         records[index] = tail
     return [Enqueued(records[index], index not in taken) for index in range(len(jobs))]
-
-
-def _enqueue_one(store: Ground, job: NewJob) -> Steps[Sequence[Enqueued]]:
-    """What is done most of all: one job that needs no other row to be stored."""
-    now = yield from store.now()
-    (id,) = yield from store.new_ids(1)
-    run_at = due_at(job, now)
-    state = SCHEDULED if run_at > now else PENDING
-    row = row_of(job, id, id, 0, 0, now)
-    sql = store.sql
-    yield sql.insert_chains.many(CHAIN, ((id, job.task, now, job.trace),))
-    yield sql.insert_jobs.many(JOB, (row,))
-    yield sql.insert_live.many(LIVE, ((state, job.queue, job.priority, id, 0, 0, run_at),))
-    yield from store.wake((job.queue,))
-    return (Enqueued(new_record(*row, state, 0, 0, 0, 0, run_at), True),)
 
 
 def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobRecord]]:
