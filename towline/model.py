@@ -208,11 +208,12 @@ class Ending(Struct):
     error_type: str | None = None
 
     def __post_init__(self) -> None:
-        self.error = storable(self.error)
+        if self.error is not None:
+            self.error = storable(self.error)
 
     @property
     def key(self) -> tuple[int, int]:
-        return self.held.job_id, self.held.attempt
+        return self.held[:2]  # job, attempt
 
     def refused(self, problem: Exception) -> Ending:
         """What is recorded instead of an ending that cannot be: its job fails, and no other."""

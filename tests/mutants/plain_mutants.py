@@ -19,8 +19,23 @@ STANDING = "l.used, l.lost, l.open_blockers, l.run_at, l.started_at, l.progress,
 FENCED = (*FENCED_IN_SQLITE, "hold_running", "still_running", "settle_jobs")
 FENCE = "l.attempt = r.attempt AND l.state::integer = 3"
 ANY_WORKER = in_each(FENCED, "AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)", "")
-ANY_WORKER_IN_SQLITE = in_each(
-    FENCED_IN_SQLITE, "worker IS coalesce(:held_by, worker)", "coalesce(:held_by, 0) >= 0"
+ANY_WORKER_IN_SQLITE = (
+    *in_each(
+        FENCED_IN_SQLITE, "worker IS coalesce(:held_by, worker)", "coalesce(:held_by, 0) >= 0"
+    ),
+    Edit(
+        "settle_attempts",
+        "l.worker IS CASE WHEN r.key >= 0 THEN coalesce(:held_by, l.worker) END",
+        "coalesce(:held_by, 0) >= 0",
+    ),
+)
+ANY_STATE_IN_SQLITE = (
+    *in_each(FENCED_IN_SQLITE, "state = 3 AND", "state IN (0, 1, 2, 3, 4) AND"),
+    Edit("settle_attempts", "l.state = 3 + 0 * r.key AND", "l.state IN (0, 1, 2, 3, 4) AND"),
+)
+ANY_ATTEMPT_IN_SQLITE = (
+    *in_each(FENCED_IN_SQLITE, "attempt = :attempt", ":attempt > 0"),
+    Edit("settle_attempts", "AND l.attempt = json_extract(r.value, '$[1]')", ""),
 )
 
 # An ending that passes writes the row of whatever attempt runs, not of the one it was told of.
@@ -67,8 +82,8 @@ PLAIN = [
             POSTGRES: [*ANY_WORKER, *in_each(FENCED, f" AND {FENCE}", ""), *WHATEVER_RUNS],
             SQLITE: [
                 *ANY_WORKER_IN_SQLITE,
-                *in_each(FENCED_IN_SQLITE, "state = 3 AND", "state IN (0, 1, 2, 3, 4) AND"),
-                *in_each(FENCED_IN_SQLITE, "attempt = :attempt", ":attempt > 0"),
+                *ANY_STATE_IN_SQLITE,
+                *ANY_ATTEMPT_IN_SQLITE,
             ],
         },
         sign="[1] == []",
@@ -86,7 +101,7 @@ PLAIN = [
             ],
             SQLITE: [
                 *ANY_WORKER_IN_SQLITE,
-                *in_each(FENCED_IN_SQLITE, "attempt = :attempt", ":attempt > 0"),
+                *ANY_ATTEMPT_IN_SQLITE,
             ],
         },
         sign="[1] == []",
@@ -102,7 +117,7 @@ PLAIN = [
         ],
         {
             POSTGRES: [*in_each(FENCED, "l.attempt = r.attempt AND ", ""), *WHATEVER_RUNS],
-            SQLITE: in_each(FENCED_IN_SQLITE, "attempt = :attempt", ":attempt > 0"),
+            SQLITE: ANY_ATTEMPT_IN_SQLITE,
         },
         sign="([1], []) == ([], [1])",
     ),
@@ -115,7 +130,7 @@ PLAIN = [
             POSTGRES: [*ANY_WORKER, *in_each(FENCED, " AND l.state::integer = 3", "")],
             SQLITE: [
                 *ANY_WORKER_IN_SQLITE,
-                *in_each(FENCED_IN_SQLITE, "state = 3 AND", "state IN (0, 1, 2, 3, 4) AND"),
+                *ANY_STATE_IN_SQLITE,
             ],
         },
         sign="([1], []) == ([], [1])",
@@ -159,9 +174,19 @@ PLAIN = [
                 ),
             ],
             SQLITE: [
-                Edit("claim_jobs", "attempt = :attempt", "attempt = :attempt - 1"),
+                Edit("claim_jobs", "attempt = attempt + 1", "attempt = attempt"),
                 Edit("record_attempts", "SELECT job_id, attempt,", "SELECT job_id, attempt + 1,"),
+                Edit(
+                    "settle_attempts",
+                    "SELECT l.job_id, l.attempt,",
+                    "SELECT l.job_id, l.attempt + 1,",
+                ),
                 *in_each(FENCED_IN_SQLITE, "attempt = :attempt", "attempt = :attempt - 1"),
+                Edit(
+                    "settle_attempts",
+                    "= json_extract(r.value, '$[1]')",
+                    "= json_extract(r.value, '$[1]') - 1",
+                ),
                 *in_each(
                     ("find_lost", "find_running_of"), "l.attempt, l.queue", "l.attempt + 1, l.queue"
                 ),
@@ -250,7 +275,7 @@ PLAIN = [
             ],
             SQLITE: [
                 Edit("find_lost", "WHERE state = 3\n           AND", "WHERE"),
-                *in_each(FENCED_IN_SQLITE, "state = 3 AND", "state IN (0, 1, 2, 3, 4) AND"),
+                *ANY_STATE_IN_SQLITE,
             ],
         },
         sign="6 == 1",

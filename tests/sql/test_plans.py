@@ -38,13 +38,13 @@ from towline.model import ChainState, Outcome, State
 from towline.operation import Op, Steps, drive
 from towline.sql import Queries, Query
 from towline.sqlite.engine import PACKAGE
-from towline.store import Store
+from towline.sqlite.store import SqliteStore
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import KeepFor
 from towline.store.turn import promote, unpark
 
 SQL = Queries(PACKAGE, PREFIX)
-STORE = Store(SQL)
+STORE = SqliteStore(SQL)
 QUEUES = queue_names(5)
 SMALL = Numbers.each(1_000, len(QUEUES))
 LARGE = Numbers.each(100_000, len(QUEUES))
@@ -71,6 +71,10 @@ PLANS: dict[str, list[str]] = {
     # finish
     "record_attempts": [KEY],
     "delete_live": [KEY],
+    "settle_attempts": [KEY],
+    "settle_live": [KEY],
+    "settle_chains": [CHAIN],
+    "find_awaited": ["blocker by PRIMARY KEY (chain_id=?)"],
     "put_back": [KEY],
     "end_chains": [CHAIN],
     "end_keys": ["key by PRIMARY KEY (task=? AND key=?)", CHAIN],

@@ -220,8 +220,9 @@ def test_a_job_that_is_ended_while_it_runs(
     hand = make_app() if outside else app
     with app.worker():
         jobs = [blocking.enqueue(), awaiting.enqueue()]
-        for job in jobs:
+        for _ in jobs:
             assert started.acquire(timeout=LIMIT)
+        for job in jobs:
             if how == "cancel":
                 hand.cancel(job.id, reason="enough")
             elif how == "complete":

@@ -40,6 +40,7 @@ from ..store.ground import (
     as_json,
     find_upstream,
     host_clock,
+    in_claim_order,
     int_of,
     portions,
 )
@@ -189,7 +190,7 @@ class PostgresStore(Store):
             now=now, worker=worker, name=name, queues=as_json(queues), room=room, free=free,
             safe=self.crash_limit - 1,
         )  # fmt: skip
-        return [Claimed._make(row) for row in rows]
+        return in_claim_order(rows)
 
     def reserve(self, verdicts: Sequence[Verdict]) -> Steps[Reserved]:
         return (yield from finish_locks.reserve(self, verdicts))

@@ -665,12 +665,51 @@ SELECT r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.t
          LIMIT :room) AS r
  CROSS JOIN {job} AS j NOT INDEXED ON j.id = r.job_id;
 
+-- ---------------------------------------------------------------- only here: many at once
+-- What a worker's turn does to most of its jobs. A statement for each row would be as quick, but the
+-- interpreter is locked and unlocked around each, and threads with handlers take it in between. So each is
+-- one statement for all that have queue and priority in common.
+
 -- name: claim_jobs
--- pending → running; the attempt number is the fence and only ever grows.
+-- pending → running; the attempt number is the fence and only ever grows. Those up to :free begin at once,
+-- but not one that the next loss would fail.
 UPDATE {live}
-   SET state = 3, attempt = :attempt, claimed_at = :now, started_at = :started_at, worker = :worker,
+   SET state = 3, attempt = attempt + 1, claimed_at = :now,
+       started_at = CASE WHEN job_id <= :free AND lost < :safe THEN :now END, worker = :worker,
        progress = NULL, progress_text = NULL
- WHERE state = 0 AND queue = :queue AND priority = :priority AND job_id = :job_id;
+ WHERE state = 0 AND queue = :queue AND priority = :priority
+   AND job_id IN (SELECT value FROM json_each(:jobs));
+
+-- name: find_awaited
+-- Which of these chains some job waits or waited for.
+SELECT b.chain_id FROM json_each(:chains) AS x CROSS JOIN {blocker} AS b ON b.chain_id = x.value;
+
+-- name: settle_attempts
+-- As record_attempts, for jobs that are over; says which passed the fence. A row of :rows is job, attempt,
+-- started_at, output, error and error_type. What is returned is an expression: no converter changes it.
+INSERT INTO {attempt} ({tried})
+SELECT l.job_id, l.attempt, :outcome, 1, :worker,
+       coalesce(json_extract(r.value, '$[2]'), l.started_at, l.claimed_at), :now,
+       json_extract(r.value, '$[3]'), json_extract(r.value, '$[4]'), json_extract(r.value, '$[5]'),
+       l.progress, l.progress_text
+  FROM json_each(:rows) AS r
+ CROSS JOIN {live} AS l
+    ON l.state = 3 + 0 * r.key AND l.queue = CASE WHEN r.key >= 0 THEN :queue END
+   AND l.priority = :priority + 0 * r.key
+   AND l.job_id = json_extract(r.value, '$[0]') AND l.attempt = json_extract(r.value, '$[1]')
+   AND l.worker IS CASE WHEN r.key >= 0 THEN coalesce(:held_by, l.worker) END
+ WHERE true
+ON CONFLICT (job_id, number) DO NOTHING
+RETURNING job_id + 0;
+
+-- name: settle_live
+DELETE FROM {live}
+ WHERE state = 3 AND queue = :queue AND priority = :priority
+   AND job_id IN (SELECT value FROM json_each(:jobs));
+
+-- name: settle_chains
+UPDATE {chain} SET state = :state, ended_at = :now
+ WHERE id IN (SELECT value FROM json_each(:chains)) AND state = 0;
 
 -- ---------------------------------------------------------------- only here: on a caller's connection
 

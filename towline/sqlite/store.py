@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model import Enqueued, Live, NewJob
+from ..model import CHAIN_CODE, CHAIN_END, OUTCOME_CODE, Claimed, Enqueued, Live, NewJob, Outcome
 from ..operation import Loss, Mark, Op, Steps
 from ..sql import Statement
 from ..store import Store
+from ..store.cascade import count_ended
 from ..store.columns import new_record, row_of
+from ..store.finish import ended_job
+from ..store.ground import Verdict, as_json, in_claim_order, int_of
 
 PENDING = int(Live.PENDING)
+LONG = 10_000  # characters of an output or error that are better not copied once more
+Group = tuple[str, int, int | None, Outcome]  # queue, priority, worker, how it ended
 
 
 class SqliteStore(Store):
     """All operations, for one writer at a time on one host."""
+
+    # ---- one plain job
 
     def enqueue(self, jobs: Sequence[NewJob]) -> Op[Sequence[Enqueued]]:
         if len(jobs) == 1:
@@ -25,11 +32,102 @@ class SqliteStore(Store):
 
     def _enqueue_one(self, job: NewJob) -> Steps[Sequence[Enqueued]]:
         """One job that needs no other row and is due at once; as `store.enqueue.insert` does it."""
-        sql, now = self.sql, self.clock()
-        ((id,),) = yield sql.next_job_id()
+        now = self.clock()
+        ((id,),) = yield self.sql.next_job_id()
         row = row_of(job, id, id, 0, 0, now)  # type: ignore[arg-type]
-        yield Statement(sql.insert_chains, (id, job.task, now, job.trace))
-        yield Statement(sql.insert_jobs, row)
-        yield Statement(sql.insert_live, (PENDING, job.queue, job.priority, id, 0, 0, now))
+        yield Statement(self.sql.insert_chains, (id, job.task, now, job.trace))
+        yield Statement(self.sql.insert_jobs, row)
+        yield Statement(self.sql.insert_live, (PENDING, job.queue, job.priority, id, 0, 0, now))
         yield Mark({job.queue})
         return (Enqueued(new_record(*row, PENDING, 0, 0, 0, 0, now), True),)
+
+    # ---- the many of a turn
+
+    def take_pending(
+        self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int
+    ) -> Steps[list[Claimed]]:
+        rows = yield self.sql.find_pending(
+            now=now, worker=worker, name=name, queues=as_json(queues), room=room
+        )
+        claimed = in_claim_order(rows)
+        lanes: dict[tuple[str, int], list[int]] = {}
+        free_up_to: dict[tuple[str, int], int] = {}
+        for place, job in enumerate(claimed):
+            lane = job.queue, job.priority
+            lanes.setdefault(lane, []).append(job.job_id)
+            if place < free:
+                free_up_to[lane] = job.job_id
+        for lane, jobs in lanes.items():
+            queue, priority = lane
+            yield self.sql.claim_jobs(
+                now=now, worker=worker, safe=self.crash_limit - 1, queue=queue, priority=priority,
+                free=free_up_to.get(lane, 0), jobs=as_json(jobs),
+            )  # fmt: skip
+        return claimed
+
+    def settle(
+        self, verdicts: Sequence[Verdict], worker: str | None, slot: int, now: int
+    ) -> Steps[list[Verdict]]:
+        """Jobs that are over, without a key, a successor, or a job behind them."""
+        plain: dict[int, Verdict] = {}
+        for verdict in verdicts:
+            if _is_plain(verdict):
+                plain.setdefault(verdict.ending.held.chain_id, verdict)
+        if not plain:
+            return []
+        for (chain,) in (yield self.sql.find_awaited(chains=as_json(plain))):
+            plain.pop(int_of(chain), None)
+        groups: dict[Group, list[Verdict]] = {}
+        for verdict in plain.values():
+            held = verdict.ending.held
+            group = held.queue, held.priority, held.worker, verdict.ending.outcome
+            groups.setdefault(group, []).append(verdict)
+        accepted: list[Verdict] = []
+        for group, alike in groups.items():
+            accepted += yield from self._settle_alike(alike, group, worker, now)
+        if accepted:
+            yield from self.tell_ended()
+            yield from count_ended(self, [ended_job(v, now) for v in accepted], now, slot)
+        return accepted
+
+    def _settle_alike(
+        self,
+        verdicts: list[Verdict],
+        group: Group,
+        worker: str | None,
+        now: int,
+    ) -> Steps[list[Verdict]]:
+        """Write ends that have all this in common; those that passed the fence."""
+        queue, priority, held_by, outcome = group
+        endings = [verdict.ending for verdict in verdicts]
+        rows = yield self.sql.settle_attempts(
+            rows=as_json(
+                (*e.held[:2], e.started_at, e.output, e.error, e.error_type) for e in endings
+            ),
+            outcome=OUTCOME_CODE[outcome], worker=worker, now=now,
+            queue=queue, priority=priority, held_by=held_by,
+        )  # fmt: skip
+        if len(rows) < len(verdicts):
+            passed = {id for (id,) in rows}
+            verdicts = [v for v in verdicts if v.ending.held.job_id in passed]
+            if not verdicts:
+                return []
+        held = [verdict.ending.held for verdict in verdicts]
+        jobs = as_json([job.job_id for job in held])
+        yield self.sql.settle_live(queue=queue, priority=priority, jobs=jobs)
+        state = CHAIN_CODE[CHAIN_END[outcome]]
+        chains = as_json([job.chain_id for job in held])
+        yield self.sql.settle_chains(state=state, now=now, chains=chains)
+        return verdicts
+
+
+def _is_plain(verdict: Verdict) -> bool:
+    ending = verdict.ending
+    return (
+        verdict.final
+        and ending.started
+        and ending.outcome is not Outcome.CONTINUED
+        and ending.held.key is None
+        and len(ending.output or "") < LONG
+        and len(ending.error or "") < LONG
+    )

@@ -11,9 +11,11 @@ All decrements of one step are folded into one per job, in id order.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from ..model import CHAIN_CODE, OUTCOME_CODE, ChainState, DependentRecord, Live, Outcome, Policy
 from ..operation import Steps
@@ -37,7 +39,7 @@ ROLLUP = (
 )  # fmt: skip
 
 
-class EndedChain(NamedTuple):
+class EndedChain(Struct, gc=False):
     """A chain whose last job has just ended."""
 
     id: int
@@ -45,7 +47,7 @@ class EndedChain(NamedTuple):
     key: str | None
 
 
-class EndedJob(NamedTuple):
+class EndedJob(Struct, gc=False):
     """An ended job, for the roll-up. Removed ones are counted out again."""
 
     queue: str
@@ -143,12 +145,15 @@ def count_ended(
     """Add ended jobs to this minute's roll-up."""
     sums: dict[tuple[str, str, int], list[int]] = {}
     for job in jobs:
-        total = sums.setdefault((job.queue, job.task, job.outcome), [0] * 11)
+        group = job.queue, job.task, job.outcome
+        total = sums.get(group)
+        if total is None:
+            total = sums[group] = [0] * 11
         total[0] += job.ended
         total[1] += job.removed
         if job.duration is not None:
             total[2] += job.duration
-            total[3 + sum(job.duration >= bound for bound in BUCKETS)] += 1
+            total[3 + bisect_right(BUCKETS, job.duration)] += 1
     if sums:
         minute = now // MINUTE
         rows: list[Row] = [(minute, *group, slot, *total) for group, total in sums.items()]

@@ -74,6 +74,8 @@ def finish(
         reserved = yield from store.reserve(rest)
         later = reserved.later
         accepted += yield from _end(store, reserved, worker, slot, now)
+    if len(accepted) == len(verdicts):
+        return Finished([verdict.ending.held.job_id for verdict in verdicts])
     kept = {id(verdict) for verdict in accepted}
     put_off = {id(verdict) for verdict in later}
     return Finished(
@@ -98,23 +100,24 @@ def _end(
     )
     over = [verdict for verdict in accepted if verdict.final]
     yield from _consequences(store, over, now, alone=reserved.alone)
-    ended = [
-        EndedJob(
-            v.ending.held.queue,
-            v.ending.held.task,
-            OUTCOME_CODE[v.ending.outcome],
-            max(now - (v.ending.started_at or v.ending.held.claimed_at), 0),
-        )
-        for v in over
-    ]
-    yield from cascade.count_ended(store, ended, now, slot)
+    yield from cascade.count_ended(store, [ended_job(v, now) for v in over], now, slot)
     return accepted
 
 
-def _judge(store: Ground, ending: Ending, now: int) -> Verdict:
+def ended_job(verdict: Verdict, now: int) -> EndedJob:
+    """A job that is over, for the roll-up."""
+    ending = verdict.ending
     held = ending.held
+    duration = now - (ending.started_at or held.claimed_at)
+    return EndedJob(held.queue, held.task, OUTCOME_CODE[ending.outcome], max(duration, 0))
+
+
+def _judge(store: Ground, ending: Ending, now: int) -> Verdict:
+    held, outcome = ending.held, ending.outcome
+    if outcome is Outcome.COMPLETED:
+        return Verdict(ending, True, Live.SCHEDULED, None, held.used, held.lost)
     verdict = Verdict(ending, False, Live.SCHEDULED, None, held.used, held.lost)
-    match ending.outcome:
+    match outcome:
         case Outcome.FAILED | Outcome.TIMEOUT:
             verdict.used += 1
             verdict.final = ending.delay is None or verdict.used >= held.max_attempts

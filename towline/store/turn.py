@@ -21,7 +21,7 @@ from ..sql import Row
 from . import finish, lease, read
 from .cascade import DELETE_LIVE
 from .finish import Finished
-from .ground import Ground, as_json, claim_order, int_of
+from .ground import Ground, as_json, int_of
 from .lease import Begin, Report
 
 KEY = ("queue", "priority", "job_id")
@@ -95,8 +95,7 @@ def claim(
     if room + ahead <= 0 or not queues:
         return []
     now = yield from store.now()
-    claimed = yield from store.take_pending(worker, queues, room + ahead, room, name, now)
-    return sorted(claimed, key=claim_order)
+    return (yield from store.take_pending(worker, queues, room + ahead, room, name, now))
 
 
 def promote(store: Ground, limit: int = PROMOTE_LIMIT) -> Steps[int]:

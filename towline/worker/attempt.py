@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
+
 from ..errors import InvalidArguments
 from ..events.kinds import AttemptStarted
 from ..model import BlockerRecord, Claimed, Ending, Outcome
@@ -22,66 +24,49 @@ from .ending import of_error, of_value, unreadable
 from .middleware import MiddlewareStack
 
 if TYPE_CHECKING:
-    from ..app import Towline
-    from .ledger import Ledger
+    from ..app import Towline  # noqa: TC004 (msgspec never looks at the types)
+    from .ledger import Ledger  # noqa: TC004
     from .transaction import JobTransaction
 
 Progress = tuple[float | None, str | None]
+Key = tuple[int, int]  # job, attempt
 
 
-class Attempt:
+class Attempt(Struct, eq=False, weakref=True):
     """A claimed job in this worker's hands: waiting for a slot, running, or over."""
 
-    __slots__ = (
-        "_mutex", "_on_progress", "_ring", "_stop", "abandoned", "app", "begun", "blockers",
-        "caller_commits", "claimed", "completed_inside", "context", "deadline", "ended", "held",
-        "key", "ledger", "misfit", "on_error", "over", "progress", "progress_written", "slot",
-        "started_at", "stopped_for", "task", "unopened", "unstorable", "withdrawn", "worker",
-    )  # fmt: skip
+    app: Towline
+    task: Task[..., Any]
+    held: Claimed
+    blockers: Sequence[BlockerRecord] = ()
+    worker: str = ""  # in whose name it runs
+    ledger: Ledger | None = None  # where it is noted that it begins
+    ring: Callable[[], None] | None = None  # called when it has a deadline
+    on_progress: Callable[[], None] | None = None
+    on_error: Callable[[BaseException], None] | None = None  # called with what its handler raised
+    claimed: float = field(default_factory=time.monotonic)
+    begun: float | None = None  # when the handler was called, by the monotonic clock
+    ended: float | None = None  # when its slot reported its end
+    started_at: int | None = None  # when it was called, by the database's clock
+    deadline: float | None = None
+    stopped_for: Outcome | None = None
+    slot: Any = None
+    withdrawn: bool = False  # handed back before it began
+    abandoned: bool = False  # its slot was given to others; what it says is not heard
+    over: bool = False  # it has ended, or is not this worker's any more
+    completed_inside: bool = False  # it has completed its job itself, in a transaction
+    caller_commits: bool = False  # the same in one that is the application's to commit
+    misfit: Exception | None = None  # why its arguments do not fit the task as it is here
+    unstorable: Exception | None = None  # why what it ended with cannot be stored
+    unopened: Exception | None = None  # why a transaction of its could not be begun
+    progress: Progress | None = None
+    progress_written: Progress | None = None
+    _stop: threading.Event | None = None  # made when the handler wants to wait for it
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
 
-    def __init__(
-        self,
-        app: Towline,
-        task: Task[..., Any],
-        held: Claimed,
-        blockers: Sequence[BlockerRecord] = (),
-        *,
-        worker: str = "",
-        ledger: Ledger | None = None,
-        ring: Callable[[], None] | None = None,
-        on_progress: Callable[[], None] | None = None,
-        on_error: Callable[[BaseException], None] | None = None,
-    ) -> None:
-        self.app = app
-        self.task = task
-        self.held = held
-        self.key = held.job_id, held.attempt
-        self.blockers = blockers
-        self.worker = worker  # in whose name it runs
-        self.ledger = ledger  # where it is noted that it begins
-        self._ring = ring  # called when it has a deadline
-        self._on_progress = on_progress
-        self.on_error = on_error  # called with what its handler raised
-        self.claimed = time.monotonic()
-        self.begun: float | None = None  # when the handler was called, by the monotonic clock
-        self.ended: float | None = None  # when its slot reported its end
-        self.started_at: int | None = None  # when it was called, by the database's clock
-        self.deadline: float | None = None
-        self._stop: threading.Event | None = None  # made when the handler wants to wait for it
-        self.stopped_for: Outcome | None = None
-        self.slot: Any = None
-        self.withdrawn = False  # handed back before it began
-        self.abandoned = False  # its slot was given to others; what it says is not heard
-        self.over = False  # it has ended, or is not this worker's any more
-        self.completed_inside = False  # it has completed its job itself, in a transaction
-        self.caller_commits = False  # the same in one that is the application's to commit
-        self.misfit: Exception | None = None  # why its arguments do not fit the task as it is here
-        self.unstorable: Exception | None = None  # why what it ended with cannot be stored
-        self.unopened: Exception | None = None  # why a transaction of its could not be begun
-        self.progress: Progress | None = None
-        self.progress_written: Progress | None = None
-        self._mutex = threading.Lock()
-        self.context = Context(self)
+    @property
+    def key(self) -> Key:
+        return self.held[:2]  # job, attempt
 
     @property
     def set_back(self) -> int:
@@ -111,8 +96,8 @@ class Attempt:
             self._announce_start()
         if held.timeout is not None:
             self.deadline = begun + held.timeout / MICRO
-            if self._ring is not None:
-                self._ring()
+            if self.ring is not None:
+                self.ring()
         return True
 
     def _announce_start(self) -> None:
@@ -141,46 +126,57 @@ class Attempt:
 
     def run(self) -> Ending | None:
         """Call a blocking handler; None when there is nothing to record."""
-        token = current.set(self.context)
-        middleware = MiddlewareStack(self.app.middleware)
+        context = Context(self)
+        token = current.set(context)
+        around = self._around()
         try:
-            middleware.begin(self.context)
-            args, kwargs = self._arguments()
+            if around is not None:
+                around.begin(context)
+            args, kwargs = self._arguments(context)
             value = self.task.function(*args, **kwargs)
-            middleware.succeed(value)
+            if around is not None:
+                around.succeed(value)
             return of_value(self, value)
         except BaseException as error:
-            return self._raised(error, middleware)
+            return self._raised(error, around)
         finally:
             current.reset(token)
 
     async def arun(self) -> Ending | None:
         """Call an awaiting handler."""
-        token = current.set(self.context)
-        middleware = MiddlewareStack(self.app.middleware)
+        context = Context(self)
+        token = current.set(context)
+        around = self._around()
         try:
-            middleware.begin(self.context)
-            args, kwargs = self._arguments()
+            if around is not None:
+                around.begin(context)
+            args, kwargs = self._arguments(context)
             value = await self.task.function(*args, **kwargs)
-            middleware.succeed(value)
+            if around is not None:
+                around.succeed(value)
             return of_value(self, value)
         except BaseException as error:
-            return self._raised(error, middleware)
+            return self._raised(error, around)
         finally:
             try:
                 current.reset(token)
             except ValueError:
                 pass  # its loop has ended before it: this is the garbage collector's context
 
-    def _raised(self, error: BaseException, middleware: MiddlewareStack) -> Ending | None:
+    def _around(self) -> MiddlewareStack | None:
+        middleware = self.app.middleware
+        return MiddlewareStack(middleware) if middleware else None
+
+    def _raised(self, error: BaseException, around: MiddlewareStack | None) -> Ending | None:
         """Whatever was raised, the attempt ends: no error can keep its job running for ever."""
         try:
-            middleware.fail(error)
+            if around is not None:
+                around.fail(error)
             return of_error(self, error)
         except BaseException as problem:
             return unreadable(self, error, problem)
 
-    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _arguments(self, context: Context) -> tuple[tuple[Any, ...], dict[str, Any]]:
         signature = self.task.signature
         try:
             args, kwargs = signature.decode(self.held.arguments)
@@ -188,7 +184,7 @@ class Attempt:
             self.misfit = error
             raise
         if signature.injected is not None:
-            kwargs[signature.injected] = self.context
+            kwargs[signature.injected] = context
         return args, kwargs
 
     # ---- what its handler calls, by its context
@@ -206,8 +202,8 @@ class Attempt:
     def report(self, fraction: float | None, text: str | None) -> None:
         """Progress, for the pump to write."""
         self.progress = fraction, text
-        if self._on_progress is not None:
-            self._on_progress()
+        if self.on_progress is not None:
+            self.on_progress()
 
     def transaction(self, on: object) -> JobTransaction:
         from .transaction import JobTransaction

@@ -10,11 +10,10 @@ from collections.abc import Collection
 
 from ..model import Outcome
 from .announcements import abandoned, stopping
-from .attempt import Attempt
+from .attempt import Attempt, Key
 from .duty import NEVER
 from .ending import timed_out
 from .turns import Turns
-from .unwritten import Key
 
 OWNERSHIP_CHECK = 0.8  # seconds between checks whether long attempts are still ours
 OWNERSHIP_CHECK_WHEN_WOKEN = 0.2  # the same when a wake said that something has changed

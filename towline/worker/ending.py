@@ -114,7 +114,7 @@ def completed(attempt: Attempt, value: Any) -> Ending:
     except UNSTORABLE as error:
         attempt.unstorable = error
         raise
-    return _ending(attempt, Outcome.COMPLETED, output=text)
+    return Ending(attempt.held, Outcome.COMPLETED, text, started_at=attempt.started_at)
 
 
 # ---- by what happened to it

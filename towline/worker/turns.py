@@ -19,7 +19,7 @@ from ..store.lease import Report
 from ..store.turn import Turn
 from ..wakes.bell import Bell
 from .announcements import Announcements, returned
-from .attempt import Attempt
+from .attempt import Attempt, Key
 from .claimed_ahead import ClaimedAhead
 from .duty import NEVER
 from .ending import MOST_SET_BACK, put_off
@@ -28,7 +28,7 @@ from .lookout import Lookout
 from .prefetch import Prefetch
 from .settings import LOCK_WAIT, Settings
 from .slots import Slots
-from .unwritten import MOST_IN_TURN, Key, Unwritten
+from .unwritten import MOST_IN_TURN, Unwritten
 
 if TYPE_CHECKING:
     from ..app import Towline
@@ -201,17 +201,16 @@ class Turns:
     def _start_claimed(self, turn: Turn, free: int) -> None:
         unknown: list[Claimed] = []
         last = self.store.crash_limit - 1
+        app, find, name = self.app, self.app.registry.get, self.settings.name
+        ledger, ring = self.ahead.ledger, self.bell.ring
         for place, held in enumerate(turn.claimed):
-            task = self.app.registry.get(held.task)
+            task = find(held.task)
             if task is None:
                 unknown.append(held)
                 continue
-            blockers = turn.blockers.get(held.job_id, ())
-            attempt = Attempt(
-                self.app, task, held, blockers,
-                worker=self.settings.name, ledger=self.ahead.ledger, ring=self.bell.ring,
-            )  # fmt: skip
-            self.held[attempt.key] = attempt
+            blockers = turn.blockers.get(held.job_id, ()) if held.blockers else ()
+            attempt = Attempt(app, task, held, blockers, name, ledger, ring)
+            self.held[held[:2]] = attempt
             in_danger = held.lost >= last
             if in_danger and attempt.task.slots != "process" and attempt.set_back < MOST_SET_BACK:
                 self.last_tries.add(attempt)

@@ -14,6 +14,7 @@ from itertools import islice
 from msgspec import Struct
 
 from ..model import Ending
+from .attempt import Key
 from .duty import NEVER
 
 MOST_IN_TURN = 200  # endings
@@ -21,8 +22,6 @@ MOST_BYTES_IN_TURN = 8 * 1024 * 1024  # of outputs and errors
 MOST_UNWRITTEN = 20_000  # endings, and bytes of theirs, beyond which nothing more is claimed
 MOST_UNWRITTEN_BYTES = 64 * 1024 * 1024
 FIRST_RETRY, LONGEST_RETRY = 0.02, 1.0  # seconds until one that was put off is tried again
-
-Key = tuple[int, int]  # job, attempt
 
 
 class PutOff(Struct):
@@ -54,7 +53,7 @@ class Unwritten:
         return len(self) > MOST_UNWRITTEN or self._bytes > MOST_UNWRITTEN_BYTES
 
     def add(self, ending: Ending) -> None:
-        key = ending.key
+        key = ending.held[:2]
         if key in self._ready or key in self._put_off:
             self.discard(key)
         self._ready[key] = ending
@@ -113,7 +112,7 @@ class Unwritten:
         later = set(postponed)
         written = []
         for ending in sent:
-            key = ending.key
+            key = ending.held[:2]
             if later and key[0] in later:
                 self.put_off(key)
             elif self.discard(key):
