@@ -24,18 +24,18 @@ ANY_WORKER_IN_SQLITE = (
         FENCED_IN_SQLITE, "worker IS coalesce(:held_by, worker)", "coalesce(:held_by, 0) >= 0"
     ),
     Edit(
-        "settle_attempts",
+        "find_settled",
         "l.worker IS CASE WHEN r.key >= 0 THEN coalesce(:held_by, l.worker) END",
         "coalesce(:held_by, 0) >= 0",
     ),
 )
 ANY_STATE_IN_SQLITE = (
     *in_each(FENCED_IN_SQLITE, "state = 3 AND", "state IN (0, 1, 2, 3, 4) AND"),
-    Edit("settle_attempts", "l.state = 3 + 0 * r.key AND", "l.state IN (0, 1, 2, 3, 4) AND"),
+    Edit("find_settled", "l.state = 3 + 0 * r.key AND", "l.state IN (0, 1, 2, 3, 4) AND"),
 )
 ANY_ATTEMPT_IN_SQLITE = (
     *in_each(FENCED_IN_SQLITE, "attempt = :attempt", ":attempt > 0"),
-    Edit("settle_attempts", "AND l.attempt = json_extract(r.value, '$[1]')", ""),
+    Edit("find_settled", "AND l.attempt = json_extract(r.value, '$[1]')", ""),
 )
 
 # An ending that passes writes the row of whatever attempt runs, not of the one it was told of.
@@ -183,7 +183,7 @@ PLAIN = [
                 ),
                 *in_each(FENCED_IN_SQLITE, "attempt = :attempt", "attempt = :attempt - 1"),
                 Edit(
-                    "settle_attempts",
+                    "find_settled",
                     "= json_extract(r.value, '$[1]')",
                     "= json_extract(r.value, '$[1]') - 1",
                 ),

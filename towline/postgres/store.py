@@ -190,7 +190,7 @@ class PostgresStore(Store):
             now=now, worker=worker, name=name, queues=as_json(queues), room=room, free=free,
             safe=self.crash_limit - 1,
         )  # fmt: skip
-        return in_claim_order(rows)
+        return in_claim_order(list(map(Claimed._make, rows)))
 
     def reserve(self, verdicts: Sequence[Verdict]) -> Steps[Reserved]:
         return (yield from finish_locks.reserve(self, verdicts))

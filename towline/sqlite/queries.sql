@@ -653,8 +653,9 @@ PRAGMA freelist_count;
 -- The next jobs in order of claiming. For each queue a range of the clustered key, stopped as soon as
 -- :room rows are found; never a sort of the backlog. A paused queue is left out. A worker that gives its
 -- name must still be registered: what a swept one claims would count as lost.
-SELECT r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.task, j.arguments,
-       r.used, r.lost, {j.claimed}, :now, :worker
+SELECT json_group_array(json_array(
+           r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.task, j.arguments,
+           r.used, r.lost, {j.claimed}, :now, :worker))
   FROM (SELECT job_id, attempt, queue, priority, used, lost
           FROM {live}
          WHERE state = 0
@@ -667,8 +668,9 @@ SELECT r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.t
 
 -- ---------------------------------------------------------------- only here: many at once
 -- What a worker's turn does to most of its jobs. A statement for each row would be as quick, but the
--- interpreter is locked and unlocked around each, and threads with handlers take it in between. So each is
--- one statement for all that have queue and priority in common.
+-- interpreter is locked and unlocked around each, and around each row that is read, and threads with
+-- handlers take it in between. So each is one statement for all that have queue and priority in common,
+-- and what is read is one value.
 
 -- name: claim_jobs
 -- pending → running; the attempt number is the fence and only ever grows. Those up to :free begin at once,
@@ -684,9 +686,19 @@ UPDATE {live}
 -- Which of these chains some job waits or waited for.
 SELECT b.chain_id FROM json_each(:chains) AS x CROSS JOIN {blocker} AS b ON b.chain_id = x.value;
 
+-- name: find_settled
+-- Which of these attempts pass the fence: each of :rows begins with job and attempt.
+SELECT json_group_array(l.job_id)
+  FROM json_each(:rows) AS r
+ CROSS JOIN {live} AS l
+    ON l.state = 3 + 0 * r.key AND l.queue = CASE WHEN r.key >= 0 THEN :queue END
+   AND l.priority = :priority + 0 * r.key
+   AND l.job_id = json_extract(r.value, '$[0]') AND l.attempt = json_extract(r.value, '$[1]')
+   AND l.worker IS CASE WHEN r.key >= 0 THEN coalesce(:held_by, l.worker) END;
+
 -- name: settle_attempts
--- As record_attempts, for jobs that are over; says which passed the fence. A row of :rows is job, attempt,
--- started_at, output, error and error_type. What is returned is an expression: no converter changes it.
+-- As record_attempts, for jobs that are over and have passed the fence. A row of :rows is job, attempt,
+-- started_at, output, error and error_type.
 INSERT INTO {attempt} ({tried})
 SELECT l.job_id, l.attempt, :outcome, 1, :worker,
        coalesce(json_extract(r.value, '$[2]'), l.started_at, l.claimed_at), :now,
@@ -695,12 +707,7 @@ SELECT l.job_id, l.attempt, :outcome, 1, :worker,
   FROM json_each(:rows) AS r
  CROSS JOIN {live} AS l
     ON l.state = 3 + 0 * r.key AND l.queue = CASE WHEN r.key >= 0 THEN :queue END
-   AND l.priority = :priority + 0 * r.key
-   AND l.job_id = json_extract(r.value, '$[0]') AND l.attempt = json_extract(r.value, '$[1]')
-   AND l.worker IS CASE WHEN r.key >= 0 THEN coalesce(:held_by, l.worker) END
- WHERE true
-ON CONFLICT (job_id, number) DO NOTHING
-RETURNING job_id + 0;
+   AND l.priority = :priority + 0 * r.key AND l.job_id = json_extract(r.value, '$[0]');
 
 -- name: settle_live
 DELETE FROM {live}

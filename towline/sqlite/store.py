@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from ..model import CHAIN_CODE, CHAIN_END, OUTCOME_CODE, Claimed, Enqueued, Live, NewJob, Outcome
 from ..operation import Loss, Mark, Op, Steps
 from ..sql import Statement
@@ -46,10 +48,10 @@ class SqliteStore(Store):
     def take_pending(
         self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int
     ) -> Steps[list[Claimed]]:
-        rows = yield self.sql.find_pending(
+        ((found,),) = yield self.sql.find_pending(
             now=now, worker=worker, name=name, queues=as_json(queues), room=room
         )
-        claimed = in_claim_order(rows)
+        claimed = in_claim_order(_claimed(str(found)))
         lanes: dict[tuple[str, int], list[int]] = {}
         free_up_to: dict[tuple[str, int], int] = {}
         for place, job in enumerate(claimed):
@@ -99,26 +101,36 @@ class SqliteStore(Store):
     ) -> Steps[list[Verdict]]:
         """Write ends that have all this in common; those that passed the fence."""
         queue, priority, held_by, outcome = group
-        endings = [verdict.ending for verdict in verdicts]
-        rows = yield self.sql.settle_attempts(
-            rows=as_json(
-                (*e.held[:2], e.started_at, e.output, e.error, e.error_type) for e in endings
-            ),
-            outcome=OUTCOME_CODE[outcome], worker=worker, now=now,
-            queue=queue, priority=priority, held_by=held_by,
-        )  # fmt: skip
-        if len(rows) < len(verdicts):
-            passed = {id for (id,) in rows}
+        rows = _rows(verdicts)
+        ((found,),) = yield self.sql.find_settled(
+            rows=rows, queue=queue, priority=priority, held_by=held_by
+        )
+        passed = _ids(str(found))
+        if len(passed) < len(verdicts):
             verdicts = [v for v in verdicts if v.ending.held.job_id in passed]
+            rows = _rows(verdicts)
             if not verdicts:
                 return []
         held = [verdict.ending.held for verdict in verdicts]
+        yield self.sql.settle_attempts(
+            rows=rows, outcome=OUTCOME_CODE[outcome], worker=worker, now=now, queue=queue,
+            priority=priority,
+        )  # fmt: skip
         jobs = as_json([job.job_id for job in held])
         yield self.sql.settle_live(queue=queue, priority=priority, jobs=jobs)
         state = CHAIN_CODE[CHAIN_END[outcome]]
         chains = as_json([job.chain_id for job in held])
         yield self.sql.settle_chains(state=state, now=now, chains=chains)
         return verdicts
+
+
+_claimed = msgspec.json.Decoder(list[Claimed]).decode
+_ids = msgspec.json.Decoder(set[int]).decode
+
+
+def _rows(verdicts: Sequence[Verdict]) -> str:
+    endings = [verdict.ending for verdict in verdicts]
+    return as_json([(*e.held[:2], e.started_at, e.output, e.error, e.error_type) for e in endings])
 
 
 def _is_plain(verdict: Verdict) -> bool:

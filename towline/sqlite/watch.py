@@ -33,6 +33,7 @@ POLLED = (0.02, 1.1, 0.05)
 # Seconds from one ring to the next look; longer while commits come all the time, so that a busy
 # application costs its idle workers little.
 GAP, LONGEST_GAP = 0.001, 0.01
+BUSY = 0.02  # the same while who is rung for need not hurry: most commits are its own then
 
 
 class SqliteWatch(Kept):
@@ -89,7 +90,11 @@ class SqliteWatch(Kept):
             if not well:
                 pause, well = BackOff(), True
             if seen:
-                ring(None)
+                if ring(None) is False:
+                    time.sleep(BUSY)
+                    if self._inotify is not None:
+                        self._inotify.clear()
+                    continue
                 time.sleep(gap)
                 gap = min(gap * 1.5, LONGEST_GAP)
             first, factor, longest = GATED if self._inotify else POLLED

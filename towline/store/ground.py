@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
@@ -43,8 +42,6 @@ def host_clock() -> int:
     return time.time_ns() // 1000
 
 
-# A turn has hundreds: by functions of the interpreter alone.
-_claimed: Callable[[Row], Claimed] = partial(tuple.__new__, Claimed)
 _age, _priority = attrgetter("job_id"), attrgetter("priority")
 
 
@@ -180,9 +177,8 @@ def find_upstream(store: Ground, chains: Iterable[int], reopened: bool) -> Steps
     return {int_of(id) for (id,) in rows}
 
 
-def in_claim_order(rows: Iterable[Row]) -> list[Claimed]:
-    """Claimed jobs of the rows of a claim: higher priority first, then age."""
-    claimed = list(map(_claimed, rows))
+def in_claim_order(claimed: list[Claimed]) -> list[Claimed]:
+    """Higher priority first, then age. By getters of the interpreter: a turn has hundreds."""
     claimed.sort(key=_age)
     claimed.sort(key=_priority, reverse=True)  # those of one priority stay as they are
     return claimed

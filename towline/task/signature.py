@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import astuple
 
 from ..errors import InvalidArguments, InvalidTask, OutputError, PayloadTooLarge
 from . import Next
@@ -40,6 +41,10 @@ class Signature:
         self._parameters = [p for p in parameters if p.name != self.injected]
         self.text = _text(name, self._parameters, hints)
         self._arrange()
+        # Nearly always: none has a default, and none stands behind what the worker hands in.
+        self._by_position = parameters[: len(self._parameters)] == self._parameters and all(
+            p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty for p in self._parameters
+        )
         self._values = {
             _stored_name(p): _value(_stored_type(p, hints), name, f"argument '{p.name}'")
             for p in self._parameters
@@ -78,6 +83,8 @@ class Signature:
             row = self._decoder.decode(text)
         except Exception as error:
             raise self._refuse(f"the stored arguments do not fit: {error}") from error
+        if self._by_position:
+            return (), dict(zip(self._positional, astuple(row), strict=True))
         given = {
             stored: value
             for stored, field in self._fields.items()
@@ -89,6 +96,8 @@ class Signature:
 
     def encode_output(self, value: Any, *, limit: int) -> str:
         """Give the result as JSON text; raise OutputError or PayloadTooLarge."""
+        if value is None and self._output.plain:
+            return "null"
         try:
             encoded = encode(self._output.ready(value))
         except Refused as problem:

@@ -14,8 +14,9 @@ from msgspec import json
 from ..errors import InvalidSetting
 from ..secret import masked
 
-Ring = Callable[[Collection[str] | None], None]
-"""What a wake calls: with the queues that got work, or None when it cannot say."""
+Ring = Callable[[Collection[str] | None], bool | None]
+"""What a wake calls: with the queues that got work, or None when it cannot say. The answer False
+means that it need not hurry: what it told of will be looked at anyway."""
 
 
 class Wake(Protocol):

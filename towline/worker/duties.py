@@ -85,7 +85,7 @@ class CollectEnded:
             attempt, ending = self._ended.popleft()
             if dismissed:
                 dismissed.pop(attempt, None)
-            if attempt.key not in held:
+            if attempt.held[:2] not in held:
                 continue  # it was lost or abandoned meanwhile
             if ending is None:
                 turns.finished += attempt.completed_inside
@@ -242,12 +242,14 @@ class WriteProgress:
 
     @property
     def at(self) -> float:
-        return self._next_at if self._fresh() else NEVER
+        return self._next_at if self._turns.progress_made else NEVER
 
     def do(self, now: float) -> None:
+        self._turns.progress_made = False  # before: what is reported from now on may be missed
         fresh = self._fresh()
         for attempt in fresh:
             attempt.progress_written = attempt.progress
         self._next_at = time.monotonic() + PROGRESS_INTERVAL
         turns = self._turns
-        turns.run(turns.store.progress([report_of(attempt) for attempt in fresh]))
+        if fresh:
+            turns.run(turns.store.progress([report_of(attempt) for attempt in fresh]))

@@ -10,6 +10,7 @@ from ..times import MICRO
 from .prefetch import Prefetch
 
 LOOK_INTERVAL = 5.0  # seconds between looks for work when no wake comes
+BUSY_INTERVAL = 0.1  # the same when one comes and turns find work without it
 SHORT_PAUSE = 0.02  # seconds until the next look when less was claimed than seemed to be there
 LONGEST_OVERDUE = 1.0  # seconds between tries to get a due job that another transaction holds
 BARREN_TURNS = 3  # turns in a row that took nothing though jobs were there
@@ -27,6 +28,7 @@ class Lookout:
         self.woken = False
         self.due: float | None = None  # when a scheduled job comes, by the monotonic clock
         self.look_at = 0.0
+        self._looked_at = 0.0
         self.unpark: Sequence[str] = ()  # tasks whose parked jobs the next turns bring back
         self._barren = 0
         self._pause = SHORT_PAUSE
@@ -36,7 +38,7 @@ class Lookout:
     def at(self) -> float:
         """When there is a reason to look, or a scheduled job to take."""
         if self.woken:
-            return 0.0
+            return self._looked_at + BUSY_INTERVAL if self.may_have_work else 0.0
         return self.look_at if self.due is None else min(self.look_at, self.due)
 
     def note_time(self, now: float) -> None:
@@ -44,7 +46,9 @@ class Lookout:
             self.due, self.may_have_work = None, True
 
     def wants_look(self, now: float) -> bool:
-        return self.woken or now >= self.look_at
+        if self.woken and not self.may_have_work:
+            return True
+        return now >= self.look_at or (self.woken and now >= self._looked_at + BUSY_INTERVAL)
 
     @property
     def barren(self) -> bool:
@@ -55,7 +59,7 @@ class Lookout:
         """A look has shown this. Of many idle workers that were woken together only the first few
         take a turn, as many as there are jobs; the others look again a moment later, in case one of
         those is gone."""
-        now = time.monotonic()
+        now = self._looked_at = time.monotonic()
         self.look_at = now + LOOK_INTERVAL
         if found.parked:
             self.unpark = tasks

@@ -52,14 +52,18 @@ class Pump:
 
     # ---- what others call, from any thread
 
-    def wake(self, queues: Collection[str] | None) -> None:
-        """There may be work in these queues; None: something else has changed."""
+    def wake(self, queues: Collection[str] | None) -> bool:
+        """There may be work in these queues; None: something else has changed. False: the next turn
+        looks for work in any case."""
         if queues is None:
             self._duties.deadlines.changed = True
         elif queues and not any(queue in self._settings.queues for queue in queues):
-            return
-        self.turns.lookout.woken = True
+            return True
+        lookout = self.turns.lookout
+        busy = lookout.may_have_work
+        lookout.woken = True
         self._bell.ring()
+        return not busy
 
     def done(self, attempt: Attempt, ending: Ending | None) -> None:
         """A slot reports how an attempt ended."""

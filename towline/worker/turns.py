@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import StoreError, TowlineError
+from ..events import COMPLETED
 from ..events.kinds import JobParked
 from ..model import Claimed, Ending, Outcome, type_of
 from ..store.finish import Finished
@@ -51,13 +52,16 @@ class Turns:
         self.held: dict[Key, Attempt] = {}
         self.endings = Unwritten()
         self._reports: dict[Key, Report] = {}  # the last progress of attempts that ended
+        self.progress_made = False  # since it was written last
+        self._has_processes = False  # some task runs in processes
         self._prefetch = Prefetch()
         self.lookout = Lookout(self._prefetch, len(settings.queues))
         self.ahead = ClaimedAhead(self._prefetch)
         self.last_tries = LastTries()
         self.finished = 0
-        self.publish = app.runner.events.publish
-        self.announce = Announcements(app.runner.events, settings.name, self.store.crash_limit)
+        self._events = app.runner.events
+        self.publish = self._events.publish
+        self.announce = Announcements(self._events, settings.name, self.store.crash_limit)
 
     @property
     def store(self) -> Store:
@@ -88,7 +92,7 @@ class Turns:
 
     def end(self, attempt: Attempt, ending: Ending | None) -> None:
         """It is over: held no longer, and recorded so; None: there is nothing to record."""
-        self.held.pop(attempt.key, None)
+        self.held.pop(attempt.held[:2], None)
         attempt.over = True
         if self.last_tries.want_it_all:
             self.last_tries.over(attempt)
@@ -96,7 +100,8 @@ class Turns:
             self._prefetch.ended(attempt.lasted)
         if ending is None:
             return
-        self.announce.ended(attempt, ending.outcome, ending)
+        if ending.outcome is not Outcome.COMPLETED or COMPLETED in self._events.wanted:
+            self.announce.ended(attempt, ending.outcome, ending)
         self.endings.add(ending)
         if attempt.progress is not attempt.progress_written and ending.started:
             attempt.progress_written = attempt.progress
@@ -127,9 +132,18 @@ class Turns:
             return 0
         if ahead is None:
             ahead = min(self._prefetch.ahead(self.settings.concurrency), 2 * MOST_IN_TURN)
-            if ahead and any(attempt.task.run_in == "process" for attempt in self.held.values()):
+            if ahead and self._has_processes and self._holds_processes():
                 ahead = 0
         return ahead
+
+    def _holds_processes(self) -> bool:
+        return any(attempt.task.run_in == "process" for attempt in self.held.values())
+
+    def note_progress(self) -> None:
+        """From the thread of a handler."""
+        if not self.progress_made:
+            self.progress_made = True
+            self.bell.ring()
 
     def take(self) -> None:
         """Take a turn."""
@@ -209,8 +223,10 @@ class Turns:
                 unknown.append(held)
                 continue
             blockers = turn.blockers.get(held.job_id, ()) if held.blockers else ()
-            attempt = Attempt(app, task, held, blockers, name, ledger, ring)
+            attempt = Attempt(app, task, held, blockers, name, ledger, ring, self.note_progress)
             self.held[held[:2]] = attempt
+            if task.run_in == "process":
+                self._has_processes = True
             in_danger = held.lost >= last
             if in_danger and attempt.task.slots != "process" and attempt.set_back < MOST_SET_BACK:
                 self.last_tries.add(attempt)

@@ -268,7 +268,7 @@ class ProcessSlot:
             while isinstance(answer := process.receive(), Begun | Report):
                 begun = True
                 if isinstance(answer, Report):
-                    attempt.progress = answer.fraction, answer.text
+                    attempt.report(answer.fraction, answer.text)
         except Garbled as error:  # it lives, and may have done its work
             answer = error
         why = self._end(process) if answer is None else ""
