@@ -256,12 +256,12 @@ class _Injected:
 
 INJECTED: Final[Context] = cast(Context, _Injected())
 
-current: ContextVar[Context] = ContextVar("towline.context")
+current: ContextVar[Attempt] = ContextVar("towline.attempt")
 
 
 def context() -> Context:
     """The context of the attempt this code runs in."""
     try:
-        return current.get()
+        return current.get().context
     except LookupError:
         raise InvalidState("there is no running attempt here") from None

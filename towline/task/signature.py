@@ -96,10 +96,9 @@ class Signature:
 
     def encode_output(self, value: Any, *, limit: int) -> str:
         """Give the result as JSON text; raise OutputError or PayloadTooLarge."""
-        if value is None and self._output.plain:
-            return "null"
+        output = self._output
         try:
-            encoded = encode(self._output.ready(value))
+            encoded = encode(value if type(value) in output.exact else output.ready(value))
         except Refused as problem:
             raise OutputError(f"{self.text}: the result {problem}") from problem.__cause__
         except Exception as error:

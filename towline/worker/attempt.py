@@ -61,12 +61,20 @@ class Attempt(Struct, eq=False, weakref=True):
     unopened: Exception | None = None  # why a transaction of its could not be begun
     progress: Progress | None = None
     progress_written: Progress | None = None
+    _context: Context | None = None
     _stop: threading.Event | None = None  # made when the handler wants to wait for it
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def key(self) -> Key:
         return self.held[:2]  # job, attempt
+
+    @property
+    def context(self) -> Context:
+        """Made for handlers that ask for it."""
+        if self._context is None:
+            self._context = Context(self)
+        return self._context
 
     @property
     def set_back(self) -> int:
@@ -126,13 +134,12 @@ class Attempt(Struct, eq=False, weakref=True):
 
     def run(self) -> Ending | None:
         """Call a blocking handler; None when there is nothing to record."""
-        context = Context(self)
-        token = current.set(context)
+        token = current.set(self)
         around = self._around()
         try:
             if around is not None:
-                around.begin(context)
-            args, kwargs = self._arguments(context)
+                around.begin(self.context)
+            args, kwargs = self._arguments()
             value = self.task.function(*args, **kwargs)
             if around is not None:
                 around.succeed(value)
@@ -144,13 +151,12 @@ class Attempt(Struct, eq=False, weakref=True):
 
     async def arun(self) -> Ending | None:
         """Call an awaiting handler."""
-        context = Context(self)
-        token = current.set(context)
+        token = current.set(self)
         around = self._around()
         try:
             if around is not None:
-                around.begin(context)
-            args, kwargs = self._arguments(context)
+                around.begin(self.context)
+            args, kwargs = self._arguments()
             value = await self.task.function(*args, **kwargs)
             if around is not None:
                 around.succeed(value)
@@ -176,7 +182,7 @@ class Attempt(Struct, eq=False, weakref=True):
         except BaseException as problem:
             return unreadable(self, error, problem)
 
-    def _arguments(self, context: Context) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         signature = self.task.signature
         try:
             args, kwargs = signature.decode(self.held.arguments)
@@ -184,7 +190,7 @@ class Attempt(Struct, eq=False, weakref=True):
             self.misfit = error
             raise
         if signature.injected is not None:
-            kwargs[signature.injected] = context
+            kwargs[signature.injected] = self.context
         return args, kwargs
 
     # ---- what its handler calls, by its context
