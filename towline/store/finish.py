@@ -58,11 +58,16 @@ def lost_delay(losses: int, draw: Callable[[], float] = random.random) -> int:
 
 
 def finish(
-    store: Ground, endings: Sequence[Ending], worker: str | None, slot: int
+    store: Ground,
+    endings: Sequence[Ending],
+    worker: str | None,
+    slot: int,
+    now: int | None = None,
 ) -> Steps[Finished]:
     if not endings:
         return Finished()
-    now = yield from store.now()
+    if now is None:
+        now = yield from store.now()
     verdicts = [_judge(store, ending, now) for ending in endings]
     accepted = yield from store.settle(verdicts, worker, slot, now)
     rest = verdicts

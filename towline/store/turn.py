@@ -68,14 +68,14 @@ def turn(
     reports: Sequence[Report],
 ) -> Steps[Turn]:
     now = yield from store.now()
-    promoted = yield from promote(store)
+    promoted = yield from promote(store, now=now)
     if begins or reports:
         yield from lease.progress(store, reports, begins)
-    finished = yield from finish.finish(store, endings, name, worker)
+    finished = yield from finish.finish(store, endings, name, worker, now)
     unparked = None
     if tasks and room > 0:
         unparked = yield from unpark(store, tasks, queues, room)
-    claimed = yield from claim(store, worker, queues, room, name, ahead)
+    claimed = yield from claim(store, worker, queues, room, name, ahead, now)
     waited = [job.job_id for job in claimed if job.blockers]
     blockers = (yield from read.blockers(store, waited)) if waited else {}
     due = None
@@ -91,16 +91,19 @@ def claim(
     room: int,
     name: str | None = None,
     ahead: int = 0,
+    now: int | None = None,
 ) -> Steps[list[Claimed]]:
     if room + ahead <= 0 or not queues:
         return []
-    now = yield from store.now()
+    if now is None:
+        now = yield from store.now()
     return (yield from store.take_pending(worker, queues, room + ahead, room, name, now))
 
 
-def promote(store: Ground, limit: int = PROMOTE_LIMIT) -> Steps[int]:
+def promote(store: Ground, limit: int = PROMOTE_LIMIT, now: int | None = None) -> Steps[int]:
     """Make scheduled jobs pending whose time has come, oldest first, a bounded number."""
-    now = yield from store.now()
+    if now is None:
+        now = yield from store.now()
     rows = yield store.sql.find_due(now=now, limit=limit)
     if rows:
         yield store.sql.promote_jobs.many(KEY, rows)

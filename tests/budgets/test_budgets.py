@@ -1,0 +1,176 @@
+"""What is done all day costs what it costs, counted and not timed: statements, pages, calls.
+
+A budget is what was counted when it was written, and a little more where Pythons differ. Who needs
+more says why, here and in design/013.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.database import Database, SqliteDatabase
+from towline import Towline
+from towline.model import Claimed, Ending, Outcome
+from towline.operation import Op, Steps
+from towline.sql import Statement
+
+T = TypeVar("T")
+
+FRAME = 4096 + 24  # bytes of a page in the log
+WORKER = 77
+
+# Statements of one plain job, and of a turn that ends plain jobs and claims as many: however many.
+ENQUEUE = {"sqlite": 4, "postgres": 2}  # the second is NOTIFY, which our connections send later
+TURN = {"sqlite": 9, "postgres": 7}
+
+
+class Counted:
+    """How many statements operations have run, by name."""
+
+    def __init__(self, app: Towline) -> None:
+        self._app = app
+        self.names: Counter[str] = Counter()
+
+    def run(self, op: Op[T]) -> T:
+        self.names.clear()
+
+        def steps() -> Steps[T]:
+            inner = iter(op)
+            try:
+                item = next(inner)
+                while True:
+                    if isinstance(item, Statement):
+                        self.names[item.query.name] += 1
+                    item = inner.send((yield item))
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+
+        return self._app.runner.run(Op(op.name, steps, loss=op.loss))
+
+
+def add_task(app: Towline) -> Any:
+    @app.task
+    def double(n: int) -> int:
+        return 2 * n
+
+    return double
+
+
+def register(app: Towline) -> None:
+    app.runner.run(
+        app.runner.store.register(
+            "w", host="h", pid=1, birth=None, version="0", queues=["default"], concurrency=1,
+            lease=10**10, number=WORKER,
+        )
+    )  # fmt: skip
+
+
+def completed(job: Claimed) -> Ending:
+    return Ending(job, Outcome.COMPLETED, "4", started_at=job.claimed_at)
+
+
+def test_S1_one_plain_job_is_few_statements(app: Towline, database: Database) -> None:
+    task = add_task(app)
+    counted = Counted(app)
+    counted.run(app.runner.store.enqueue([task.call(2).new_job(())]))
+    assert counted.names.total() == ENQUEUE[database.engine], counted.names
+
+
+@pytest.mark.parametrize("number", [1, 10, 100])
+def test_a_turn_is_as_many_statements_however_many_jobs_it_has(
+    app: Towline, database: Database, number: int
+) -> None:
+    task, store = add_task(app), app.runner.store
+    register(app)
+    app.enqueue_many([task.call(n) for n in range(3 * number)])
+    counted = Counted(app)
+    first = counted.run(store.turn(WORKER, "w", ["default"], number))
+    ends = [completed(job) for job in first.claimed]
+    turn = counted.run(store.turn(WORKER, "w", ["default"], number, ends))
+    assert len(turn.finished.accepted) == len(turn.claimed) == number
+    assert counted.names.total() == TURN[database.engine], counted.names
+
+
+def frames(path: Path) -> int:
+    return (path.with_name(path.name + "-wal").stat().st_size - 32) // FRAME
+
+
+def test_one_plain_job_writes_few_pages(app: Towline, database: Database, sqlite: Database) -> None:
+    """Q8: a page each of the three tables and of one index, and what grows from time to time."""
+    assert isinstance(database, SqliteDatabase)
+    task = add_task(app)
+    task.enqueue(0)
+    before = frames(database.path)
+    for n in range(200):
+        task.enqueue(n)
+    assert frames(database.path) - before <= 200 * 4.5
+
+
+def test_a_turn_of_many_writes_few_pages(
+    app: Towline, database: Database, sqlite: Database
+) -> None:
+    """Q8: jobs that end together share their pages."""
+    assert isinstance(database, SqliteDatabase)
+    task, store = add_task(app), app.runner.store
+    register(app)
+    app.enqueue_many([task.call(n) for n in range(300)])
+    ends: list[Ending] = []
+    before = 0
+    for _ in range(3):
+        before = frames(database.path)
+        turn = app.runner.run(store.turn(WORKER, "w", ["default"], 100, ends))
+        ends = [completed(job) for job in turn.claimed]
+    assert frames(database.path) - before <= 30
+
+
+class Calls:
+    """Functions that are called, of Python and of C, in threads whose names begin so."""
+
+    def __init__(self, *threads: str) -> None:
+        self._threads = threads
+        self.total = 0
+        self.operations = 0
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        if event in ("call", "c_call"):
+            if not self._threads or threading.current_thread().name.startswith(self._threads):
+                self.total += 1
+                if event == "call" and frame.f_code is Op.__init__.__code__:
+                    self.operations += 1
+
+
+def test_an_enqueue_calls_few_functions(app: Towline, sqlite: Database) -> None:
+    task = add_task(app)
+    for n in range(3):
+        task.enqueue(n)
+    calls = Calls()
+    sys.setprofile(calls)
+    try:
+        task.enqueue(4)
+    finally:
+        sys.setprofile(None)
+    assert calls.operations == 1
+    assert calls.total <= 125
+
+
+def test_a_job_in_a_worker_calls_few_functions(app: Towline, sqlite: Database) -> None:
+    """In the pump and in the slots together; looks and turns are shared by many jobs."""
+    task = add_task(app)
+    number = 2000
+    app.enqueue_many([task.call(n) for n in range(number)])
+    calls = Calls("towline-")
+    threading.setprofile(calls)
+    try:
+        app.worker(concurrency=4, drain=True).run()
+    finally:
+        threading.setprofile(None)
+    assert len(app.jobs(state="completed", limit=1)) == 1
+    assert calls.total <= 110 * number
