@@ -13,8 +13,8 @@ PACKAGES = ("towline.sqlite", "towline.postgres")
 # What one database needs and the other does not: at the end of its file, and listed here.
 ONLY_IN = {
     "towline.sqlite": [
-        "find_pending", "claim_jobs", "find_awaited", "find_settled", "settle_attempts",
-        "settle_live", "settle_chains", "take_writer", "newest_migration",
+        "find_pending", "claim_jobs", "long_arguments", "find_awaited", "find_settled",
+        "settle_attempts", "settle_live", "settle_chains", "take_writer", "newest_migration",
     ],
     "towline.postgres": [
         "claim_pending", "settle_jobs", "enqueue_plain",

@@ -71,6 +71,7 @@ PLANS: dict[str, list[str]] = {
     # finish
     "record_attempts": [KEY],
     "delete_live": [KEY],
+    "long_arguments": [JOB],
     "find_settled": [KEY],
     "settle_attempts": [KEY],
     "settle_live": [KEY],

@@ -652,9 +652,11 @@ PRAGMA freelist_count;
 -- name: find_pending
 -- The next jobs in order of claiming. For each queue a range of the clustered key, stopped as soon as
 -- :room rows are found; never a sort of the backlog. A paused queue is left out. A worker that gives its
--- name must still be registered: what a swept one claims would count as lost.
+-- name must still be registered: what a swept one claims would count as lost. Long arguments are left out:
+-- a text has a limit, and together they may be longer.
 SELECT json_group_array(json_array(
-           r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.task, j.arguments,
+           r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.task,
+           CASE WHEN length(j.arguments) <= 4096 THEN j.arguments ELSE '' END,
            r.used, r.lost, {j.claimed}, :now, :worker))
   FROM (SELECT job_id, attempt, queue, priority, used, lost
           FROM {live}
@@ -681,6 +683,9 @@ UPDATE {live}
        progress = NULL, progress_text = NULL
  WHERE state = 0 AND queue = :queue AND priority = :priority
    AND job_id IN (SELECT value FROM json_each(:jobs));
+
+-- name: long_arguments
+SELECT j.id + 0, j.arguments || '' FROM json_each(:jobs) AS x CROSS JOIN {job} AS j NOT INDEXED ON j.id = x.value;
 
 -- name: find_awaited
 -- Which of these chains some job waits or waited for.

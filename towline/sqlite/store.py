@@ -52,6 +52,13 @@ class SqliteStore(Store):
             now=now, worker=worker, name=name, queues=as_json(queues), room=room
         )
         claimed = in_claim_order(_claimed(str(found)))
+        if long := [job.job_id for job in claimed if not job.arguments]:
+            rows = yield self.sql.long_arguments(jobs=as_json(long))
+            texts = {id: str(text) for id, text in rows}
+            claimed = [
+                job if job.arguments else job._replace(arguments=texts[job.job_id])
+                for job in claimed
+            ]
         lanes: dict[tuple[str, int], list[int]] = {}
         free_up_to: dict[tuple[str, int], int] = {}
         for place, job in enumerate(claimed):
