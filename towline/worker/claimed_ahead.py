@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from .attempt import Attempt
 from .duty import NEVER
@@ -46,12 +46,12 @@ class ClaimedAhead:
         self._begun.clear()
         self.at = NEVER
 
-    def add(self, attempt: Attempt) -> None:
-        """It was claimed ahead, and goes to its slots now."""
+    def add(self, attempts: Sequence[Attempt]) -> None:
+        """They were claimed ahead, and go to their slots now."""
         now = time.monotonic()
         if not self._line:
             self._still_since = now
-        self._line.append(attempt)
+        self._line.extend(attempts)
         self.at = min(self.at, now + LASTING)
 
     def begins(self, attempt: Attempt) -> None:
@@ -86,11 +86,11 @@ class ClaimedAhead:
 
     def _advance(self) -> None:
         """Let those leave the head of the line that have begun or gone back."""
-        while self._line:
-            attempt = self._line[0]
-            if attempt.begun is None and not attempt.withdrawn:
-                return
-            self._line.popleft()
-            self._still_since = time.monotonic()
+        line, moved = self._line, False
+        while line and (line[0].begun is not None or line[0].withdrawn):
+            attempt = line.popleft()
+            moved = True
             if not attempt.withdrawn and not attempt.over:
                 self._begun[attempt] = None
+        if moved:
+            self._still_since = time.monotonic()

@@ -214,6 +214,7 @@ class Turns:
 
     def _start_claimed(self, turn: Turn, free: int) -> None:
         unknown: list[Claimed] = []
+        ahead: list[Attempt] = []
         last = self.store.crash_limit - 1
         app, find, name = self.app, self.app.registry.get, self.settings.name
         ledger, ring = self.ahead.ledger, self.bell.ring
@@ -232,10 +233,15 @@ class Turns:
                 self.last_tries.add(attempt)
                 continue
             if place >= free:
-                self.ahead.add(attempt)
-            elif in_danger:
+                ahead.append(attempt)
+                continue
+            if in_danger:
                 self.ahead.begins(attempt)
             self.start(attempt)
+        if ahead:
+            self.ahead.add(ahead)
+            for attempt in ahead:
+                self.start(attempt)
         if unknown:
             self.run(self.store.park(unknown))
             for name, count in Counter(held.task for held in unknown).items():
