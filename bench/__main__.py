@@ -1,0 +1,134 @@
+"""Run the suite: `python -m bench`. Each run is a line of JSON, shown as it comes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench import catalog, places, record
+from bench.catalog import POSTGRES, SQLITE, System
+from bench.measure import Failed
+from bench.peers import Missing
+from bench.places import Places
+from bench.record import Record
+from bench.report import show
+from bench.rounds import interleaved
+from bench.scenarios import SCENARIOS, Params, Scenario, counted, takes_part
+from bench.servers import MissingServer, usual_server
+
+RECORDS = Path(__file__).resolve().parent / ".records"
+
+
+def main() -> int:
+    options = parse()
+    out: Path = options.out or RECORDS / f"{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+    taken: list[Record] = []
+    begun = time.monotonic()
+    try:
+        for engine in options.engine or (SQLITE, POSTGRES):
+            with ExitStack() as stack:
+                try:
+                    server = stack.enter_context(usual_server()) if engine == POSTGRES else None
+                except MissingServer as error:
+                    print(f"postgres is left out: {error}", file=sys.stderr)
+                    continue
+                measure(engine, Places(options.disk, server), options, out, taken)
+    except KeyboardInterrupt:
+        print("stopped; what was measured is kept", file=sys.stderr)
+    show(taken)
+    took = time.monotonic() - begun
+    print(f"\n{len(taken)} runs in {took / 60:.1f} minutes, recorded in {out}")
+    return 1 if any(r.twice or r.lost or r.left for r in taken) else 0
+
+
+def parse() -> argparse.Namespace:
+    names = [scenario.name for scenario in SCENARIOS]
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--engine", choices=(SQLITE, POSTGRES), action="append")
+    parser.add_argument("--scenario", choices=names, action="append", metavar="NAME",
+                        help=f"of {', '.join(names)}")  # fmt: skip
+    parser.add_argument("--system", action="append", metavar="NAME", help="such as towline, huey")
+    parser.add_argument("--rounds", type=int, help="2, or 5 with --full")
+    parser.add_argument("--full", action="store_true", help="every case, more rounds")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where the records are added")
+    parser.add_argument("--disk", type=Path, default=places.DISK, metavar="FOLDER",
+                        help="a folder on the disk that is measured")  # fmt: skip
+    return parser.parse_args()
+
+
+def measure(
+    engine: str, where: Places, options: argparse.Namespace, out: Path, taken: list[Record]
+) -> None:
+    rounds = options.rounds or (5 if options.full else 2)
+    missing: dict[str, str] = {}
+    for scenario in SCENARIOS:
+        if options.scenario and scenario.name not in options.scenario:
+            continue
+        for params in scenario.cases(engine, full=options.full):
+            found = catalog.find(engine, options.system)
+            systems = [s for s in found if takes_part(s, scenario, params)]
+            for number, system in interleaved(systems, rounds):
+                if system.name in missing and number:
+                    continue  # said once for each case
+                made = run(scenario, params, system, where, number, missing)
+                record.append(out, made)
+                taken.append(made)
+                print(line(made), file=sys.stderr, flush=True)
+
+
+def run(
+    scenario: Scenario,
+    params: Params,
+    system: System,
+    where: Places,
+    number: int,
+    missing: dict[str, str],
+) -> Record:
+    """One system once, on a database of its own."""
+    durable = bool(params.get("durable", True)) if system.durable is None else system.durable
+    made = Record(
+        scenario=scenario.name,
+        engine=system.engine,
+        system=system.name,
+        version=system.version,
+        parameters={name: value for name, value in params.items() if name != "count"},
+        settings=dict(system.settings),
+        durable=durable,
+        round=number,
+        when=record.now(),
+    )
+    if system.name in missing:
+        made.error = missing[system.name]
+        return made
+    try:
+        with where.new(params.get("disk", "disk")) as place:
+            made.noise = record.noise(place.folder)
+            scenario.run(system, place, made, counted(system, scenario, params))
+    except Missing as error:
+        made.error = missing[system.name] = f"missing: {error}"
+    except Failed as error:
+        made.error = f"failed: {error}"
+    return made
+
+
+def line(made: Record) -> str:
+    name = f"{made.engine:8} {made.scenario:10} {record.label(made.parameters):30}"
+    name += f" {made.system:20} "
+    if made.error:
+        return name + made.error
+    said = f"{made.rate:>9,.0f}/s" if made.count else ""
+    if made.cpu is not None and made.count:
+        said += f"  {made.cpu / made.count * 1e6:7.1f} µs CPU"
+    if made.server_cpu is not None and made.count:
+        said += f" + {made.server_cpu / made.count * 1e6:.1f}"
+    if made.ran is not None:
+        said += f"  ran {made.ran} twice {made.twice} lost {made.lost} left {made.left}"
+    said += "".join(f"  {key} {value:.2f}" for key, value in made.figures.items())
+    return name + said
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""Every system that is measured: its adapter, its environment, and how it is run at its best."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench import peers
+from bench.peers import Peer
+from towline.version import VERSION
+
+SQLITE, POSTGRES = "sqlite", "postgres"
+NOTHING: dict[str, int] = {}
+
+ALL = frozenset({"enqueue", "bulk", "drain", "latency", "idle"})
+NO_BULK = ALL - {"bulk"}
+NO_WORKER = frozenset({"enqueue", "drain"})
+OURS = ALL | {"chains", "fan-in", "growth", "pinned", "looked at", "handlers", "size"}
+LIMIT = frozenset({"drain"})
+
+
+@dataclass(frozen=True)
+class System:
+    """One line of a table."""
+
+    name: str
+    engine: str
+    adapter: str
+    peer: Peer | None  # None: it runs in the environment of the suite
+    scenarios: frozenset[str]
+    settings: Mapping[str, Any] = field(default_factory=dict)  # what its adapter is told
+    durable: bool | None = True  # None: as the scenario asks
+    most: Mapping[str, int] = field(default_factory=dict)  # jobs, where it is slow
+    workers: bool = True  # may several processes work on one database?
+    threads: bool = True  # may several threads enqueue?
+    note: str = ""
+
+    @property
+    def version(self) -> str:
+        return self.peer.version if self.peer else VERSION
+
+    def command(self) -> list[str]:
+        """What runs its adapter; raises peers.Missing."""
+        if self.peer is None:
+            return [sys.executable, "-P", str(peers.SYSTEMS / self.adapter)]
+        return peers.command(self.peer, self.adapter)
+
+
+def _limits(engine: str) -> list[System]:
+    """The bare loops; the one of batch 100 stands for enqueueing and bulk as well."""
+    adapter = f"{engine}_limit.py"
+    found = [
+        System(f"bare loop, {batch}", engine, adapter, None, LIMIT, {"batch": batch}, None,
+               {"drain": 2_000 * batch} if batch == 1 else NOTHING, workers=False)
+        for batch in (1, 10)
+    ]  # fmt: skip
+    scenarios = LIMIT | {"enqueue", "bulk"}
+    return [
+        *found,
+        System(
+            "bare loop, 100", engine, adapter, None, scenarios, {"batch": 100}, None,
+            workers=False, threads=False,
+        ),
+    ]  # fmt: skip
+
+
+SYSTEMS: tuple[System, ...] = (
+    System("towline", SQLITE, "towline.py", None, OURS, {"concurrency": 8}, None),
+    *_limits(SQLITE),
+    System("huey", SQLITE, "huey.py", peers.HUEY, NO_BULK, {"concurrency": 4},
+           most={"drain": 8_000}),
+    System("gigq", SQLITE, "gigq.py", peers.GIGQ, NO_BULK, {"poll": 5},
+           most={"drain": 1_500, "latency": 8}),
+    System("litequeue", SQLITE, "litequeue.py", peers.LITEQUEUE, NO_WORKER, durable=False,
+           most={"drain": 2_000}, threads=False, note="no worker of its own: a loop of ours"),
+    System("persist-queue", SQLITE, "persistqueue.py", peers.PERSISTQUEUE, NO_WORKER,
+           most={"drain": 2_000, "enqueue": 1_000}, workers=False,
+           note="no worker of its own: a loop of ours"),
+    System("plainjob", SQLITE, "plainjob.mjs", peers.PLAINJOB, ALL, durable=False,
+           most={"latency": 20}, threads=False, note="node"),
+)  # fmt: skip
+
+
+def find(engine: str, names: list[str] | None = None) -> list[System]:
+    return [s for s in SYSTEMS if s.engine == engine and (not names or s.name in names)]

@@ -1,0 +1,43 @@
+"""Interleaved rounds: the systems in turn, the order rotating; ratios inside one round only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+def interleaved(systems: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
+    """Each round runs every system once; who begins changes from round to round."""
+    for number in range(rounds):
+        turn = number % len(systems) if systems else 0
+        for system in [*systems[turn:], *systems[:turn]]:
+            yield number, system
+
+
+class Ratio(NamedTuple):
+    """How many times as much as the other: the best round's and the median round's."""
+
+    best: float
+    median: float
+
+
+def ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio | None:
+    """Of figures by round; only rounds that have both count."""
+    shares = [ours[number] / theirs[number] for number in ours if theirs.get(number)]
+    return Ratio(max(shares), median(shares)) if shares else None
+
+
+class Spread(NamedTuple):
+    best: float
+    median: float
+
+
+def spread(figures: Iterable[float], *, most: bool = True) -> Spread | None:
+    """Best and median of rounds; the best is the highest, unless less is better."""
+    values = [value for value in figures if value]
+    if not values:
+        return None
+    return Spread(max(values) if most else min(values), median(values))
