@@ -99,6 +99,18 @@ class Hand:
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
 
+    def said(self, patience: float) -> Any:
+        """What it says at its end."""
+        out = self.process.stdout
+        assert out is not None
+        if not select.select([out], [], [], patience)[0]:
+            raise Failed(f"it took more than {patience:g} s")
+        line = out.readline()
+        try:
+            return json.loads(line)
+        except ValueError:
+            raise Failed(f"it ended without figures: {self.errors()}") from None
+
     def check(self) -> None:
         if self.process.poll() is not None:
             raise Failed(f"a worker ended with {self.process.returncode}: {self.errors()}")

@@ -52,7 +52,7 @@ PGQUEUER = Peer("pgqueuer", ("pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23
 OBAN = Peer("oban", ("oban==0.7.0",), python=(3, 12))
 CHANCY = Peer("chancy", ("chancy==0.26.0", "psycopg[binary]==3.3.8"))
 DBOS = Peer("dbos", ("dbos==3.3.0",))
-ABSURD = Peer("absurd", ("absurd-sdk==0.5.1", "psycopg[binary]==3.3.8"))
+ABSURD = Peer("absurd", ("absurd-sdk==0.5.1", "absurdctl==0.5.1", "psycopg[binary]==3.3.8"))
 GRAPHILE = Peer("graphile", ("graphile-worker@0.17.3",), python=None)
 PGBOSS = Peer("pgboss", ("pg-boss@10.4.2",), python=None)
 

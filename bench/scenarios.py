@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.catalog import POSTGRES, SQLITE, System
-from bench.measure import drain, role
+from bench.measure import PATIENCE, drain, hands, role
 from bench.places import Place
 from bench.record import Record
 
@@ -67,15 +67,18 @@ def bulk(system: System, place: Place, record: Record, params: Params) -> None:
 
 
 def store(name: str, system: System, place: Place, record: Record, params: Params) -> None:
-    log, server = place.log(), place.server_cpu()
-    said = role(system, name, {**params, "place": place.address})
+    """The role prepares everything, waits to be looked at, and then takes its own time."""
+    with hands(system, 1, {**params, "place": place.address}, name) as (hand,):
+        log, server = place.log(), place.server_cpu()
+        hand.go()
+        said = hand.said(PATIENCE)
+        if log is not None:
+            record.written = (place.log() or 0) - log
+        else:
+            record.written = said.get("written")
+        if server is not None:
+            record.server_cpu = (place.server_cpu() or 0.0) - server
     record.count, record.seconds, record.cpu = said["count"], said["seconds"], said["cpu"]
-    if log is None:
-        record.written = said.get("written")
-    else:
-        record.written = (place.log() or 0) - log
-    if server is not None:
-        record.server_cpu = (place.server_cpu() or 0.0) - server
 
 
 def fill_and_drain(system: System, place: Place, record: Record, params: Params) -> None:

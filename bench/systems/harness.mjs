@@ -17,7 +17,7 @@ export function ran(number) {
   writeSync(journal, entry);
 }
 
-/** Say that everything is loaded, and wait until all workers may start together. */
+/** Say that everything is loaded, and wait until it may begin. */
 export function gate() {
   writeSync(1, "ready\n");
   readSync(0, Buffer.alloc(16));
@@ -36,6 +36,7 @@ function written() {
 }
 
 export async function timed(count, work) {
+  gate();
   const wrote = written();
   const cpu = process.cpuUsage();
   const wall = process.hrtime.bigint();

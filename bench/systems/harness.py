@@ -63,7 +63,8 @@ def main(roles: Mapping[str, Role]) -> None:
 
 
 def gate() -> None:
-    """Say that everything is loaded, and wait until all workers may start together."""
+    """Say that everything is loaded, and wait: workers start together, and what is looked at from
+    outside is looked at now."""
     print("ready", flush=True)
     sys.stdin.readline()
 
@@ -86,7 +87,8 @@ def written() -> int:
 
 
 def timed(count: int, work: Callable[[], object]) -> dict[str, Any]:
-    """Run it once and say what it took."""
+    """Run it once, as soon as it may, and say what it took."""
+    gate()
     wrote, cpu, wall = written(), time.process_time(), time.perf_counter()
     work()
     seconds = time.perf_counter() - wall
@@ -122,9 +124,9 @@ def one_by_one(params: Params, one: Callable[[int], object]) -> dict[str, Any]:
     running = [threading.Thread(target=part, args=(n * share,)) for n in range(threads)]
     for thread in running:
         thread.start()
-    ready.wait()
 
     def all_of_them() -> None:
+        ready.wait()
         for thread in running:
             thread.join()
 
