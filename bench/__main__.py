@@ -67,16 +67,18 @@ def measure(
     for scenario in SCENARIOS:
         if options.scenario and scenario.name not in options.scenario:
             continue
-        for params in scenario.cases(engine, full=options.full):
-            found = catalog.find(engine, options.system)
-            systems = [s for s in found if takes_part(s, scenario, params)]
-            for number, system in interleaved(systems, rounds):
-                if system.name in missing and number:
-                    continue  # said once for each case
-                made = run(scenario, params, system, where, number, missing)
-                record.append(out, made)
-                taken.append(made)
-                print(line(made), file=sys.stderr, flush=True)
+        found = catalog.find(engine, options.system)
+        cases = [
+            (params, [system for system in found if takes_part(system, scenario, params)])
+            for params in scenario.cases(engine, full=options.full)
+        ]
+        for number, params, system in interleaved(cases, rounds):
+            if system.name in missing and number:
+                continue  # said once for each case
+            made = run(scenario, params, system, where, number, missing)
+            record.append(out, made)
+            taken.append(made)
+            print(line(made), file=sys.stderr, flush=True)
 
 
 def run(

@@ -17,7 +17,7 @@ NOTHING: dict[str, int] = {}
 ALL = frozenset({"enqueue", "bulk", "drain", "latency", "idle"})
 NO_BULK = ALL - {"bulk"}
 NO_WORKER = frozenset({"enqueue", "drain"})
-OURS = ALL | {"chains", "fan-in", "growth", "pinned", "looked at", "handlers", "size"}
+OURS = ALL | {"handlers", "flows", "growth", "snapshot", "looked at", "import", "size"}
 LIMIT = frozenset({"drain"})
 
 
@@ -72,17 +72,17 @@ SYSTEMS: tuple[System, ...] = (
     System("huey", SQLITE, "huey.py", peers.HUEY, NO_BULK, {"concurrency": 4},
            most={"drain": 8_000}),
     System("gigq", SQLITE, "gigq.py", peers.GIGQ, NO_BULK, {"poll": 5},
-           most={"drain": 1_500, "latency": 8}),
+           most={"drain": 1_500, "latency": 4}),
     System("litequeue", SQLITE, "litequeue.py", peers.LITEQUEUE, NO_WORKER, durable=False,
            most={"drain": 2_000}, threads=False, note="no worker of its own: a loop of ours"),
     System("persist-queue", SQLITE, "persistqueue.py", peers.PERSISTQUEUE, NO_WORKER,
            most={"drain": 2_000, "enqueue": 1_000}, workers=False,
            note="no worker of its own: a loop of ours"),
-    System("plainjob", SQLITE, "plainjob.mjs", peers.PLAINJOB, ALL, durable=False,
-           most={"latency": 20}, threads=False, note="node"),
+    System("plainjob", SQLITE, "plainjob.mjs", peers.PLAINJOB, ALL | {"size"},
+           {"poll": 1}, durable=False, most={"latency": 12}, threads=False, note="node"),
     System("towline", POSTGRES, "towline.py", None, OURS, {"concurrency": 8}, None),
     *_limits(POSTGRES),
-    System("pgqueuer", POSTGRES, "pgqueuer.py", peers.PGQUEUER, ALL, {"batch": 100}),
+    System("pgqueuer", POSTGRES, "pgqueuer.py", peers.PGQUEUER, ALL | {"size"}, {"batch": 100}),
     System("graphile local", POSTGRES, "graphile.mjs", peers.GRAPHILE, ALL,
            {"concurrency": 24, "local": 500}, note="node; its local queue of 500"),
     System("graphile", POSTGRES, "graphile.mjs", peers.GRAPHILE, ALL - {"enqueue", "bulk"},
@@ -91,11 +91,11 @@ SYSTEMS: tuple[System, ...] = (
            {"concurrency": 10}, most={"drain": 1_000, "enqueue": 500}),
     System("oban", POSTGRES, "oban.py", peers.OBAN, ALL, {"concurrency": 50},
            most={"drain": 5_000, "bulk": 10_000}, note="Python 3.12"),
-    System("pg-boss", POSTGRES, "pgboss.mjs", peers.PGBOSS, ALL, {"batch": 1000},
-           most={"drain": 10_000, "latency": 40}, note="node"),
+    System("pg-boss", POSTGRES, "pgboss.mjs", peers.PGBOSS, ALL, {"batch": 1000, "poll": 0.5},
+           most={"drain": 10_000, "latency": 20}, note="node"),
     System("chancy", POSTGRES, "chancy.py", peers.CHANCY, ALL, {"concurrency": 100},
            most={"drain": 3_000, "enqueue": 500, "bulk": 5_000}),
-    System("absurd", POSTGRES, "absurd.py", peers.ABSURD, NO_BULK, {"batch": 100},
+    System("absurd", POSTGRES, "absurd.py", peers.ABSURD, NO_BULK, {"batch": 100, "poll": 0.25},
            most={"drain": 1_000, "enqueue": 500, "latency": 40}),
     System("dbos", POSTGRES, "dbos.py", peers.DBOS, NO_BULK, {"concurrency": 100, "poll": 0.05},
            most={"drain": 400, "enqueue": 300, "latency": 40}),

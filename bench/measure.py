@@ -195,12 +195,12 @@ class Watched:
 
 
 def drain(
-    system: System, place: Place, record: Record, params: Mapping[str, Any], *, proof: bool = True
+    system: System, place: Place, record: Record, params: Mapping[str, Any], *, left: bool = True
 ) -> None:
     """Start workers on a backlog that is there, watch until it has run, count what ran.
 
     The time is that from the first handler to the last, by the journal; CPU and bytes from the
-    moment the workers may start. `proof`: everything must have run, not just `count` jobs.
+    moment the workers may start. `left`: ask the database, too, whether everything has ended.
     """
     count, workers = params["count"], params.get("workers", 1)
     with journal() as path:
@@ -232,10 +232,9 @@ def drain(
     runs = Counter(entry.number for entry in entries)
     record.ran = len(runs)
     record.twice = len(entries) - len(runs)
-    if proof:
-        record.lost = count - len(set(runs) & set(range(count)))
-        if record.lost == 0:
-            record.left = role(system, "left", {**params, "place": place.address})["left"]
+    record.lost = count - len(set(runs) & set(range(count)))
+    if left and not record.lost:
+        record.left = role(system, "left", {**params, "place": place.address})["left"]
     if not complete:
         record.figures["unfinished"] = 1
     if workers > 1:

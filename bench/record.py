@@ -74,6 +74,8 @@ def label(parameters: dict[str, Any]) -> str:
             said.append("not durable")
         elif name == "disk":
             said.append("RAM disk")
+        elif isinstance(value, bool):
+            said.append(name if value else f"not {name}")
         elif isinstance(value, str):
             said.append(value)
         else:

@@ -7,14 +7,21 @@ from statistics import median
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
-def interleaved(systems: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
-    """Each round runs every system once; who begins changes from round to round."""
+def rotated(things: Sequence[T], number: int) -> list[T]:
+    """The same things, another one first in every round."""
+    turn = number % len(things) if things else 0
+    return [*things[turn:], *things[:turn]]
+
+
+def interleaved(cases: Sequence[tuple[U, Sequence[T]]], rounds: int) -> Iterator[tuple[int, U, T]]:
+    """Each round runs every case with every system of it, once; who begins changes."""
     for number in range(rounds):
-        turn = number % len(systems) if systems else 0
-        for system in [*systems[turn:], *systems[:turn]]:
-            yield number, system
+        for case, systems in rotated(cases, number):
+            for system in rotated(systems, number):
+                yield number, case, system
 
 
 class Ratio(NamedTuple):

@@ -1,7 +1,7 @@
-"""What is measured: every scenario with its cases, and how one run of it goes.
+"""What is measured: every scenario with its cases.
 
-A case is a set of parameters. All systems that take part in it run in the same rounds. Counts are
-what a quick system does in a second or two; the catalogue names the slow ones.
+A case is a set of parameters. All cases of a scenario, with all systems that take part, run in the
+same rounds. Counts are what a quick system does in a second or two; the catalogue names the slow.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench import runs
 from bench.catalog import POSTGRES, SQLITE, System
-from bench.measure import PATIENCE, drain, hands, role
 from bench.places import Place
 from bench.record import Record
 
 Params = Mapping[str, Any]
 Run = Callable[[System, Place, Record, Params], None]
-BOTH = (SQLITE, POSTGRES)
-DURABLE: Params = {"disk": "disk", "durable": True}
+DISK: Params = {"disk": "disk", "durable": True}
 LAZY: Params = {"disk": "disk", "durable": False}
 MEMORY: Params = {"disk": "memory", "durable": True}
+KINDS = ("finished", "pending", "scheduled", "blocked")
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,13 @@ class Scenario:
     run: Run
     short: Mapping[str, Sequence[Params]]
     more: Mapping[str, Sequence[Params]] = field(default_factory=dict)
+    instead: bool = False  # the cases of a full run take the place of the short ones
 
     def cases(self, engine: str, *, full: bool) -> list[Params]:
-        return [*self.short.get(engine, ()), *(self.more.get(engine, ()) if full else ())]
+        short, more = self.short.get(engine, ()), self.more.get(engine, ())
+        if not full:
+            return list(short)
+        return list(more) if self.instead else [*short, *more]
 
 
 def takes_part(system: System, scenario: Scenario, params: Params) -> bool:
@@ -55,61 +59,28 @@ def counted(system: System, scenario: Scenario, params: Params) -> dict[str, Any
     return {**system.settings, **params, "count": min(count, most) if most else count}
 
 
-# ---- how a run goes
+def both(*cases: Params) -> dict[str, Sequence[Params]]:
+    return {SQLITE: cases, POSTGRES: cases}
 
 
-def enqueue(system: System, place: Place, record: Record, params: Params) -> None:
-    store("enqueue", system, place, record, params)
-
-
-def bulk(system: System, place: Place, record: Record, params: Params) -> None:
-    store("bulk", system, place, record, params)
-
-
-def store(name: str, system: System, place: Place, record: Record, params: Params) -> None:
-    """The role prepares everything, waits to be looked at, and then takes its own time."""
-    with hands(system, 1, {**params, "place": place.address}, name) as (hand,):
-        log, server = place.log(), place.server_cpu()
-        hand.go()
-        said = hand.said(PATIENCE)
-        if log is not None:
-            record.written = (place.log() or 0) - log
-        else:
-            record.written = said.get("written")
-        if server is not None:
-            record.server_cpu = (place.server_cpu() or 0.0) - server
-    record.count, record.seconds, record.cpu = said["count"], said["seconds"], said["cpu"]
-
-
-def fill_and_drain(system: System, place: Place, record: Record, params: Params) -> None:
-    role(system, "fill", {**params, "count": 0, "place": place.address})
-    before = place.size()
-    role(system, "fill", {**params, "place": place.address})
-    drain(system, place, record, params)
-    record.size = place.size() - before
-
-
-# ---- the list
-
-
-def each(cases: Sequence[Params], **more: Any) -> list[Params]:
-    return [{**case, **more} for case in cases]
+def beside(rows: Sequence[int], kinds: Sequence[str]) -> list[Params]:
+    return [{**DISK, "kind": kind, "rows": n, "count": 20_000} for kind in kinds for n in rows]
 
 
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "enqueue",
         "Enqueue one by one",
-        enqueue,
+        runs.enqueue,
         {
             SQLITE: [
-                {**DURABLE, "threads": 1, "count": 1000},
-                {**DURABLE, "threads": 8, "count": 2000},
+                {**DISK, "threads": 1, "count": 1000},
+                {**DISK, "threads": 8, "count": 2000},
                 {**MEMORY, "threads": 1, "count": 4000},
             ],
             POSTGRES: [
-                {**DURABLE, "threads": 1, "count": 1000},
-                {**DURABLE, "threads": 8, "count": 2000},
+                {**DISK, "threads": 1, "count": 1000},
+                {**DISK, "threads": 8, "count": 2000},
             ],
         },
         {
@@ -118,40 +89,98 @@ SCENARIOS: tuple[Scenario, ...] = (
                 {**LAZY, "threads": 8, "count": 4000},
                 {**MEMORY, "threads": 8, "count": 4000},
             ],
-            POSTGRES: [{**LAZY, "threads": 1, "count": 2000}],
+            POSTGRES: [
+                {**LAZY, "threads": 1, "count": 2000},
+                {**LAZY, "threads": 8, "count": 4000},
+            ],
         },
     ),
     Scenario(
         "bulk",
         "Enqueue in bulk",
-        bulk,
-        {
-            SQLITE: [{**DURABLE, "count": 20_000}],
-            POSTGRES: [{**DURABLE, "count": 20_000}],
-        },
-        {SQLITE: [{**MEMORY, "count": 50_000}], POSTGRES: [{**DURABLE, "count": 100_000}]},
+        runs.bulk,
+        both({**DISK, "count": 20_000}),
+        {SQLITE: [{**MEMORY, "count": 50_000}]},
     ),
     Scenario(
         "drain",
         "Drain a backlog of no-ops",
-        fill_and_drain,
+        runs.fill_and_drain,
         {
             SQLITE: [
-                {**DURABLE, "count": 20_000},
+                {**DISK, "count": 20_000},
                 {**MEMORY, "count": 20_000},
-            ],
-            POSTGRES: [{**DURABLE, "count": 20_000}],
-        },
-        {
-            SQLITE: [
-                {**LAZY, "count": 50_000},
-                *({**DURABLE, "workers": n, "count": 30_000} for n in (2, 4)),
-                *({**DURABLE, "handler": kind, "count": 20_000} for kind in ("async", "process")),
+                {**DISK, "handler": "async", "count": 20_000},
+                {**DISK, "handler": "process", "count": 6_000},
             ],
             POSTGRES: [
-                *({**DURABLE, "workers": n, "count": 30_000} for n in (2, 4)),
-                *({**DURABLE, "handler": kind, "count": 20_000} for kind in ("async", "process")),
+                {**DISK, "count": 20_000},
+                {**DISK, "handler": "async", "count": 20_000},
+                {**DISK, "handler": "process", "count": 6_000},
             ],
         },
+        {
+            SQLITE: [
+                {**LAZY, "count": 20_000},
+                *({**DISK, "workers": n, "count": 30_000} for n in (2, 4)),
+                *({**MEMORY, "workers": n, "count": 30_000} for n in (2, 4)),
+            ],
+            POSTGRES: [{**DISK, "workers": n, "count": 30_000} for n in (2, 4)],
+        },
+    ),
+    Scenario(
+        "flows",
+        "Chains and fan-in",
+        runs.fill_and_drain,
+        both(
+            {**DISK, "kind": "chains", "count": 10_000},
+            {**DISK, "kind": "fan-in", "count": 10_100},
+        ),
+    ),
+    Scenario(
+        "latency",
+        "From enqueue to start",
+        runs.latency,
+        both({**DISK, "count": 60}),
+        both({**DISK, "count": 400}),
+        instead=True,
+    ),
+    Scenario(
+        "idle",
+        "An idle worker",
+        runs.idle,
+        both({**DISK, "seconds": 3}),
+        both({**DISK, "seconds": 20}),
+        instead=True,
+    ),
+    Scenario("import", "Import", runs.imported, {SQLITE: [{"times": 10}]}),
+    Scenario(
+        "growth",
+        "Drain beside many rows",
+        runs.drain_beside_rows,
+        both(*beside((1_000, 100_000), ("all",))),
+        both(*beside((1_000, 100_000, 1_000_000), KINDS)),
+        instead=True,
+    ),
+    Scenario(
+        "snapshot",
+        "Drain under an old snapshot",
+        runs.drain_under_a_snapshot,
+        {POSTGRES: [{**DISK, "pinned": pinned, "seconds": 6} for pinned in (False, True)]},
+        {POSTGRES: [{**DISK, "pinned": pinned, "seconds": 60} for pinned in (False, True)]},
+        instead=True,
+    ),
+    Scenario(
+        "looked at",
+        "Drain while it is looked at",
+        runs.drain_while_looked_at,
+        both(*({**DISK, "looked": looked, "count": 20_000} for looked in (False, True))),
+    ),
+    Scenario(
+        "size",
+        "What 100,000 finished jobs take",
+        runs.fill_and_drain,
+        {},
+        both({**DISK, "count": 100_000}),
     ),
 )

@@ -63,7 +63,7 @@ def worker(params: Params) -> None:
 
     signal.signal(signal.SIGTERM, lambda *_: app.stop_worker())
     harness.gate()
-    app.start_worker(concurrency=1, batch_size=params.get("batch", 100))
+    app.start_worker(batch_size=params.get("batch", 100), poll_interval=params.get("poll", 0.25))
 
 
 def pulse(params: Params) -> dict[str, Any]:

@@ -63,7 +63,6 @@ await main({
   },
   async pulse(params) {
     const { utils } = await open(params);
-    await utils.addJob("work", payload(-1));
     return pulse(params, (number) => utils.addJob("work", payload(number)));
   },
   async left(params) {

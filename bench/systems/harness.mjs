@@ -1,10 +1,11 @@
 // What the adapters on node need: the roles of harness.py, spoken in the same way.
 
-import { openSync, readFileSync, readSync, writeSync } from "node:fs";
+import { openSync, readFileSync, readSync, statSync, writeSync } from "node:fs";
 
 export const TEXT = "x".repeat(100);
 const WARM = 50;
 const PAUSE = [30, 80]; // milliseconds of silence before each job of a pulse
+const PATIENCE = 15000; // milliseconds that a pulse waits for one job
 
 /** A job's whole work: 24 bytes in the journal. The clock is the one Python calls monotonic. */
 let journal;
@@ -59,13 +60,18 @@ export async function oneByOne(params, one) {
   );
 }
 
-/** Store one job at a time, in silence, and note when each commit had returned. */
+/** Store one job at a time, each when the one before has run, and note when it had returned. */
 export async function pulse(params, one) {
   const returned = [];
+  const size = () => statSync(params.journal).size;
+  const longest = Math.max(PAUSE[1], 1000 * (params.poll ?? 0));
   for (let number = 0; number < params.count; number++) {
-    await sleep(PAUSE[0] + Math.random() * (PAUSE[1] - PAUSE[0]));
+    await sleep(PAUSE[0] + Math.random() * (longest - PAUSE[0]));
+    const before = size();
     await one(number);
     returned.push([number, Number(process.hrtime.bigint())]);
+    const deadline = Date.now() + PATIENCE;
+    while (size() === before && Date.now() < deadline) await sleep(5);
   }
   return { returned };
 }

@@ -26,6 +26,7 @@ ENTRY = struct.Struct("<qqq")
 TEXT = "x" * 100  # what a job carries beside its number
 WARM = 50  # enqueues before the clock starts: connections, prepared statements, imports
 PAUSE = (0.03, 0.08)  # seconds of silence before each job of a pulse
+PATIENCE = 15.0  # seconds that a pulse waits for one job
 
 
 class Journal:
@@ -133,11 +134,25 @@ def one_by_one(params: Params, one: Callable[[int], object]) -> dict[str, Any]:
     return timed(share * threads, all_of_them)
 
 
+def pause(params: Params) -> float:
+    """Seconds of silence before a job: long enough to meet a poll at any moment of its beat."""
+    return random.uniform(PAUSE[0], max(PAUSE[1], params.get("poll", 0)))
+
+
+def size(params: Params) -> int:
+    return os.stat(params["journal"]).st_size
+
+
 def pulse(params: Params, one: Callable[[int], object]) -> dict[str, Any]:
-    """Store one job at a time, in silence, and note when each commit had returned."""
+    """Store one job at a time, each when the one before has run, and note when its commit had
+    returned."""
     returned = []
     for number in range(int(params["count"])):
-        time.sleep(random.uniform(*PAUSE))
+        time.sleep(pause(params))
+        before = size(params)
         one(number)
         returned.append((number, time.monotonic_ns()))
+        deadline = time.monotonic() + PATIENCE
+        while size(params) == before and time.monotonic() < deadline:
+            time.sleep(0.005)
     return {"returned": returned}

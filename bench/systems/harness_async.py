@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from bench.systems.harness import PAUSE, WARM, Params, gate, written
+from bench.systems.harness import PATIENCE, WARM, Params, gate, pause, size, written
 
 One = Callable[[int], Awaitable[object]]
 
@@ -45,12 +44,17 @@ async def one_by_one(params: Params, one: One) -> dict[str, Any]:
 
 
 async def pulse(params: Params, one: One) -> dict[str, Any]:
-    """Store one job at a time, in silence, and note when each commit had returned."""
+    """Store one job at a time, each when the one before has run, and note when its commit had
+    returned."""
     returned = []
     for number in range(int(params["count"])):
-        await asyncio.sleep(random.uniform(*PAUSE))
+        await asyncio.sleep(pause(params))
+        before = size(params)
         await one(number)
         returned.append((number, time.monotonic_ns()))
+        deadline = time.monotonic() + PATIENCE
+        while size(params) == before and time.monotonic() < deadline:  # noqa: ASYNC110 - a file
+            await asyncio.sleep(0.005)
     return {"returned": returned}
 
 

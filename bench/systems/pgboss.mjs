@@ -46,7 +46,7 @@ await main({
   async worker(params) {
     const boss = await open(params, { supervise: true });
     gate();
-    const options = { batchSize: params.batch ?? 1000, pollingIntervalSeconds: 0.5 };
+    const options = { batchSize: params.batch ?? 1000, pollingIntervalSeconds: params.poll ?? 0.5 };
     await boss.work(QUEUE, options, async (jobs) => {
       for (const job of jobs) ran(job.data.number);
     });

@@ -29,7 +29,7 @@ await main({
   async worker(params) {
     const queue = open(params);
     const work = async (job) => ran(JSON.parse(job.data).number);
-    const options = { queue, logger: quiet, pollIntervall: params.poll ?? 1000 };
+    const options = { queue, logger: quiet, pollIntervall: 1000 * (params.poll ?? 1) };
     const worker = defineWorker("work", work, options);
     process.on("SIGTERM", () => process.exit(0));
     gate();

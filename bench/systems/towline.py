@@ -106,7 +106,6 @@ def worker(params: Params) -> None:
 
 def pulse(params: Params) -> dict[str, Any]:
     open_app(params)
-    plain.enqueue(-1, TEXT)
     return harness.pulse(params, lambda number: plain.enqueue(number, TEXT))
 
 
