@@ -19,6 +19,8 @@ from bench.rounds import interleaved
 from bench.scenarios import SCENARIOS, Params, Scenario, counted, takes_part
 from bench.servers import MissingServer, usual_server
 
+HIDDEN = ("count", "ours")  # what a system did is its own count, and who took part shows
+STARTED = record.now()
 RECORDS = Path(__file__).resolve().parent / ".records"
 
 
@@ -51,7 +53,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--scenario", choices=names, action="append", metavar="NAME",
                         help=f"of {', '.join(names)}")  # fmt: skip
     parser.add_argument("--system", action="append", metavar="NAME", help="such as towline, huey")
-    parser.add_argument("--rounds", type=int, help="2, or 5 with --full")
+    parser.add_argument("--rounds", type=int, help="two or one, or five with --full")
     parser.add_argument("--full", action="store_true", help="every case, more rounds")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where the records are added")
     parser.add_argument("--disk", type=Path, default=places.DISK, metavar="FOLDER",
@@ -62,7 +64,6 @@ def parse() -> argparse.Namespace:
 def measure(
     engine: str, where: Places, options: argparse.Namespace, out: Path, taken: list[Record]
 ) -> None:
-    rounds = options.rounds or (5 if options.full else 2)
     missing: dict[str, str] = {}
     for scenario in SCENARIOS:
         if options.scenario and scenario.name not in options.scenario:
@@ -72,6 +73,7 @@ def measure(
             (params, [system for system in found if takes_part(system, scenario, params)])
             for params in scenario.cases(engine, full=options.full)
         ]
+        rounds = options.rounds or (5 if options.full else scenario.rounds)
         for number, params, system in interleaved(cases, rounds):
             if system.name in missing and number:
                 continue  # said once for each case
@@ -96,9 +98,10 @@ def run(
         engine=system.engine,
         system=system.name,
         version=system.version,
-        parameters={name: value for name, value in params.items() if name != "count"},
+        parameters={name: value for name, value in params.items() if name not in HIDDEN},
         settings=dict(system.settings),
         durable=durable,
+        run=STARTED,
         round=number,
         when=record.now(),
     )

@@ -14,7 +14,7 @@ from towline.version import VERSION
 SQLITE, POSTGRES = "sqlite", "postgres"
 NOTHING: dict[str, int] = {}
 
-ALL = frozenset({"enqueue", "bulk", "drain", "latency", "idle"})
+ALL = frozenset({"enqueue", "bulk", "drain", "latency"})
 NO_BULK = ALL - {"bulk"}
 NO_WORKER = frozenset({"enqueue", "drain"})
 OURS = ALL | {"handlers", "flows", "growth", "snapshot", "looked at", "import", "size"}

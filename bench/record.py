@@ -30,6 +30,7 @@ class Record(Struct, kw_only=True, omit_defaults=True):
     parameters: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)  # the system's own, as it was run
     durable: bool | None = None  # whether a commit that returned survives a power cut
+    run: str = ""  # when the suite was started: rounds of two runs are not the same round
     round: int = 0
     when: str = ""
     noise: Noise | None = None
@@ -68,9 +69,11 @@ def label(parameters: dict[str, Any]) -> str:
     usual = {"disk": "disk", "durable": True, "threads": 1, "workers": 1, "handler": "sync"}
     said = []
     for name, value in parameters.items():
-        if usual.get(name) == value or name == "count":
+        if usual.get(name) == value or name in ("silence", "times"):
             continue
-        if name == "durable":
+        if name == "concurrency":
+            said.append(f"{value} slots")
+        elif name == "durable":
             said.append("not durable")
         elif name == "disk":
             said.append("RAM disk")

@@ -31,7 +31,7 @@ class Ratio(NamedTuple):
     median: float
 
 
-def ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio | None:
+def ratio(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Ratio | None:
     """Of figures by round; only rounds that have both count."""
     shares = [ours[number] / theirs[number] for number in ours if theirs.get(number)]
     return Ratio(max(shares), median(shares)) if shares else None

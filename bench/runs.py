@@ -54,10 +54,15 @@ def store(name: str, system: System, place: Place, record: Record, params: Param
 
 
 def fill_and_drain(system: System, place: Place, record: Record, params: Params) -> None:
-    role(system, "fill", {**params, "count": 0, "place": place.address})
-    before = place.size()
     role(system, "fill", {**params, "place": place.address})
     drain(system, place, record, params)
+
+
+def grow(system: System, place: Place, record: Record, params: Params) -> None:
+    """What finished jobs leave behind in the database."""
+    role(system, "fill", {**params, "count": 0, "place": place.address})
+    before = place.size()
+    fill_and_drain(system, place, record, params)
     record.size = place.size() - before
 
 
@@ -130,18 +135,27 @@ def drain_under_a_snapshot(system: System, place: Place, record: Record, params:
 
 def latency(system: System, place: Place, record: Record, params: Params) -> None:
     """From the moment an enqueue has returned to the start of its handler, in another process that
-    was idle; below zero where the handler was quicker than the answer."""
+    was idle; below zero where the handler was quicker than the answer. Then what that worker, and
+    the server for it, use while nothing happens, in percent of a core."""
     with journal() as path:
         told = {**params, "place": place.address, "journal": str(path)}
         role(system, "fill", {**told, "count": 0})
         watched = Watched(path)
-        with hands(system, 1, told) as workers:
-            workers[0].go()
-            role(system, "pulse", {**told, "count": 2})  # it is awake, connected, and has run some
+        with hands(system, 1, told) as (hand,):
+            hand.go()
+            role(system, "pulse", {**told, "count": 1})  # it is awake, connected, and has run one
             begun = time.monotonic_ns()
             said = role(system, "pulse", told, patience=300)
-            record.memory = machine.peak(workers[0].pid)
+            time.sleep(1.0)
+            server = [pid] if (pid := place.server_pid()) else []
+            before, before_server = machine.exact_cpu([hand.pid]), machine.exact_cpu(server)
+            time.sleep(params["silence"])
+            used = machine.grown(before, machine.exact_cpu([hand.pid]))
+            used_server = machine.grown(before_server, machine.exact_cpu(server))
+            hand.check()
+            record.memory = machine.peak(hand.pid)
         started = {entry.number: entry.at for entry in watched.entries() if entry.at > begun}
+        record.twice = watched.number() - len(started) - 1
     returned = dict(said["returned"])
     waits = sorted((started[n] - at) / 1e6 for n, at in returned.items() if n in started)
     record.ran, record.lost = len(waits), len(returned) - len(waits)
@@ -151,28 +165,10 @@ def latency(system: System, place: Place, record: Record, params: Params) -> Non
         "p50_ms": statistics.median(waits),
         "p99_ms": waits[min(len(waits) - 1, round(len(waits) * 0.99))],
         "jobs": len(waits),
+        "idle_percent": 100 * used / params["silence"],
     }
-
-
-def idle(system: System, place: Place, record: Record, params: Params) -> None:
-    """What a worker, and the server for it, use while nothing happens, in percent of a core."""
-    with journal() as path:
-        told = {**params, "place": place.address, "journal": str(path)}
-        role(system, "fill", {**told, "count": 0})
-        with hands(system, 1, told) as (hand,):
-            hand.go()
-            role(system, "pulse", {**told, "count": 2})
-            time.sleep(1.5)
-            server = [pid] if (pid := place.server_pid()) else []
-            before, before_server = machine.exact_cpu([hand.pid]), machine.exact_cpu(server)
-            time.sleep(params["seconds"])
-            used = machine.grown(before, machine.exact_cpu([hand.pid]))
-            used_server = machine.grown(before_server, machine.exact_cpu(server))
-            hand.check()
-            record.memory = machine.peak(hand.pid)
-    record.figures["percent"] = 100 * used / params["seconds"]
     if server:
-        record.figures["server_percent"] = 100 * used_server / params["seconds"]
+        record.figures["server_percent"] = 100 * used_server / params["silence"]
 
 
 # ---- starting

@@ -2,7 +2,7 @@
 
 import pg from "pg";
 import { makeWorkerUtils, run, Logger } from "graphile-worker";
-import { TEXT, gate, main, oneByOne, pulse, ran, sleep, timed } from "./harness.mjs";
+import { TEXT, gate, main, oneByOne, pulse, ran, timed } from "./harness.mjs";
 
 const quiet = new Logger(() => (level, message) => {
   if (level === "error") console.error(message);
@@ -56,9 +56,7 @@ await main({
       taskList: { work: async (job) => ran(job.number) },
       parsedCronItems: [],
     });
-    let stopping = false;
-    process.on("SIGTERM", () => (stopping = true));
-    while (!stopping) await sleep(50);
+    await new Promise((stop) => process.on("SIGTERM", stop));
     await runner.stop();
   },
   async pulse(params) {

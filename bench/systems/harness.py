@@ -74,8 +74,7 @@ def wait_for_stop() -> None:
     """For workers that run beside the main thread: wait for SIGTERM."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    while not stop.wait(0.5):
-        pass
+    stop.wait()
 
 
 def written() -> int:

@@ -1,7 +1,7 @@
 // pg-boss: a thousand jobs for each poll, which comes twice a second at most.
 
 import PgBoss from "pg-boss";
-import { TEXT, gate, main, oneByOne, pulse, ran, sleep, timed } from "./harness.mjs";
+import { TEXT, gate, main, oneByOne, pulse, ran, timed } from "./harness.mjs";
 
 const QUEUE = "work";
 
@@ -50,9 +50,7 @@ await main({
     await boss.work(QUEUE, options, async (jobs) => {
       for (const job of jobs) ran(job.data.number);
     });
-    let stopping = false;
-    process.on("SIGTERM", () => (stopping = true));
-    while (!stopping) await sleep(50);
+    await new Promise((stop) => process.on("SIGTERM", stop));
     await boss.stop({ graceful: true, timeout: 3000 });
   },
   async pulse(params) {
