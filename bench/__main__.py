@@ -12,12 +12,12 @@ from bench import catalog, places, record
 from bench.catalog import POSTGRES, SQLITE, System
 from bench.measure import Failed
 from bench.peers import Missing
-from bench.places import Places
+from bench.places import Places, in_memory
 from bench.record import Record
 from bench.report import show
 from bench.rounds import interleaved
 from bench.scenarios import SCENARIOS, Params, Scenario, counted, takes_part
-from bench.servers import MissingServer, usual_server
+from bench.servers import MissingServer, run_folder, usual_server
 
 HIDDEN = ("count", "ours")  # what a system did is its own count, and who took part shows
 STARTED = record.now()
@@ -37,7 +37,11 @@ def main() -> int:
                 except MissingServer as error:
                     print(f"postgres is left out: {error}", file=sys.stderr)
                     continue
-                measure(engine, Places(options.disk, server), options, out, taken)
+                # A server's files lie where temporary files do: there the noise is looked at.
+                disk = options.disk if server is None else run_folder()
+                if in_memory(disk):
+                    print(f"{disk} is in memory: nothing on it is durable", file=sys.stderr)
+                measure(engine, Places(disk, server), options, out, taken)
     except KeyboardInterrupt:
         print("stopped; what was measured is kept", file=sys.stderr)
     show(taken)
@@ -49,15 +53,16 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     names = [scenario.name for scenario in SCENARIOS]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--engine", choices=(SQLITE, POSTGRES), action="append")
-    parser.add_argument("--scenario", choices=names, action="append", metavar="NAME",
+    parser.add_argument("--engine", choices=(SQLITE, POSTGRES), action="extend", nargs="+")
+    parser.add_argument("--scenario", choices=names, action="extend", nargs="+", metavar="NAME",
                         help=f"of {', '.join(names)}")  # fmt: skip
-    parser.add_argument("--system", action="append", metavar="NAME", help="such as towline, huey")
+    parser.add_argument("--system", action="extend", nargs="+", metavar="NAME",
+                        help="such as towline, huey")  # fmt: skip
     parser.add_argument("--rounds", type=int, help="two or one, or five with --full")
     parser.add_argument("--full", action="store_true", help="every case, more rounds")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where the records are added")
     parser.add_argument("--disk", type=Path, default=places.DISK, metavar="FOLDER",
-                        help="a folder on the disk that is measured")  # fmt: skip
+                        help="a folder on the disk to measure SQLite on")  # fmt: skip
     return parser.parse_args()
 
 
@@ -93,6 +98,7 @@ def run(
 ) -> Record:
     """One system once, on a database of its own."""
     durable = bool(params.get("durable", True)) if system.durable is None else system.durable
+    durable = durable and not in_memory(where.disk)
     made = Record(
         scenario=scenario.name,
         engine=system.engine,
@@ -116,6 +122,8 @@ def run(
         made.error = missing[system.name] = f"missing: {error}"
     except Failed as error:
         made.error = f"failed: {error}"
+    except Exception as error:  # the others shall still run
+        made.error = f"failed: {type(error).__name__}: {error}"
     return made
 
 

@@ -12,7 +12,6 @@ from bench.peers import Peer
 from towline.version import VERSION
 
 SQLITE, POSTGRES = "sqlite", "postgres"
-NOTHING: dict[str, int] = {}
 
 ALL = frozenset({"enqueue", "bulk", "drain", "latency"})
 NO_BULK = ALL - {"bulk"}
@@ -53,7 +52,7 @@ def _limits(engine: str) -> list[System]:
     adapter = f"{engine}_limit.py"
     found = [
         System(f"bare loop, {batch}", engine, adapter, None, LIMIT, {"batch": batch}, None,
-               {"drain": 2_000 * batch} if batch == 1 else NOTHING, workers=False)
+               most={"drain": 1_000 * batch}, workers=False)
         for batch in (1, 10)
     ]  # fmt: skip
     scenarios = LIMIT | {"enqueue", "bulk"}
@@ -61,7 +60,7 @@ def _limits(engine: str) -> list[System]:
         *found,
         System(
             "bare loop, 100", engine, adapter, None, scenarios, {"batch": 100}, None,
-            workers=False, threads=False,
+            workers=False, threads=engine == POSTGRES,
         ),
     ]  # fmt: skip
 
@@ -70,13 +69,13 @@ SYSTEMS: tuple[System, ...] = (
     System("towline", SQLITE, "towline.py", None, OURS, {"concurrency": 8}, None),
     *_limits(SQLITE),
     System("huey", SQLITE, "huey.py", peers.HUEY, NO_BULK, {"concurrency": 4},
-           most={"drain": 8_000}),
+           most={"drain": 5_000}),
     System("gigq", SQLITE, "gigq.py", peers.GIGQ, NO_BULK, {"poll": 5},
-           most={"drain": 1_500, "latency": 4}),
+           most={"drain": 1_500, "latency": 3}),
     System("litequeue", SQLITE, "litequeue.py", peers.LITEQUEUE, NO_WORKER, durable=False,
            most={"drain": 2_000}, threads=False, note="no worker of its own: a loop of ours"),
     System("persist-queue", SQLITE, "persistqueue.py", peers.PERSISTQUEUE, NO_WORKER,
-           most={"drain": 2_000, "enqueue": 1_000}, workers=False,
+           most={"drain": 1_000, "enqueue": 500}, workers=False,
            note="no worker of its own: a loop of ours"),
     System("plainjob", SQLITE, "plainjob.mjs", peers.PLAINJOB, ALL | {"size"},
            {"poll": 1}, durable=False, most={"latency": 12}, threads=False, note="node"),
@@ -86,19 +85,19 @@ SYSTEMS: tuple[System, ...] = (
     System("graphile local", POSTGRES, "graphile.mjs", peers.GRAPHILE, ALL,
            {"concurrency": 24, "local": 500}, note="node; its local queue of 500"),
     System("graphile", POSTGRES, "graphile.mjs", peers.GRAPHILE, ALL - {"enqueue", "bulk"},
-           {"concurrency": 10}, most={"drain": 6_000}, note="node"),
+           {"concurrency": 10}, most={"drain": 3_000}, note="node"),
     System("procrastinate", POSTGRES, "procrastinate.py", peers.PROCRASTINATE, ALL,
-           {"concurrency": 10}, most={"drain": 1_000, "enqueue": 500}),
+           {"concurrency": 10}, most={"drain": 500, "enqueue": 500, "bulk": 10_000}),
     System("oban", POSTGRES, "oban.py", peers.OBAN, ALL, {"concurrency": 50},
-           most={"drain": 5_000, "bulk": 10_000}, note="Python 3.12"),
+           most={"drain": 3_000, "bulk": 3_000}, note="Python 3.12"),
     System("pg-boss", POSTGRES, "pgboss.mjs", peers.PGBOSS, ALL, {"batch": 1000, "poll": 0.5},
-           most={"drain": 10_000, "latency": 20}, note="node"),
+           most={"drain": 6_000, "latency": 15}, note="node"),
     System("chancy", POSTGRES, "chancy.py", peers.CHANCY, ALL, {"concurrency": 100},
-           most={"drain": 3_000, "enqueue": 500, "bulk": 5_000}),
+           most={"drain": 2_000, "enqueue": 500, "bulk": 3_000}),
     System("absurd", POSTGRES, "absurd.py", peers.ABSURD, NO_BULK, {"batch": 100, "poll": 0.25},
-           most={"drain": 1_000, "enqueue": 500, "latency": 40}),
+           most={"drain": 600, "enqueue": 500, "latency": 20}),
     System("dbos", POSTGRES, "dbos.py", peers.DBOS, NO_BULK, {"concurrency": 100, "poll": 0.05},
-           most={"drain": 400, "enqueue": 300, "latency": 40}),
+           most={"drain": 300, "enqueue": 300, "latency": 40}),
 )  # fmt: skip
 
 

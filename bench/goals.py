@@ -32,10 +32,18 @@ class Goal(Struct, frozen=True, kw_only=True):
 
 
 def _goals(engine: str) -> list[Goal]:
-    def by(scenario: str, system: str, floor: float, case: str = "", **more: object) -> Goal:
-        text = f"{scenario}{', ' + case if case else ''}: by {system}"
+    def by(
+        scenario: str,
+        system: str,
+        floor: float,
+        case: str = "",
+        figure: str = "rate",
+        inverse: bool = False,
+    ) -> Goal:
+        what = "" if figure == "rate" else f" ({figure.replace('_', ' ')})"
+        text = f"{scenario}{what}{', ' + case if case else ''}: by {system}"
         return Goal(engine=engine, text=text, scenario=scenario, case=case, system=system,
-                    floor=floor, **more)  # type: ignore[arg-type]  # fmt: skip
+                    floor=floor, figure=figure, inverse=inverse)  # fmt: skip
 
     def to(scenario: str, case: str, base: str, floor: float) -> Goal:
         text = f"{scenario}: {case} by {base or 'usual'}"

@@ -116,11 +116,22 @@ class Places:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def in_memory(folder: Path) -> bool:
+    """Whether a folder lies on a file system that forgets."""
+    try:
+        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return False
+    above = [str(folder.resolve()), *map(str, folder.resolve().parents)]
+    kinds = {point: kind for point, kind in mounts if point in above}
+    return bool(kinds) and kinds[max(kinds, key=len)] in ("tmpfs", "ramfs")
+
+
 @contextmanager
 def journal() -> Iterator[Path]:
     """A file for what ran; in memory if it can be: syncs of the database do not carry it."""
-    in_memory = MEMORY if os.access(MEMORY, os.W_OK) else None
-    handle, name = tempfile.mkstemp(prefix="bench-journal-", dir=in_memory)
+    folder = MEMORY if os.access(MEMORY, os.W_OK) else None
+    handle, name = tempfile.mkstemp(prefix="bench-journal-", dir=folder)
     os.close(handle)
     try:
         yield Path(name)

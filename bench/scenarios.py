@@ -115,13 +115,13 @@ SCENARIOS: tuple[Scenario, ...] = (
             SQLITE: [
                 {**DISK, "count": 20_000},
                 {**MEMORY, "count": 20_000},
-                {**DISK, "handler": "async", "count": 20_000},
-                {**DISK, "handler": "process", "concurrency": 2, "count": 6_000},
+                {**DISK, "handler": "async", "count": 10_000},
+                {**DISK, "handler": "process", "concurrency": 2, "count": 3_000},
             ],
             POSTGRES: [
                 {**DISK, "count": 20_000},
-                {**DISK, "handler": "async", "count": 20_000},
-                {**DISK, "handler": "process", "concurrency": 2, "count": 6_000},
+                {**DISK, "handler": "async", "count": 10_000},
+                {**DISK, "handler": "process", "concurrency": 2, "count": 3_000},
             ],
         },
         {
@@ -141,6 +141,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             {**DISK, "kind": "chains", "count": 10_000},
             {**DISK, "kind": "fan-in", "count": 10_100},
         ),
+        rounds=1,
     ),
     Scenario(
         "latency",

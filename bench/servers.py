@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import psycopg
 from psycopg.sql import SQL, Identifier, Literal
 
-from tests.servers import DurableServer, MissingServer, durable_server
+from tests.servers import DurableServer, MissingServer, durable_server, run_folder
 
 USUAL = {"shared_buffers": "256MB", "max_wal_size": "4GB", "checkpoint_timeout": "15min"}
 QUIET = {
@@ -23,7 +23,7 @@ QUIET = {
 }
 NEWEST = "postgres 18"
 
-__all__ = ["MissingServer", "NEWEST", "quiet_server", "usual_server", "version"]
+__all__ = ["MissingServer", "NEWEST", "quiet_server", "run_folder", "usual_server"]
 
 
 @contextmanager
@@ -48,8 +48,3 @@ def _server(name: str, settings: dict[str, str]) -> Iterator[DurableServer]:
         server.stop("fast")
         server.start()
         yield server
-
-
-def version(url: str) -> str:
-    with psycopg.connect(url) as connection:
-        return connection.info.parameter_status("server_version") or "unknown"
