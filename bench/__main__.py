@@ -63,7 +63,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="FILE", help="where the records are added")
     parser.add_argument("--disk", type=Path, default=places.DISK, metavar="FOLDER",
                         help="a folder on the disk to measure SQLite on")  # fmt: skip
-    return parser.parse_args()
+    options = parser.parse_args()
+    known = {system.name for system in catalog.SYSTEMS}
+    if unknown := set(options.system or ()) - known:
+        parser.error(f"no system {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    return options
 
 
 def measure(
