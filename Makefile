@@ -6,7 +6,9 @@
 # make demo       see the product at work in a terminal, installation included. ARGS="--seconds 20"
 # make pythons    the tests that meet the interpreter, on the other Pythons found here (3.11 to 3.13)
 # make house      the rooms of the package and what each imports; the files one job's life runs through
-# make bench      list the benchmarks, each with the command that runs it
+# make bench      Towline beside its peers and the bare database, the short set: under ten minutes once
+#                 the peers are installed, which it does itself. ARGS="--engine sqlite --scenario drain"
+# make bench-full every scenario, five rounds: hours. docs/performance.md is made from its records
 # make clean      remove caches and build output
 
 PYTHON ?= python3
@@ -34,7 +36,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Tests start hundreds of processes; each would compile us anew if it could not keep what it compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: all test proof pythons check format demo house bench clean
+.PHONY: all test proof pythons check format demo house bench bench-full clean
 # The steps share caches, and the order is the meaning: format before check before test.
 .NOTPARALLEL:
 
@@ -68,12 +70,11 @@ house: $(STAMP)
 	@$(BIN)/python -m tests.shape.rooms
 	@$(BIN)/python -m tests.shape.walks
 
-bench:
-	@echo "Benchmarks; run one with:"
-	@for script in bench/*.py; do \
-		name=$$(basename $$script .py); \
-		case $$name in _*) ;; *) echo "  $(BIN)/python -m bench.$$name" ;; esac; \
-	done
+bench: $(STAMP)
+	@$(BIN)/python -m bench $(ARGS)
+
+bench-full: $(STAMP)
+	@$(BIN)/python -m bench --full $(ARGS)
 
 # An environment with the package in it, and the extras that its target asks for.
 %/.installed: pyproject.toml
@@ -86,6 +87,6 @@ $(STAMP): EXTRAS := [dev]
 
 # The environment itself stays; without its stamp the next run brings it up to date.
 clean:
-	rm -rf .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf bench/.data .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	rm -f $(STAMP)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench._server import quiet_server
+from bench.servers import quiet_server
 
 HERE = Path(__file__).resolve().parents[1]
 
@@ -109,7 +109,7 @@ def databases(engine: str, folder: Path) -> Iterator[Callable[[], str]]:
 
         yield file
         return
-    with quiet_server("postgres 18") as server:
+    with quiet_server() as server:
         yield server.create
 
 
