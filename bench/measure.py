@@ -22,6 +22,7 @@ from bench.systems.harness import ENTRY
 
 PATIENCE = 120.0  # seconds that a role may take
 SETTLE = 0.3  # seconds for the endings of the last jobs, and for a second run to show up
+STOP = 3.0  # seconds that a worker may take to stop: its jobs have ended, it only sleeps
 STALL = 20.0  # seconds without any job: it will not come
 
 
@@ -124,7 +125,7 @@ class Hand:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(10)
+                self.process.wait(STOP)
             except subprocess.TimeoutExpired:
                 self.process.kill()
         self.process.wait()

@@ -48,6 +48,7 @@ def takes_part(system: System, scenario: Scenario, params: Params) -> bool:
     return (
         scenario.name in system.scenarios
         and (not params.get("ours") or system.peer is None)
+        and (not params.get("quick") or system.settings.get("poll", 0) <= 1)
         and (params.get("durable", True) or system.durable is not True)
         and (params.get("workers", 1) == 1 or system.workers)
         and (params.get("threads", 1) == 1 or system.threads)
@@ -147,7 +148,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "latency",
         "From enqueue to start, and an idle worker",
         runs.latency,
-        both({**DISK, "silence": 3, "count": 40}),
+        both({**DISK, "silence": 2, "count": 30, "quick": True}),
         both({**DISK, "silence": 20, "count": 400}),
         instead=True,
         rounds=1,
