@@ -22,7 +22,7 @@ from .bench_tables import beside, tables
 from .demo import seconds_of
 from .filters import as_json
 from .limits import Handlers, Limit, handlers_of, limits_of, span
-from .measure import SLOTS, THREADS, Bench, Figure, Proof, Step
+from .measure import ROUNDS, SLOTS, THREADS, Bench, Figure, Proof, Step
 from .target import Command
 
 OVERHEAD = 1.15  # tables, threads and the worker's start take some time, too
@@ -80,14 +80,19 @@ def bench(app: Towline, seconds: float, as_json: bool) -> int:
 
 
 def measure(report: Report, seconds: float) -> None:
-    """Take the steps, one after the other."""
+    """Take the steps in rounds, so that each figure and its limit meet the same machine."""
     report.steps = list(report.bench.steps())
+    figures, done = report.figures, 0.0
     with progress(seconds) as went:
-        done = 0.0
-        for step in report.steps:
-            went(step.what, done)
-            report.figures[step.name] = step.measure(step.share * seconds / OVERHEAD)
-            done += step.share
+        for turn in range(ROUNDS):
+            for step in report.steps:
+                if turn >= step.rounds:
+                    continue
+                went(step.what, done)
+                share = step.share / step.rounds
+                figure = step.measure(share * seconds / OVERHEAD)
+                figures[step.name] = figures[step.name] + figure if turn else figure
+                done += share
         report.proof = report.bench.proof()
 
 
@@ -199,7 +204,10 @@ def show_proof(report: Report) -> None:
 def show_handlers(report: Report) -> None:
     """From when on it is not Towline that limits a worker."""
     longest = SLOTS / report.figures["drain"].rate
-    text = f"Handlers that take more than {span(longest)} limit a worker of {SLOTS} slots, not Towline."
+    text = (
+        f"Handlers that take more than {span(longest)} on average are what limits a worker of "
+        f"{SLOTS} slots."
+    )
     if mine := report.handlers:
         text += (
             f"\nYours took {span(mine.mean)} on average in the last day ({mine.count:,} runs): "

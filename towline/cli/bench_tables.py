@@ -94,7 +94,7 @@ def _claim(app: Towline) -> Steps[None]:
     if there:
         if OWNER not in there:
             raise CommandError(
-                f"the database has {sorted(there)[0]}, which is not of a bench: its tables would "
+                f"the database has {min(there)}, which is not of a bench: its tables would "
                 f"begin with {PREFIX}, so rename or drop yours first"
             )
         rows = yield statement(
@@ -106,7 +106,7 @@ def _claim(app: Towline) -> Steps[None]:
             gone = is_gone(pid, None if birth is None else str(birth))
             if not gone and now - made_at < FORGOTTEN * MICRO:
                 raise CommandError(
-                    f"another bench runs on this database: process {pid} on {host}. If it does "
+                    f"another bench runs on this database: process {pid} on {host!s}. If it does "
                     f"not, drop {OWNER} and what else begins with {PREFIX}"
                 )
         yield from _drop(app)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ..app import Towline
 from .measure import SLOTS, THREADS, Figure
 
-CPU, DISK, SERVER, NEITHER = "cpu", "disk", "server", "neither"
+CPU, DISK, SERVER = "cpu", "disk", "server"
 MOST = 0.6  # of the time: what takes as much is what limits
 DAY = timedelta(days=1)
 
@@ -62,21 +62,20 @@ class Alone(Struct, frozen=True):
     trip: Figure | None
 
     def limit(self, figure: Figure) -> Limit:
-        """The largest part of an operation's time."""
+        """CPU or waiting, whichever is more; and of the waiting, what for."""
         each, cpu = figure.each, min(figure.cpu_each, figure.each)
-        disk = min(self.wait, each - cpu)
-        rest = each - cpu - disk
-        most = max(cpu, disk, rest)
-        if most == cpu:
+        waits = each - cpu
+        if cpu >= waits:
             return Limit(CPU, f"this machine's CPU: {of(cpu, each)}")
-        if most == disk:
+        disk = min(self.wait, waits)
+        if disk >= waits / 2:
             whose = "the disk: a sync" if self.trip is None else "the server's disk: a commit"
             return Limit(DISK, f"{whose} takes {of(disk, each)}")
         if self.trip is not None:
             way = f"a round trip takes {span(self.trip.each)}"
-            return Limit(SERVER, f"round trips and the server: {of(rest, each)}; {way}")
-        parts = f"CPU {span(cpu)}, sync {span(disk)}" if disk else f"CPU {span(cpu)}"
-        return Limit(NEITHER, f"waiting for other threads and processes: {parts} of {span(each)}")
+            return Limit(SERVER, f"round trips and the server: {of(waits - disk, each)}; {way}")
+        sync = f"; a sync by itself takes {span(disk)}" if disk else ""
+        return Limit(DISK, f"the disk, or other processes: {of(waits, each)}{sync}")
 
 
 def crowded(figure: Figure, sync: Figure | None, is_file: bool) -> Limit:
@@ -86,7 +85,9 @@ def crowded(figure: Figure, sync: Figure | None, is_file: bool) -> Limit:
         return Limit(CPU, f"this machine's CPU, {percent(share)} busy: one thread runs at a time")
     if is_file and sync is not None:
         shared = figure.rate / sync.rate
-        return Limit(DISK, f"the disk: {shared:.1f} of them for each sync it can do")
+        if shared > 1:
+            return Limit(DISK, f"the disk: {shared:.1f} of them in the time of one sync")
+        return Limit(DISK, f"the disk, or other processes: the CPU is {percent(share)} busy")
     waits = max(THREADS * figure.each - figure.cpu_each, 0.0)
     return Limit(SERVER, f"the server: each of {THREADS} waits {span(waits)} for it")
 
@@ -95,11 +96,9 @@ def many(figure: Figure, is_file: bool) -> Limit:
     """Many jobs in a transaction, so that syncs and round trips hardly count."""
     share = figure.cpu_each / figure.each
     if share >= MOST:
-        return Limit(
-            CPU, f"this machine's CPU: {span(figure.cpu_each)} a job, {percent(share)} busy"
-        )
+        return Limit(CPU, f"this machine's CPU: {of(figure.cpu_each, figure.each)}")
     if is_file:
-        return Limit(DISK, f"the disk: the CPU is {percent(share)} busy")
+        return Limit(DISK, f"the disk, or other processes: the CPU is {percent(share)} busy")
     return Limit(SERVER, f"the server: this process is {percent(share)} busy")
 
 

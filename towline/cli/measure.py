@@ -28,6 +28,7 @@ ROUND = 64  # pages of the file that is synced
 PAUSE = (0.004, 0.012)  # seconds between jobs on an idle worker
 PATIENCE = 60.0  # seconds without a sign of life
 CALLS = 10_000
+ROUNDS = 3
 
 
 class Stuck(Exception):
@@ -54,7 +55,15 @@ class Figure(Struct, frozen=True, kw_only=True):
 
     @property
     def cpu_each(self) -> float:
-        return self.cpu / self.count
+        return self.cpu / self.seconds * self.each
+
+    def __add__(self, more: Figure) -> Figure:
+        """Both rounds together."""
+        return Figure(
+            count=self.count + more.count,
+            seconds=self.seconds + more.seconds,
+            cpu=self.cpu + more.cpu,
+        )
 
 
 class Step(NamedTuple):
@@ -64,6 +73,7 @@ class Step(NamedTuple):
     what: str
     share: float
     measure: Callable[[float], Figure]
+    rounds: int = 1
 
 
 class Proof(Struct, frozen=True, kw_only=True):
@@ -116,17 +126,21 @@ class Bench:
     # ---- the list
 
     def steps(self) -> Iterator[Step]:
-        """Everything that is measured, in order; the limits first. The shares are 1 in all."""
-        yield Step("cpu", "Python function calls", 0.04, calls)
+        """Everything that is measured, in order; the limits first. All shares add up to 1."""
+        yield Step("cpu", "Python function calls", 0.04, calls, ROUNDS)
         if self.is_file:
-            yield Step("sync", "sync of the disk", 0.08, self._syncs)
+            yield Step("sync", "sync of the disk", 0.08, self._syncs, ROUNDS)
         else:
-            yield Step("round_trip", "round trip, SELECT 1", 0.04, self._round_trips)
-            yield Step("sync", "commit of one row", 0.06, self._commits)
-        yield Step("enqueue", "enqueue, 1 thread", 0.15, self._enqueue)
+            yield Step("round_trip", "round trip, SELECT 1", 0.04, self._round_trips, ROUNDS)
+            yield Step("sync", "commit of one row", 0.06, self._commits, ROUNDS)
+        yield Step("enqueue", "enqueue, 1 thread", 0.15, self._enqueue, ROUNDS)
         if self.durable:
-            yield Step("enqueue_not_durable", "the same, durable=False", 0.08, self._not_durable)
-        yield Step("enqueue_threads", f"enqueue, {THREADS} threads", 0.15, self._enqueue_threads)
+            yield Step(
+                "enqueue_not_durable", "the same, durable=False", 0.08, self._not_durable, ROUNDS
+            )
+        yield Step(
+            "enqueue_threads", f"enqueue, {THREADS} threads", 0.15, self._enqueue_threads, ROUNDS
+        )
         yield Step("bulk", f"enqueue_many, {BATCH:,} each", 0.12, self._bulk)
         yield Step("drain", f"one worker, {SLOTS} slots, no-ops", 0.24, self._drain)
         yield Step("start", "enqueue → start, idle worker", 0.14, self._start)
