@@ -8,6 +8,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,7 +114,56 @@ def test_handlers_of_the_application_are_told_of(shop: Shop) -> None:
     found = shop.data("bench", APP, *SHORT)
     assert found["handlers"]["count"] == 1
     assert found["handlers"]["mean"] > 0
-    assert shop.app.counts() == {"default": {"completed": 1}} or found["ok"]
+
+
+def test_an_app_without_durability_is_measured_as_it_is(shop: Shop) -> None:
+    text = "import os, towline\napp = towline.Towline(os.environ['SHOP_URL'], durable=False)\n"
+    (shop.folder / "loose.py").write_text(text)
+    found = shop.data("bench", "loose:app", *SHORT)
+    assert found["facts"]["durable"] is False
+    assert set(found["figures"]) == EITHER - {"enqueue_not_durable"} | {"start"}
+    assert found["ok"]
+
+
+def test_its_tables_are_in_the_schema_of_the_app(tmp_path: Path) -> None:
+    with databases.opened(databases.newest(), tmp_path) as database:
+        shop = Shop(tmp_path, database.url)
+        there = ("--url", shop.url, "--schema", "other")
+        shop.run("migrate", *there)
+        rows(shop, "CREATE TABLE public.towline_bench_job (mine integer)")  # in nobody's way
+        assert shop.data("bench", *there, *SHORT)["ok"]
+        left = rows(shop, "SELECT relnamespace::regnamespace::text FROM pg_class "
+                    "WHERE relname LIKE 'towline_bench_%'")  # fmt: skip
+        assert left == [("public",)]
+        shop.close()
+
+
+def test_on_a_terminal_stderr_has_a_bar_and_stdout_data_only(shop: Shop) -> None:
+    master, slave = os.openpty()
+    seen = bytearray()
+
+    def read() -> None:
+        try:
+            while part := os.read(master, 4096):
+                seen.extend(part)
+        except OSError:  # the other end is closed
+            pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        words = [sys.executable, "-W", "error", "-m", "towline", "bench", APP, *SHORT, "--json"]
+        done = subprocess.run(
+            words, cwd=shop.folder, env={**shop.environment(), "TERM": "xterm"}, timeout=60,
+            check=True, stdout=subprocess.PIPE, stderr=slave,
+        )  # fmt: skip
+    finally:
+        os.close(slave)
+        reader.join()
+        os.close(master)
+    assert json.loads(done.stdout)["ok"]
+    assert b"enqueue, 1 thread" in seen
+    assert b"s left" in seen
 
 
 def test_a_file_that_can_be_shortened_is_as_long_as_before(shop: Shop) -> None:

@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterator
 from statistics import quantiles
 from typing import NamedTuple
 
+import click
 from msgspec import Struct
 
 from ..app import Towline
+from ..errors import StoreUnavailable
+from ..exit_codes import FAILED
 from ..operation import Op, Steps
 from ..sql import Query
 from .bench_tables import OWNER, table
@@ -31,8 +34,10 @@ CALLS = 10_000
 ROUNDS = 3
 
 
-class Stuck(Exception):
+class Stuck(click.ClickException):
     """A worker that should work does not."""
+
+    exit_code = FAILED
 
 
 class Figure(Struct, frozen=True, kw_only=True):
@@ -150,6 +155,12 @@ class Bench:
     def _syncs(self, seconds: float) -> Figure:
         """Write a page and sync it, as a commit does, to a file beside the database."""
         folder = os.path.dirname(self.app.runner.engine.place)
+        try:
+            return self._syncs_in(folder, seconds)
+        except OSError as error:
+            raise StoreUnavailable(f"{folder} cannot be written to: {error.strerror}") from error
+
+    def _syncs_in(self, folder: str, seconds: float) -> Figure:
         page = os.urandom(PAGE)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".towline-bench-") as file:
             descriptor, place = file.fileno(), 0
