@@ -2,48 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import click
-from msgspec.structs import asdict
 
 from .. import exit_codes
 from ..app import Towline
-from ..operation import Op, Steps
-from ..version import VERSION
 from . import output
-from .bench_tables import beside, tables
 from .demo import seconds_of
 from .filters import as_json
-from .limits import Handlers, Limit, handlers_of, limits_of, span
-from .measure import ROUNDS, SLOTS, THREADS, Bench, Figure, Proof, Step
 from .target import Command
-
-OVERHEAD = 1.15  # tables, threads and the worker's start take some time, too
-
-
-class Report:
-    """Everything that was measured on one database."""
-
-    def __init__(self, app: Towline, bench: Bench) -> None:
-        self.facts = facts(app)
-        self.bench = bench
-        self.handlers: Handlers | None = None
-        self.steps: list[Step] = []
-        self.figures: dict[str, Figure] = {}
-        self.proof: Proof | None = None
-        self.seconds = 0.0
-
-    @property
-    def limits(self) -> dict[str, Limit]:
-        bench = self.bench
-        return limits_of(self.figures, is_file=bench.is_file, durable=bench.durable)
 
 
 @click.command(cls=Command)
@@ -61,182 +27,11 @@ def bench(app: Towline, seconds: float, as_json: bool) -> int:
 
     It makes tables of its own, towline_bench_…, and drops them at the end.
     """
-    own = beside(app)
-    began = time.monotonic()
-    try:
-        with tables(own):
-            report = Report(own, Bench(own))
-            measure(report, seconds)
-    finally:
-        own.close()
-    report.handlers = handlers_of(app, app.now())
-    report.seconds = time.monotonic() - began
+    from .bench_report import document, show, take  # most commands do without
+
+    report = take(app, seconds)
     if as_json:
         output.print_json(document(report))
     else:
         show(report)
-    assert report.proof is not None
     return exit_codes.OK if report.proof.holds else exit_codes.FAILED
-
-
-def measure(report: Report, seconds: float) -> None:
-    """Take the steps in rounds, so that each figure and its limit meet the same machine."""
-    report.steps = list(report.bench.steps())
-    figures, done = report.figures, 0.0
-    with progress(seconds) as went:
-        for turn in range(ROUNDS):
-            for step in report.steps:
-                if turn >= step.rounds:
-                    continue
-                went(step.what, done)
-                share = step.share / step.rounds
-                figure = step.measure(share * seconds / OVERHEAD)
-                figures[step.name] = figures[step.name] + figure if turn else figure
-                done += share
-        report.proof = report.bench.proof()
-
-
-def facts(app: Towline) -> dict[str, Any]:
-    """The machine and the database."""
-
-    def steps() -> Steps[str]:
-        ((version,),) = yield app.runner.store.sql.engine_version()
-        return str(version)
-
-    engine = app.runner.engine
-    return {
-        "towline": VERSION,
-        "engine": engine.name,
-        "version": engine.run(Op("version", steps, reads=True)),
-        "database": engine.place,
-        "durable": app.settings.engine.durable,
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "cpus": os.cpu_count(),
-        "threads": THREADS,
-        "slots": SLOTS,
-    }
-
-
-def document(report: Report) -> dict[str, Any]:
-    """For programs: numbers as they were measured, times in seconds."""
-    proof, limits = report.proof, report.limits
-    assert proof is not None
-    return {
-        "ok": proof.holds,
-        "seconds": report.seconds,
-        "facts": report.facts,
-        "figures": {
-            step.name: {
-                "what": step.what,
-                **asdict(figure := report.figures[step.name]),
-                "rate": figure.rate,
-                "each": figure.each,
-                "cpu_each": figure.cpu_each,
-                "limit": asdict(limits[step.name]) if step.name in limits else None,
-            }
-            for step in report.steps
-        },
-        "handlers": asdict(report.handlers) if report.handlers else None,
-        "proof": asdict(proof),
-    }
-
-
-# ---- for people
-
-
-def show(report: Report) -> None:
-    """The table, what is proven, and what the application's own handlers have to do with it."""
-    known = report.facts
-    name = "SQLite" if report.bench.is_file else "PostgreSQL"
-    durable = "durable" if known["durable"] else "durable=False"
-    output.say(f"{name} {known['version']} · {known['database']} · {durable}", "bold")
-    cpus = f"{known['cpus']} CPU{'s' * (known['cpus'] != 1)}"
-    output.say(f"Towline {VERSION} · Python {known['python']} · {cpus}\n", "dim")
-    show_table(report)
-    show_proof(report)
-    show_handlers(report)
-
-
-def show_table(report: Report) -> None:
-    """A row for each figure; below them what the machine can do at best."""
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    shown.add_column("what", no_wrap=True)
-    shown.add_column("rate", justify="right", no_wrap=True, style="cyan")
-    shown.add_column("per operation", justify="right", no_wrap=True)
-    shown.add_column("limited by", overflow="fold")
-    limits = report.limits
-    for step in sorted(report.steps, key=lambda step: step.name not in limits):
-        figure, limit = report.figures[step.name], limits.get(step.name)
-        if step.name == "start":
-            assert figure.p99 is not None
-            rate, each = f"p50 {span(figure.each)}", f"p99 {span(figure.p99)}"
-        else:
-            rate, each = f"{number(figure.rate)}/s", span(figure.each)
-        text = limit.text if limit else "what this machine can do by itself"
-        cells = [output.shown_text(cell) for cell in (step.what, rate, each, text)]
-        last = Text(cells.pop(), style="" if limit else "dim")
-        shown.add_row(*map(Text, cells), last)
-    output.show(shown)
-
-
-def show_proof(report: Report) -> None:
-    proof = report.proof
-    assert proof is not None
-    if proof.holds:
-        text = (
-            f"✓ each of {proof.ran:,} jobs ran exactly once; all of {proof.enqueued:,} enqueued "
-            f"are stored; its tables are dropped"
-        )
-        output.say(f"\n{text}", "green")
-        return
-    text = (
-        f"✗ this does not add up: {proof.enqueued:,} enqueued and {proof.stored:,} stored; "
-        f"{proof.handed:,} to run, {proof.ran:,} calls, {proof.attempts:,} attempts, "
-        f"{proof.completed:,} completed"
-    )
-    output.say(f"\n{text}", "bold red")
-
-
-def show_handlers(report: Report) -> None:
-    """From when on it is not Towline that limits a worker."""
-    longest = SLOTS / report.figures["drain"].rate
-    text = (
-        f"Handlers that take more than {span(longest)} on average are what limits a worker of "
-        f"{SLOTS} slots."
-    )
-    if mine := report.handlers:
-        text += (
-            f"\nYours took {span(mine.mean)} on average in the last day ({mine.count:,} runs): "
-            f"{number(mine.rate)}/s at most."
-        )
-    output.say(text)
-
-
-def number(rate: float) -> str:
-    """A rate with as many digits as mean something."""
-    return f"{rate / 1e6:.1f} M" if rate >= 1e6 else f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
-
-
-@contextmanager
-def progress(seconds: float) -> Iterator[Any]:
-    """A bar on stderr, where that is a terminal; called with what comes next and the share done."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda what, done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
-
-    columns = (SpinnerColumn(), BarColumn(bar_width=24), TextColumn("{task.fields[text]}"))
-    console = Console(stderr=True, markup=False, highlight=False)
-    with Progress(*columns, console=console, transient=True, refresh_per_second=4) as bar:
-        task = bar.add_task("", total=1.0, text="")
-
-        def went(what: str, done: float) -> None:
-            left = f"about {seconds * (1 - done):.0f} s left"
-            bar.update(task, completed=done, text=f"{what} · {left}", refresh=True)
-
-        yield went

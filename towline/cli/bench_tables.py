@@ -12,13 +12,15 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from signal import SIG_IGN, SIGHUP, SIGINT, SIGTERM, signal
+from signal import SIG_DFL, SIG_IGN, SIGINT, getsignal, signal
 from types import FrameType
+from typing import Any
 
 from ..app import Towline
 from ..operation import Op, Steps
 from ..sql import SEQUENCES, TABLES, VIEWS, Query, Scalar, Statement
 from ..times import MICRO
+from ..worker import STOP_SIGNALS
 from ..worker.identity import identity_of, is_gone
 from .ending import CommandError
 
@@ -47,7 +49,8 @@ def tables(app: Towline) -> Iterator[None]:
     SIGTERM and SIGHUP end it in order, as Ctrl-C does. While it tidies up, no signal ends it.
     """
     free = _free_pages(app)
-    before = {number: signal(number, _leave) for number in (SIGTERM, SIGHUP)}
+    others = [n for n in STOP_SIGNALS if n != SIGINT and getsignal(n) is SIG_DFL]  # nohup
+    before: dict[int, Any] = {number: signal(number, _leave) for number in others}
     refused = False
     try:
         try:
@@ -59,7 +62,7 @@ def tables(app: Towline) -> Iterator[None]:
         yield
     finally:
         before[SIGINT] = signal(SIGINT, SIG_IGN)
-        for number in (SIGTERM, SIGHUP):
+        for number in others:
             signal(number, SIG_IGN)
         try:
             if not refused and _is_mine(app):
