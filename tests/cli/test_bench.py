@@ -102,7 +102,7 @@ def test_people_see_a_table_and_the_proof(any_shop: Shop) -> None:
     lines = done.stdout.splitlines()
     (header,) = [line for line in lines if line.startswith("what")]
     assert header.split("  ")[-1] == "limited by"
-    for what in ("enqueue, 1 thread", "enqueue, 8 threads", "one worker", "enqueue → start"):
+    for what in ("enqueue, 1 thread", "enqueue, 8 threads", "drain, one worker", "enqueue → start"):
         assert [line for line in lines if line.startswith(what)], what
     assert "ran exactly once" in done.stdout
     assert of_bench(shop) == set()

@@ -144,7 +144,7 @@ def show_table(report: Report) -> None:
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     shown.add_column("what", no_wrap=True)
     shown.add_column("rate", justify="right", no_wrap=True, style="cyan")
-    shown.add_column("per operation", justify="right", no_wrap=True)
+    shown.add_column("per op", justify="right", no_wrap=True)
     shown.add_column("limited by", overflow="fold")
     limits = report.limits
     for step in sorted(report.steps, key=lambda step: step.name not in limits):
@@ -154,7 +154,7 @@ def show_table(report: Report) -> None:
             rate, each = f"p50 {span(figure.each)}", f"p99 {span(figure.p99)}"
         else:
             rate, each = f"{number(figure.rate)}/s", span(figure.each)
-        text = limit.text if limit else "what this machine can do by itself"
+        text = limit.text if limit else "the machine by itself"
         cells = [output.shown_text(cell) for cell in (step.what, rate, each, text)]
         last = Text(cells.pop(), style="" if limit else "dim")
         shown.add_row(*map(Text, cells), last)
@@ -164,10 +164,7 @@ def show_table(report: Report) -> None:
 def show_proof(report: Report) -> None:
     proof = report.proof
     if proof.holds:
-        text = (
-            f"✓ each of {proof.ran:,} jobs ran exactly once; all of {proof.enqueued:,} enqueued "
-            f"are stored; its tables are dropped"
-        )
+        text = f"✓ each of {proof.ran:,} jobs ran exactly once, all {proof.enqueued:,} are stored"
         output.say(f"\n{text}", "green")
         return
     text = (
@@ -181,10 +178,7 @@ def show_proof(report: Report) -> None:
 def show_handlers(report: Report) -> None:
     """From when on it is not Towline that limits a worker."""
     longest = SLOTS / report.figures["drain"].rate
-    text = (
-        f"Handlers that take more than {span(longest)} on average are what limits a worker of "
-        f"{SLOTS} slots."
-    )
+    text = f"A worker of {SLOTS} slots is limited by handlers that take more than {span(longest)}."
     if mine := report.handlers:
         text += (
             f"\nYours took {span(mine.mean)} on average in the last day ({mine.count:,} runs): "

@@ -69,8 +69,8 @@ def tables(app: Towline) -> Iterator[None]:
                 app.runner.engine.run(Op("drop_tables", _drop, app))
                 _give_back(app, free)
         finally:
-            for number, handler in before.items():
-                signal(number, handler)
+            for one, handler in before.items():
+                signal(one, handler)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

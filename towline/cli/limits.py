@@ -66,7 +66,7 @@ class Alone(Struct, frozen=True):
         each, cpu = figure.each, min(figure.cpu_each, figure.each)
         waits = each - cpu
         if cpu >= waits:
-            return Limit(CPU, f"this machine's CPU: {of(cpu, each)}")
+            return Limit(CPU, f"CPU: {of(cpu, each)}")
         disk = min(self.wait, waits)
         if disk >= waits / 2:
             whose = "the disk: a sync" if self.trip is None else "the server's disk: a commit"
@@ -82,12 +82,12 @@ def crowded(figure: Figure, sync: Figure | None, is_file: bool) -> Limit:
     """Several threads at a time, whose commits share syncs."""
     share = figure.cpu_each / figure.each
     if share >= MOST or (is_file and sync is None):
-        return Limit(CPU, f"this machine's CPU, {percent(share)} busy: one thread runs at a time")
+        return Limit(CPU, f"CPU, {percent(share)} busy: one thread at a time")
     if is_file and sync is not None:
         shared = figure.rate / sync.rate
         if shared > 1:
             return Limit(DISK, f"the disk: {shared:.1f} of them in the time of one sync")
-        return Limit(DISK, f"the disk, or other processes: the CPU is {percent(share)} busy")
+        return Limit(DISK, f"the disk, or other processes: CPU {percent(share)} busy")
     waits = max(THREADS * figure.each - figure.cpu_each, 0.0)
     return Limit(SERVER, f"the server: each of {THREADS} waits {span(waits)} for it")
 
@@ -96,9 +96,9 @@ def many(figure: Figure, is_file: bool) -> Limit:
     """Many jobs in a transaction, so that syncs and round trips hardly count."""
     share = figure.cpu_each / figure.each
     if share >= MOST:
-        return Limit(CPU, f"this machine's CPU: {of(figure.cpu_each, figure.each)}")
+        return Limit(CPU, f"CPU: {of(figure.cpu_each, figure.each)}")
     if is_file:
-        return Limit(DISK, f"the disk, or other processes: the CPU is {percent(share)} busy")
+        return Limit(DISK, f"the disk, or other processes: CPU {percent(share)} busy")
     return Limit(SERVER, f"the server: this process is {percent(share)} busy")
 
 

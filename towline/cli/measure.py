@@ -141,14 +141,14 @@ class Bench:
         yield Step("enqueue", "enqueue, 1 thread", 0.15, self._enqueue, ROUNDS)
         if self.durable:
             yield Step(
-                "enqueue_not_durable", "the same, durable=False", 0.08, self._not_durable, ROUNDS
+                "enqueue_not_durable", "enqueue, durable=False", 0.08, self._not_durable, ROUNDS
             )
         yield Step(
             "enqueue_threads", f"enqueue, {THREADS} threads", 0.15, self._enqueue_threads, ROUNDS
         )
-        yield Step("bulk", f"enqueue_many, {BATCH:,} each", 0.12, self._bulk)
-        yield Step("drain", f"one worker, {SLOTS} slots, no-ops", 0.24, self._drain)
-        yield Step("start", "enqueue → start, idle worker", 0.14, self._start)
+        yield Step("bulk", f"enqueue_many of {BATCH:,}", 0.12, self._bulk)
+        yield Step("drain", "drain, one worker", 0.24, self._drain)
+        yield Step("start", "enqueue → start, idle", 0.14, self._start)
 
     # ---- the limits
 
