@@ -6,6 +6,7 @@ import click
 
 from ..version import VERSION
 from . import control, maintain, read
+from .bench import bench
 from .demo import demo
 from .doctor import doctor
 from .ending import asked_for_traceback, explained
@@ -23,7 +24,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
         control.pause,
         control.resume,
     ),
-    "Keep": (maintain.prune, maintain.vacuum, maintain.migrate, maintain.sql),
+    "Keep": (maintain.prune, maintain.vacuum, maintain.migrate, maintain.sql, bench),
 }
 WHOLE = 1000  # characters: what does not fit on a line goes on below it
 

@@ -11,7 +11,7 @@ from unicodedata import category
 
 _SPELT = {"\t": "    "}
 JOINERS = "\u200c\u200d"  # parts of words and of emoji; they move nothing
-MARKS = {"…": "~", "→": ">", "·": "-", "✓": "+", "✗": "x", "×": "x"}  # ours, in ASCII
+MARKS = {"…": "~", "→": ">", "·": "-", "✓": "+", "✗": "x", "×": "x", "µ": "u"}  # ours, in ASCII
 
 
 def plain(text: str, *, lines: bool = True) -> str:

@@ -887,6 +887,17 @@ WHERE m.relkind = 'r' AND right(m.relname, 9) = 'migration' AND EXISTS (
 )
 ORDER BY 1, 2;
 
+-- name: find_relations
+-- Those of these tables, views and sequences that are there, and what each is: `towline bench` has some of its own.
+SELECT c.relname, CASE c.relkind WHEN 'v' THEN 'view' WHEN 'S' THEN 'sequence' ELSE 'table' END
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
+WHERE s.nspname = '{schema}' AND c.relkind IN ('r', 'p', 'f', 'v', 'm', 'S')
+  AND c.relname IN (SELECT value FROM json_array_elements_text(:names::text::json))
+ORDER BY 1;
+
+-- name: engine_version
+SELECT current_setting('server_version');
+
 -- name: list_migrations
 SELECT name FROM {migration} ORDER BY name;
 

@@ -637,6 +637,14 @@ WHERE m.type = 'table' AND substr(m.name, -9) = 'migration' AND EXISTS (
 )
 ORDER BY 1;
 
+-- name: find_relations
+-- Those of these tables and views that are there, and what each is: `towline bench` has some of its own.
+SELECT name, type FROM sqlite_master
+WHERE type IN ('table', 'view') AND name IN (SELECT value FROM json_each(:names)) ORDER BY name;
+
+-- name: engine_version
+SELECT sqlite_version();
+
 -- name: list_migrations
 SELECT name FROM {migration} ORDER BY name;
 
