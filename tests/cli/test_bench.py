@@ -19,8 +19,18 @@ import pytest
 from tests import database as databases
 from tests.cli.shop import APP, Shop
 from tests.until import until
-from towline.cli.limits import CPU, DISK, SERVER, Alone, Handlers, crowded, limits_of, many, span
-from towline.cli.measure import Figure, Proof
+from towline.cli.bench.limits import (
+    CPU,
+    DISK,
+    SERVER,
+    Alone,
+    Handlers,
+    crowded,
+    limits_of,
+    many,
+    span,
+)
+from towline.cli.bench.measure import Figure, Proof
 
 SHORT = ("--seconds", "0.5")
 LONG = ("--seconds", "60")

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import click
 from msgspec import Struct
 
-from ..app import Towline
-from ..errors import StoreUnavailable
-from ..exit_codes import FAILED
-from ..operation import Op, Steps
-from ..sql import Query
-from .bench_tables import OWNER, table
+from ...app import Towline
+from ...errors import StoreUnavailable
+from ...exit_codes import FAILED
+from ...operation import Op, Steps
+from ...sql import Query
+from .tables import OWNER, table
 
 THREADS = 8  # that enqueue at a time
 SLOTS = 8  # handlers of the worker at a time

@@ -16,13 +16,13 @@ from signal import SIG_DFL, SIG_IGN, SIGINT, getsignal, signal
 from types import FrameType
 from typing import Any
 
-from ..app import Towline
-from ..operation import Op, Steps
-from ..sql import SEQUENCES, TABLES, VIEWS, Query, Scalar, Statement
-from ..times import MICRO
-from ..worker import STOP_SIGNALS
-from ..worker.identity import identity_of, is_gone
-from .ending import CommandError
+from ...app import Towline
+from ...operation import Op, Steps
+from ...sql import SEQUENCES, TABLES, VIEWS, Query, Scalar, Statement
+from ...times import MICRO
+from ...worker import STOP_SIGNALS
+from ...worker.identity import identity_of, is_gone
+from ..ending import CommandError
 
 PREFIX = "towline_bench_"
 OWNER = f"{PREFIX}owner"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from .. import exit_codes
-from ..app import Towline
-from . import output
-from .demo import seconds_of
-from .filters import as_json
-from .target import Command
+from ... import exit_codes
+from ...app import Towline
+from .. import output
+from ..demo import seconds_of
+from ..filters import as_json
+from ..target import Command
 
 
 @click.command(cls=Command)
@@ -27,7 +27,7 @@ def bench(app: Towline, seconds: float, as_json: bool) -> int:
 
     It makes tables of its own, towline_bench_…, and drops them at the end.
     """
-    from .bench_report import document, show, take  # most commands do without
+    from .report import document, show, take  # most commands do without
 
     report = take(app, seconds)
     if as_json:

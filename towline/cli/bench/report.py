@@ -14,13 +14,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from ..app import Towline
-from ..operation import Op, Steps
-from ..version import VERSION
-from . import output
-from .bench_tables import beside, tables
+from ...app import Towline
+from ...operation import Op, Steps
+from ...version import VERSION
+from .. import output
 from .limits import Handlers, Limit, handlers_of, limits_of, span
 from .measure import ROUNDS, SLOTS, THREADS, Bench, Figure, Proof, Step
+from .tables import beside, tables
 
 OVERHEAD = 1.15  # tables, threads and the worker's start take some time, too
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from ..app import Towline
+from ...app import Towline
 from .measure import SLOTS, THREADS, Figure
 
 CPU, DISK, SERVER = "cpu", "disk", "server"
