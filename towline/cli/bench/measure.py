@@ -228,6 +228,8 @@ class Bench:
                 ready.wait(PATIENCE)
                 while not stop.is_set():
                     counts[number] += self._one()
+            except threading.BrokenBarrierError:
+                pass  # it is over, or another thread says why
             except BaseException as error:
                 errors.append(error)
                 ready.abort()
