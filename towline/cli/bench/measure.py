@@ -26,9 +26,8 @@ THREADS = 8  # that enqueue at a time
 SLOTS = 8  # handlers of the worker at a time
 BATCH = 1000  # jobs of one bulk enqueue
 FEW = 500  # jobs of the first drain, which says how many the second may have
-PAGE = 4096  # bytes of a small write
-ROUND = 64  # pages of the file that is synced
-PAUSE = (0.004, 0.012)  # seconds between jobs on an idle worker
+PAGES, PAGE = 4, 4096  # that one enqueue writes, and their bytes
+PAUSE = (0.015, 0.035)  # seconds between jobs, so that the worker is idle again
 PATIENCE = 60.0  # seconds without a sign of life
 CALLS = 10_000
 ROUNDS = 3
@@ -153,7 +152,8 @@ class Bench:
     # ---- the limits
 
     def _syncs(self, seconds: float) -> Figure:
-        """Write a page and sync it, as a commit does, to a file beside the database."""
+        """Write to the end of a file beside the database and sync it, as a commit does with the
+        log while that grows."""
         folder = os.path.dirname(self.app.runner.engine.place)
         try:
             return self._syncs_in(folder, seconds)
@@ -161,21 +161,16 @@ class Bench:
             raise StoreUnavailable(f"{folder} cannot be written to: {error.strerror}") from error
 
     def _syncs_in(self, folder: str, seconds: float) -> Figure:
-        page = os.urandom(PAGE)
+        pages = os.urandom(PAGES * PAGE)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".towline-bench-") as file:
-            descriptor, place = file.fileno(), 0
+            descriptor = file.fileno()
 
             def sync() -> int:
-                nonlocal place
-                os.pwrite(descriptor, page, place % ROUND * PAGE)
+                os.write(descriptor, pages)
                 os.fsync(descriptor)
-                place += 1
                 return 1
 
-            for _ in range(ROUND):  # a log that is used again does not grow
-                os.pwrite(descriptor, page, place * PAGE)
-                place += 1
-            os.fsync(descriptor)
+            sync()  # the file has a place
             return timed(sync, seconds)
 
     def _round_trips(self, seconds: float) -> Figure:
