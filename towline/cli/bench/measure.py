@@ -223,6 +223,8 @@ class Bench:
                 ready.wait(PATIENCE)
                 while not stop.is_set():
                     counts[number] += self._one()
+            except threading.BrokenBarrierError:
+                pass  # another one failed, or all is over already
             except BaseException as error:
                 errors.append(error)
                 ready.abort()
@@ -234,7 +236,7 @@ class Bench:
             try:
                 ready.wait(PATIENCE)
             except threading.BrokenBarrierError:
-                pass  # the error of the thread is raised below
+                raise (errors or [Stuck("threads that enqueue do not begin")])[0] from None
             first, cpu, began = sum(counts), time.process_time(), time.perf_counter()
             stop.wait(seconds)
             while sum(counts) == first and not errors:
