@@ -35,8 +35,9 @@ class SqliteStore(Store):
     def _enqueue_one(self, job: NewJob) -> Steps[Sequence[Enqueued]]:
         """One job that needs no other row and is due at once; as `store.enqueue.insert` does it."""
         now = self.clock()
-        ((id,),) = yield self.sql.next_job_id()
-        row = row_of(job, id, id, 0, 0, now)  # type: ignore[arg-type]
+        ((next_id,),) = yield self.sql.next_job_id()
+        id = int_of(next_id)
+        row = row_of(job, id, id, 0, 0, now)
         yield Statement(self.sql.insert_chains, (id, job.task, now, job.trace))
         yield Statement(self.sql.insert_jobs, row)
         yield Statement(self.sql.insert_live, (PENDING, job.queue, job.priority, id, 0, 0, now))
