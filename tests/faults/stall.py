@@ -16,11 +16,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.database import connect
 from tests.faults import event_log, tasks
 from tests.faults.audit import Audit, judge
 from tests.faults.fresh import Place, heal, places, run
@@ -53,7 +54,9 @@ def stop_and_continue(place: Place, how: str, jobs: int = 4) -> Audit:
             stored.append(tasks.holds_gil_at_first.enqueue(gil.name))
             wait("it holds the GIL", lambda: running(place) == len(stored))
         else:
-            stalled.signal(signal.SIGSTOP)
+            with writer_held(place):
+                stalled.signal(signal.SIGSTOP)
+                wait("all of its threads have stopped", lambda: set(states(stalled.pid)) == {"T"})
         began = time.monotonic()
         others = [tasks.plain.enqueue(pause) for _ in range(4)]
         event_log.write_new(job.id for job in [*stored, *others])
@@ -83,6 +86,26 @@ def stop_and_continue(place: Place, how: str, jobs: int = 4) -> Audit:
     audit.figures["of its attempts accepted"] = len(accepted)
     audit.figures["leases others lost"] = len(lost)
     return audit
+
+
+@contextmanager
+def writer_held(place: Place) -> Iterator[None]:
+    """On SQLite nobody else writes meanwhile: a process that is stopped inside a transaction would
+    keep everybody from writing. A server ends the transaction of a client that stands still."""
+    if not place.url.startswith("sqlite"):
+        yield
+        return
+    with closing(connect(place.url)) as connection:
+        connection.execute("PRAGMA busy_timeout = 60000")
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.rollback()
+
+
+def states(pid: int) -> list[str]:
+    """What the threads of a process do: R, S, T…"""
+    stats = Path(f"/proc/{pid}/task").glob("*/stat")
+    return [stat.read_text().rpartition(")")[2].split()[0] for stat in stats]
 
 
 def block(place: Place, kind: str) -> Audit:
