@@ -26,7 +26,6 @@ from ..model import (
     Enqueued,
     JobRecord,
     NewJob,
-    Outcome,
 )
 from ..operation import Loss, Op, Steps
 from ..sql import Queries, Row
@@ -42,6 +41,7 @@ from ..store.ground import (
     host_clock,
     in_claim_order,
     int_of,
+    plain_ends,
     portions,
 )
 from . import finish_locks, isolation
@@ -198,16 +198,7 @@ class PostgresStore(Store):
     def settle(
         self, verdicts: Sequence[Verdict], worker: str | None, slot: int, now: int
     ) -> Steps[list[Verdict]]:
-        plain: dict[int, Verdict] = {}
-        for verdict in verdicts:
-            ending = verdict.ending
-            if (
-                verdict.final
-                and ending.started
-                and ending.outcome is not Outcome.CONTINUED
-                and ending.held.key is None
-            ):
-                plain.setdefault(ending.held.chain_id, verdict)
+        plain = plain_ends(verdicts)
         if not plain:
             return []
         rows = yield self.sql.hold_chains_now(chains=as_json(plain))

@@ -1,12 +1,14 @@
-"""The database file: where it lies, whether locks hold there, whether it is still the same.
+"""The database file: where it lies, whether locks hold there, whether it is still the same; and the
+lock file beside it.
 
-Never opens the file: closing another handle of it would drop SQLite's own locks.
+Never opens the database: closing another handle of it would drop SQLite's own locks.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -117,3 +119,23 @@ def file_system(path: Path, table: str = "/proc/self/mountinfo") -> str | None:
         if path.is_relative_to(point) and (best is None or len(point.parts) >= best[0]):
             best = len(point.parts), kind
     return best[1] if best else None
+
+
+def open_lock_file(path: str, database: str) -> int:
+    """Open the lock file, creating it with the owner and permissions of the database."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        like = os.stat(database)
+        try:
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return open_lock_file(path, database)
+        os.fchmod(descriptor, stat.S_IMODE(like.st_mode) & 0o666)
+        if os.geteuid() == 0:
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "not a regular file")
+    return descriptor

@@ -15,7 +15,6 @@ import fcntl
 import operator
 import os
 import sqlite3
-import stat
 import struct
 import sys
 import threading
@@ -27,6 +26,7 @@ from itertools import compress, islice
 from typing import Final
 
 from ..errors import WriterBusy
+from .file import open_lock_file
 from .holder import FREE, MAGIC, WAITING, WRITING, Holder, Record, describe, find_holder
 from .line import EXPRESS, HOLD, TICKETS, begin_patiently, wait_in_line
 
@@ -377,28 +377,8 @@ def open_baton(path: str, database: str) -> Baton:
     with _batons_guard:
         baton = _batons.get(path)
         if baton is None or not baton.is_at(path):
-            baton = _batons[path] = Baton(_open_file(path, database))
+            baton = _batons[path] = Baton(open_lock_file(path, database))
         return baton
-
-
-def _open_file(path: str, database: str) -> int:
-    """Open the lock file, creating it with the owner and permissions of the database."""
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
-        descriptor = os.open(path, flags)
-    except FileNotFoundError:
-        like = os.stat(database)
-        try:
-            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            return _open_file(path, database)
-        os.fchmod(descriptor, stat.S_IMODE(like.st_mode) & 0o666)
-        if os.geteuid() == 0:
-            os.fchown(descriptor, like.st_uid, like.st_gid)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(0, "not a regular file")
-    return descriptor
 
 
 def _forget_after_fork() -> None:

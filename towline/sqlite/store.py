@@ -6,14 +6,24 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..model import CHAIN_CODE, CHAIN_END, OUTCOME_CODE, Claimed, Enqueued, Live, NewJob, Outcome
+from ..model import (
+    CHAIN_CODE,
+    CHAIN_END,
+    OUTCOME_CODE,
+    Claimed,
+    Ending,
+    Enqueued,
+    Live,
+    NewJob,
+    Outcome,
+)
 from ..operation import Loss, Mark, Op, Steps
 from ..sql import Statement
 from ..store import Store
 from ..store.cascade import count_ended
 from ..store.columns import new_record, row_of
 from ..store.finish import ended_job
-from ..store.ground import Verdict, as_json, in_claim_order, int_of
+from ..store.ground import Verdict, as_json, in_claim_order, int_of, plain_ends
 
 PENDING = int(Live.PENDING)
 LONG = 10_000  # characters of an output or error that are better not copied once more
@@ -79,10 +89,7 @@ class SqliteStore(Store):
         self, verdicts: Sequence[Verdict], worker: str | None, slot: int, now: int
     ) -> Steps[list[Verdict]]:
         """Jobs that are over, without a key, a successor, or a job behind them."""
-        plain: dict[int, Verdict] = {}
-        for verdict in verdicts:
-            if _is_plain(verdict):
-                plain.setdefault(verdict.ending.held.chain_id, verdict)
+        plain = plain_ends([verdict for verdict in verdicts if not _is_long(verdict.ending)])
         if not plain:
             return []
         for (chain,) in (yield self.sql.find_awaited(chains=as_json(plain))):
@@ -141,13 +148,5 @@ def _rows(verdicts: Sequence[Verdict]) -> str:
     return as_json([(*e.held[:2], e.started_at, e.output, e.error, e.error_type) for e in endings])
 
 
-def _is_plain(verdict: Verdict) -> bool:
-    ending = verdict.ending
-    return (
-        verdict.final
-        and ending.started
-        and ending.outcome is not Outcome.CONTINUED
-        and ending.held.key is None
-        and len(ending.output or "") < LONG
-        and len(ending.error or "") < LONG
-    )
+def _is_long(ending: Ending) -> bool:
+    return len(ending.output or "") >= LONG or len(ending.error or "") >= LONG

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec import Struct
 
-from ..model import Claimed, Ending, Live
+from ..model import Claimed, Ending, Live, Outcome
 from ..operation import ENDED, Mark, Steps
 from ..sql import Queries, Row
 
@@ -32,7 +32,6 @@ CRASH_LIMIT = 3
 FOREVER = 2**62  # later than any time in microseconds
 CHUNK = 1000  # rows per statement
 PORTION = 4 * 1024 * 1024  # characters of payload per statement, which may take six bytes each
-CLAIM = ("attempt", "now", "started_at", "worker", "queue", "priority", "job_id")
 
 _quick = msgspec.json.Encoder().encode
 _escaped = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make one each time
@@ -55,6 +54,21 @@ class Verdict(Struct):
     used: int = 0
     lost: int = 0
     successor: int | None = None
+
+
+def plain_ends(verdicts: Sequence[Verdict]) -> dict[int, Verdict]:
+    """Jobs that are over, without a key and without a successor, by their chains."""
+    plain: dict[int, Verdict] = {}
+    for verdict in verdicts:
+        ending = verdict.ending
+        if (
+            verdict.final
+            and ending.started
+            and ending.outcome is not Outcome.CONTINUED
+            and ending.held.key is None
+        ):
+            plain.setdefault(ending.held.chain_id, verdict)
+    return plain
 
 
 class Reserved(NamedTuple):

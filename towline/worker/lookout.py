@@ -37,18 +37,24 @@ class Lookout:
     @property
     def at(self) -> float:
         """When there is a reason to look, or a scheduled job to take."""
-        if self.woken:
-            return self._looked_at + BUSY_INTERVAL if self.may_have_work else 0.0
-        return self.look_at if self.due is None else min(self.look_at, self.due)
+        look = self._next_look
+        return look if self.due is None else min(look, self.due)
+
+    @property
+    def _next_look(self) -> float:
+        """After a wake at once, or in a while if turns find work without a look."""
+        if not self.woken:
+            return self.look_at
+        if not self.may_have_work:
+            return 0.0
+        return min(self.look_at, self._looked_at + BUSY_INTERVAL)
 
     def note_time(self, now: float) -> None:
         if self.due is not None and now >= self.due:
             self.due, self.may_have_work = None, True
 
     def wants_look(self, now: float) -> bool:
-        if self.woken and not self.may_have_work:
-            return True
-        return now >= self.look_at or (self.woken and now >= self._looked_at + BUSY_INTERVAL)
+        return now >= self._next_look
 
     @property
     def barren(self) -> bool:
