@@ -270,6 +270,7 @@ class JobRecord(Struct, frozen=True, gc=False):
     continued_by: int | None = None
     ended_by: str | None = None
     last_run_at: int | None = None
+    last_error_type: str | None = None
 
     @property
     def state(self) -> State:
@@ -365,6 +366,14 @@ class DependentRecord(NamedTuple):
     task: str
     key: str | None
     name: str | None
+
+
+class PausedRecord(NamedTuple):
+    """A queue from which nothing is claimed, since when and by whose word."""
+
+    name: str
+    paused_at: int
+    paused_by: str | None
 
 
 class WorkerRecord(NamedTuple):

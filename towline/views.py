@@ -58,7 +58,7 @@ class Reasons:
             return job.reason
         if job.queue in self._paused:
             return f"queue {job.queue} is paused"
-        return None if job.queue in self._served else f"no worker works on queue {job.queue}"
+        return None if job.queue in self._served else f"no worker serves queue {job.queue}"
 
     @cached_property
     def _paused(self) -> set[str]:
@@ -80,6 +80,7 @@ def full_job_data(app: Towline, job: Job[Any]) -> Data:
     task = app.registry.get(job.task)
     return {
         **jobs_data(app, [job])[0],
+        "why": app.why(job.id),
         "description": None if task is None else task.__doc__,
         "arguments": stored(job.arguments),
         "output": stored(output_of(job)),

@@ -15,14 +15,15 @@ def test_M13_why_a_pending_job_does_not_start(any_shop: Shop) -> None:
     """Finding M13: its queue is paused, or nobody works on it; for people and with --json."""
     job = any_shop.store(new("fetch", queue="mail", arguments='{"n": 1}'))
     reason = any_shop.data("job", APP, str(job))["reason"]
-    assert reason == "no worker works on queue mail"
+    assert reason == "no worker serves queue mail"
     worker = any_shop.start("worker", APP, "--queues", "default")
     worker.told("begins")
     other = any_shop.put("hold", name="one")
     any_shop.began("one")
-    assert "no worker works on queue mail" in any_shop.text("job", APP, str(job))
-    assert "no worker works on queue mail" in any_shop.text("jobs", APP)
+    assert "no worker serves queue mail" in any_shop.text("job", APP, str(job))
+    assert "no worker serves queue mail" in any_shop.text("jobs", APP)
     assert any_shop.data("job", APP, str(other))["reason"] is None
+    assert any_shop.data("job", APP, str(other))["why"].startswith("it runs on ")
     any_shop.app.pause("mail")
     assert any_shop.data("jobs", APP, "--queue", "mail")["jobs"][0]["reason"] == (
         "queue mail is paused"

@@ -142,7 +142,7 @@ def test_L8_a_paused_queue_gives_nothing_until_it_is_resumed(
         (held,) = yield from claim(store, 1, queues=["mail"])
         yield from store.pause("mail", by="ann")
         yield from store.pause("mail", by="bob")
-        assert (yield from store.paused()) == ["mail"]
+        assert [queue.name for queue in (yield from store.paused())] == ["mail"]
         yield from store.enqueue([new(queue="mail")])
         clock.advance(1)
         assert (yield from promote(store)) == 1

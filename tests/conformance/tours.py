@@ -225,11 +225,15 @@ def control(world: World) -> Steps[None]:
     yield from store.fail(held[3].job_id, TEXT)
     yield from store.attempts(held[1].job_id)
     yield from store.pause("control", TEXT)
-    assert (yield from store.paused()) == ["control"]
+    assert [tuple(queue)[::2] for queue in (yield from store.paused())] == [("control", TEXT)]
+    (waiting,) = yield from put(store, new(queue="control", priority=-1))
+    why = yield from store.why(waiting)
+    assert (why.before, why.paused is not None) == (0, True)
     assert (yield from claim(store, 1, held[0].worker or 0, ["control"])) == []
     yield from store.resume("control")
     touched = yield from store.bulk("retry", JobFilter(queue="control"), False, None, 100)
     assert touched.number == 2
+    assert (yield from store.why(waiting)).before == touched.number
     assert (yield from store.bulk("cancel", JobFilter(queue="control"), False, None, 1)).number
     yield from world.on_database_clock.pause("other")
     yield from store.resume("other")

@@ -118,12 +118,14 @@ def block(place: Place, kind: str) -> Audit:
     with at(place) as start:
         worker = start("busy", f"--lease={LEASE}", "--concurrency=12")
         wait("it is there", lambda: registered(place) == 1)
+        warm = blocking.enqueue(0.0)  # its process, if it has one, begins now and not meanwhile
+        wait("it was there before", lambda: not open_jobs(place))
         beside = [task.enqueue(pause) for task in (tasks.plain, tasks.awaiting) for _ in range(4)]
         wait("the others run", lambda: running(place) == len(beside))
         job = blocking.enqueue(pause)
         wait("it blocks", lambda: running(place) == len(beside) + 1)
         standby = start("standby", f"--lease={LEASE}")
-        event_log.write_new(j.id for j in [*beside, job])
+        event_log.write_new(j.id for j in [warm, *beside, job])
         wait("nothing is left to do", lambda: not open_jobs(place))
         codes = [worker.stop(), standby.stop()]
     with closing(open_reader(place.url)) as reader:

@@ -212,7 +212,7 @@ class EngineReads:
                 }
                 for w in workers
             },
-            "paused": (yield from store.paused()),
+            "paused": [queue.name for queue in (yield from store.paused())],
             "next due": (yield from store.peek(())).next_due,
         }  # fmt: skip
 

@@ -229,7 +229,7 @@ class Tables:
             "last_error": last.error, "last_progress": last.progress,
             "last_progress_text": last.progress_text, "last_blocker": last.blocker,
             "continued_by": last.continued_by, "ended_by": last.ended_by,
-            "last_run_at": last.run_at,
+            "last_run_at": last.run_at, "last_error_type": last.error_type,
         }  # fmt: skip
 
     def worker_seen(self, job: Job) -> str | None:

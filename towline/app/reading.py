@@ -32,6 +32,7 @@ from .filters import (
 from .handles import Chain, Job
 from .rollups import By, EndedJobs, ended_jobs, minutes_of
 from .settings import Settings
+from .why import sentence
 
 R = TypeVar("R", JobRecord, ChainRecord)
 H = TypeVar("H", Job[Any], Chain)
@@ -145,6 +146,13 @@ class Reading(Tasks):
     async def adependents(self, chain_id: int, *, on: object = None) -> list[DependentRecord]:
         return await self.runner.arun(self._store.dependents(check_id(chain_id)), on)
 
+    def why(self, id: int, *, on: object = None) -> str:
+        """Why a job does not run, in one sentence; of one that has ended, how and when."""
+        return sentence(self.runner.run(self._store.why(check_id(id)), on))
+
+    async def awhy(self, id: int, *, on: object = None) -> str:
+        return sentence(await self.runner.arun(self._store.why(check_id(id)), on))
+
     def workers(self, *, on: object = None) -> list[WorkerInfo]:
         """Registered workers, each with its lease and the jobs it holds."""
         return self.runner.run(Op("workers", self._workers, reads=True), on)
@@ -175,10 +183,10 @@ class Reading(Tasks):
 
     def paused(self, *, on: object = None) -> list[str]:
         """Names of the paused queues."""
-        return self.runner.run(self._store.paused(), on)
+        return [queue.name for queue in self.runner.run(self._store.paused(), on)]
 
     async def apaused(self, *, on: object = None) -> list[str]:
-        return await self.runner.arun(self._store.paused(), on)
+        return [queue.name for queue in await self.runner.arun(self._store.paused(), on)]
 
     def parked(self, *, on: object = None) -> dict[str, int]:
         """Tasks that no running worker knows, with the number of their jobs that are set aside;

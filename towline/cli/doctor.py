@@ -140,7 +140,7 @@ def _queues(
             yield Finding(
                 PROBLEM,
                 "queue",
-                f"no worker works on queue {queue}; pending there: {number}",
+                f"no worker serves queue {queue}; pending there: {number}",
                 f"towline worker MODULE:APP --queues {queue}",
             )
 

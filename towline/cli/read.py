@@ -118,7 +118,7 @@ def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
             ("task", found.task),
             ("", doc.splitlines()[0] if doc else None),
             ("state", found.state),
-            ("reason", views.Reasons(app).of(found)),
+            ("why", app.why(found.id)),
             ("label", found.label),
             ("queue", found.queue),
             ("priority", found.priority or None),

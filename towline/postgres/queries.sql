@@ -598,7 +598,8 @@ DELETE FROM {rollup} WHERE minute < :before AND NOT (slot = -1 AND minute % :uni
 SELECT {j.stored},
        {l.standing}, w.name, l.worker, l.parked_for,
        a.number, a.outcome, a.worker, a.started_at, a.ended_at, a.output, a.error,
-       a.progress, a.progress_text, a.blocker, a.continued_by, a.ended_by, a.run_at
+       a.progress, a.progress_text, a.blocker, a.continued_by, a.ended_by, a.run_at,
+       a.error_type
   FROM {job} AS j
   LEFT JOIN LATERAL (SELECT {l.standing}, l.worker, l.parked_for
                        FROM {live} AS l WHERE l.job_id = j.id OFFSET 0) AS l ON true
@@ -661,7 +662,19 @@ SELECT {registered}
   FROM {worker} ORDER BY id;
 
 -- name: list_paused
-SELECT name FROM {queue} ORDER BY name;
+SELECT name, paused_at, paused_by FROM {queue} ORDER BY name;
+
+-- name: count_before
+-- How many pending jobs of the queue are claimed before this one, no more than :most are counted. Rides
+-- live_pending, twice.
+SELECT count(*)
+  FROM ((SELECT 1 FROM {live} AS l
+          WHERE l.state = 0 AND l.queue = :queue AND l.priority > :priority LIMIT :most::bigint)
+        UNION ALL
+        (SELECT 1 FROM {live} AS l
+          WHERE l.state = 0 AND l.queue = :queue AND l.priority = :priority AND l.job_id < :job_id
+          LIMIT :most::bigint)
+        LIMIT :most::bigint) AS before;
 
 -- name: live_lanes
 -- The (queue, priority) groups of one state, by probing from one to the next: cost grows with groups.

@@ -10,7 +10,7 @@ own way is in `ground`. No operation runs inside another.
 A subject needs those to its left, no other:
 
     ground · read, cascade · enqueue · finish, revive · lease · turn
-                             listing · retention · control, stats
+                             listing · retention · control, stats, why
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from ..model import (
     JobRecord,
     NewJob,
     Outcome,
+    PausedRecord,
     State,
     WorkerRecord,
 )
 from ..operation import Loss, Op
-from . import control, enqueue, finish, listing, read, retention, stats, turn
+from . import control, enqueue, finish, listing, read, retention, stats, turn, why
 from . import lease as leases
 from .cascade import OUTSIDE
 from .control import BulkPage
@@ -43,6 +44,7 @@ from .listing import ChainFilter, JobFilter, RecordPage
 from .retention import PRUNE_BATCH, KeepFor, Pruned
 from .stats import RollupRecord, StatsFilter
 from .turn import Peeked, Turn
+from .why import Why
 
 
 class Store(Ground):
@@ -289,8 +291,12 @@ class Store(Ground):
         """Registered workers."""
         return Op("workers", listing.workers, self, reads=True)
 
-    def paused(self) -> Op[list[str]]:
-        """Names of paused queues."""
+    def why(self, job_id: int) -> Op[Why]:
+        """What decides whether a job runs now, and what keeps it from running."""
+        return Op("why", why.why, self, job_id, reads=True)
+
+    def paused(self) -> Op[list[PausedRecord]]:
+        """Paused queues, by name."""
         return Op("paused", listing.paused, self, reads=True)
 
     def parked(self, limit: int = 1000) -> Op[dict[str, int]]:

@@ -25,6 +25,7 @@ from ..model import (
     JobRecord,
     Live,
     Outcome,
+    PausedRecord,
     State,
     WorkerRecord,
     unknown_task,
@@ -91,8 +92,8 @@ def workers(store: Ground) -> Steps[list[WorkerRecord]]:
     return [WorkerRecord._make(row) for row in (yield store.sql.list_workers())]
 
 
-def paused(store: Ground) -> Steps[list[str]]:
-    return [str(name) for (name,) in (yield store.sql.list_paused())]
+def paused(store: Ground) -> Steps[list[PausedRecord]]:
+    return [PausedRecord._make(row) for row in (yield store.sql.list_paused())]
 
 
 def parked(store: Ground, limit: int = 1000) -> Steps[dict[str, int]]:
