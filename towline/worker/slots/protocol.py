@@ -14,6 +14,7 @@ from __future__ import annotations
 import select
 import socket
 import threading
+from collections import deque
 from typing import Generic, TypeVar
 
 from msgspec import Struct, msgpack
@@ -138,8 +139,8 @@ class Channel(Generic[T]):
         self._end = end
         self._decoder: msgpack.Decoder[T] = msgpack.Decoder(incoming)
         self._sending = threading.Lock()
-        self._buffer = bytearray()
-        self._read = 0  # bytes of the buffer that were given out
+        self._buffer = bytearray()  # the beginning of a frame that is not here whole
+        self._frames: deque[T | Garbled] = deque()  # received and not given out
 
     def send(self, *frames: Struct) -> None:
         """Raise OSError when the other end is closed, something else when it cannot be encoded."""
@@ -152,7 +153,7 @@ class Channel(Generic[T]):
     def receive(self, timeout: float | None = None) -> T | None:
         """The next frame; None when the other end is closed, or silent until the timeout. Raise
         Garbled when it is none of those that are known here."""
-        while not self.has_frame():
+        while not self._frames:
             if timeout is not None and not self._is_heard(timeout):
                 return None
             try:
@@ -161,28 +162,31 @@ class Channel(Generic[T]):
                 data = b""
             if not data:
                 return None
-            del self._buffer[: self._read]
-            self._read = 0
-            self._buffer += data
-        start, end = self._place()
-        self._read = end
-        try:
-            return self._decoder.decode(self._buffer[start:end])
-        except ValueError as error:  # of msgspec, or of its UTF-8
-            raise Garbled(f"what the other process says cannot be read: {error}") from None
+            self._take_in(data)
+        frame = self._frames.popleft()
+        if isinstance(frame, Garbled):
+            raise frame
+        return frame
 
+    @property
     def has_frame(self) -> bool:
         """Whether the next frame is here, and need not be waited for."""
-        start, end = self._place()
-        return start <= end <= len(self._buffer)
+        return bool(self._frames)
 
-    def _place(self) -> tuple[int, int]:
-        """Where the next frame begins and ends in the buffer; it ends before it begins when not
-        even its length is there."""
-        start = self._read + LENGTH
-        if start > len(self._buffer):
-            return start, 0
-        return start, start + int.from_bytes(self._buffer[self._read : start])
+    def _take_in(self, data: bytes) -> None:
+        buffer, at = self._buffer, 0
+        buffer += data
+        while (start := at + LENGTH) <= len(buffer):
+            end = start + int.from_bytes(buffer[at:start])
+            if end > len(buffer):
+                break
+            try:
+                self._frames.append(self._decoder.decode(buffer[start:end]))
+            except ValueError as error:  # of msgspec, or of its UTF-8
+                text = f"what the other process says cannot be read: {error}"
+                self._frames.append(Garbled(text))
+            at = end
+        del buffer[:at]
 
     def _is_heard(self, timeout: float) -> bool:
         poll = select.poll()

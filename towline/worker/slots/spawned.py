@@ -63,7 +63,7 @@ class SpawnedProcess:
             except Garbled as error:  # it lives, and may have done its work
                 answer = error
             yield answer
-            more = isinstance(answer, Struct) and self.channel.has_frame()
+            more = isinstance(answer, Struct) and self.channel.has_frame
 
     def is_alive(self) -> bool:
         return self._popen.poll() is None
