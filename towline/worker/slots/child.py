@@ -84,8 +84,8 @@ class Child:
         self._runner = asyncio.Runner()
 
     def serve(self) -> None:
-        order = self._channel.receive()
-        if not isinstance(order, Load):
+        orders = self._channel.receive()
+        if not orders or not isinstance(order := orders[0], Load):
             return
         try:
             threading.Thread(target=self._listen, name="towline-listen", daemon=True).start()
@@ -109,11 +109,12 @@ class Child:
 
     def _listen(self) -> None:
         try:
-            while (order := self._channel.receive()) is not None:
-                if isinstance(order, Run):
-                    self._line.put(order)
-                elif isinstance(order, Stop):
-                    self._stop(order)
+            while orders := self._channel.receive():
+                for order in orders:
+                    if isinstance(order, Run):
+                        self._line.put(order)
+                    elif isinstance(order, Stop):
+                        self._stop(order)
         except Garbled as error:
             self._channel.send(Broken(str(error)))
         finally:

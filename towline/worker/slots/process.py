@@ -187,8 +187,10 @@ class ProcessSlots:
     def _open_slots(self, needed: int) -> None:
         """Have as many free as are needed; RuntimeError when there is not one at all. One more that
         cannot begin does not matter as long as there are others."""
-        needed -= sum(slot.is_free for slot in self._slots)
         room = 0 if self.closing else self.settings.concurrency - len(self._slots)
+        if not room:
+            return
+        needed -= sum(slot.is_free for slot in self._slots)
         for _ in range(min(needed, room)):
             slot = ProcessSlot(self)
             try:

@@ -149,7 +149,8 @@ class ProcessSlot:
             self._process = process
             if owner.closing:
                 self._kill()
-        answer = process.receive(LOAD_TIMEOUT)
+        answers = process.receive(LOAD_TIMEOUT)
+        answer = answers[0] if answers else None
         with owner.mutex:
             self._ready = isinstance(answer, Ready)
         if self._ready:
@@ -197,7 +198,11 @@ class ProcessSlot:
         """Hear how it goes there; return whether the process can go on."""
         if len(self.sent) > 1:
             time.sleep(self._owner.pace.pause(len(self.sent)))
-        answers = list(process.answers())
+        try:
+            answers = process.receive()
+        except Garbled as error:  # it lives, and may have done its work
+            self._lose(error)
+            return False
         over: list[tuple[Attempt, Ending | None]] = []
         worn = False
         with self._owner.mutex:
@@ -205,17 +210,18 @@ class ProcessSlot:
             for answer in answers:
                 if isinstance(answer, Begun):
                     self._begin(self.sent[answer.number], answer.at)
-                elif isinstance(answer, Report) and self._running is not None:
-                    self._running.report(answer.fraction, answer.text)
                 elif isinstance(answer, Ended):
                     over.append(self._ended(answer))
                     worn = answer.worn
+                elif isinstance(answer, Report) and self._running is not None:
+                    self._running.report(answer.fraction, answer.text)
             if over:
                 self._owner.pace.ended(len(over), sum(attempt.lasted for attempt, _ in over))
             gone = worn or (self._killed and not self.sent)
         for attempt, ending in over:
             self._owner.ended(attempt, ending)
-        if (last := answers[-1]) is None or isinstance(last, Broken | Garbled):
+        last = answers[-1] if answers else None
+        if last is None or isinstance(last, Broken):
             self._lose(last)
             return False
         return not gone

@@ -14,7 +14,6 @@ from __future__ import annotations
 import select
 import socket
 import threading
-from collections import deque
 from typing import Generic, TypeVar
 
 from msgspec import Struct, msgpack
@@ -140,7 +139,7 @@ class Channel(Generic[T]):
         self._decoder: msgpack.Decoder[T] = msgpack.Decoder(incoming)
         self._sending = threading.Lock()
         self._buffer = bytearray()  # the beginning of a frame that is not here whole
-        self._frames: deque[T | Garbled] = deque()  # received and not given out
+        self._garbled: Garbled | None = None
 
     def send(self, *frames: Struct) -> None:
         """Raise OSError when the other end is closed, something else when it cannot be encoded."""
@@ -150,30 +149,26 @@ class Channel(Generic[T]):
         with self._sending:
             self._end.sendall(data)
 
-    def receive(self, timeout: float | None = None) -> T | None:
-        """The next frame; None when the other end is closed, or silent until the timeout. Raise
-        Garbled when it is none of those that are known here."""
-        while not self._frames:
+    def receive(self, timeout: float | None = None) -> list[T]:
+        """The frames that come next, all that are there; none when the other end is closed, or
+        silent until the timeout. Raise Garbled when the next is none of those known here."""
+        frames: list[T] = []
+        while not frames:
+            if self._garbled is not None:
+                raise self._garbled
             if timeout is not None and not self._is_heard(timeout):
-                return None
+                break
             try:
                 data = self._end.recv(READ_AT_ONCE)
             except OSError:
-                data = b""
+                break
             if not data:
-                return None
-            self._take_in(data)
-        frame = self._frames.popleft()
-        if isinstance(frame, Garbled):
-            raise frame
-        return frame
+                break
+            frames = self._take_in(data)
+        return frames
 
-    @property
-    def has_frame(self) -> bool:
-        """Whether the next frame is here, and need not be waited for."""
-        return bool(self._frames)
-
-    def _take_in(self, data: bytes) -> None:
+    def _take_in(self, data: bytes) -> list[T]:
+        frames: list[T] = []
         buffer, at = self._buffer, 0
         buffer += data
         while (start := at + LENGTH) <= len(buffer):
@@ -181,12 +176,14 @@ class Channel(Generic[T]):
             if end > len(buffer):
                 break
             try:
-                self._frames.append(self._decoder.decode(buffer[start:end]))
+                frames.append(self._decoder.decode(buffer[start:end]))
             except ValueError as error:  # of msgspec, or of its UTF-8
                 text = f"what the other process says cannot be read: {error}"
-                self._frames.append(Garbled(text))
+                self._garbled = Garbled(text)
+                break
             at = end
         del buffer[:at]
+        return frames
 
     def _is_heard(self, timeout: float) -> bool:
         poll = select.poll()

@@ -8,10 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
-
-from msgspec import Struct
 
 from .locate import search_path
 from .log_lines import LogLine
@@ -48,22 +45,16 @@ class SpawnedProcess:
         except OSError:
             pass  # it has died already, as will be seen
 
-    def receive(self, timeout: float | None = None) -> Answer | None:
+    def receive(self, timeout: float | None = None) -> list[Answer]:
         """What it says; lines that it logs on the way are logged here, as this process does it."""
-        while isinstance(answer := self.channel.receive(timeout), LogLine):
-            answer.log()
-        return answer
-
-    def answers(self) -> Iterator[Answer | Garbled | None]:
-        """Wait for what it says; all that is there, with None or Garbled for the end of it."""
-        more = True
-        while more:
-            try:
-                answer: Answer | Garbled | None = self.receive()
-            except Garbled as error:  # it lives, and may have done its work
-                answer = error
-            yield answer
-            more = isinstance(answer, Struct) and self.channel.has_frame
+        answers: list[Answer] = []
+        while not answers and (frames := self.channel.receive(timeout)):
+            for frame in frames:
+                if isinstance(frame, LogLine):
+                    frame.log()
+                else:
+                    answers.append(frame)
+        return answers
 
     def is_alive(self) -> bool:
         return self._popen.poll() is None
@@ -80,7 +71,7 @@ class SpawnedProcess:
         deadline = time.monotonic() + EXIT_GRACE
         try:
             self.tokens.give([EXIT])
-            while (left := deadline - time.monotonic()) > 0 and self.receive(left) is not None:
+            while (left := deadline - time.monotonic()) > 0 and self.receive(left):
                 pass  # its last lines are logged
         except (OSError, Garbled):
             pass
