@@ -66,8 +66,7 @@ class ProcessSlots:
             self.work.notify()
 
     def interrupt(self, attempt: Attempt) -> None:
-        slot = attempt.sent_to
-        if not isinstance(slot, ProcessSlot):
+        if not isinstance(slot := attempt.sent_to, ProcessSlot):
             return
         if attempt.stopped_for is Outcome.RELEASED:
             # A thread of its own: the pump does not wait.
@@ -81,8 +80,8 @@ class ProcessSlots:
 
     def abandon(self, attempt: Attempt) -> None:
         attempt.abandoned = True
-        if isinstance(attempt.sent_to, ProcessSlot):
-            attempt.sent_to.kill(attempt)
+        if isinstance(slot := attempt.sent_to, ProcessSlot):
+            slot.kill(attempt)
 
     def close(self) -> None:
         """Return when every process has ended, or will not by any means."""

@@ -227,7 +227,8 @@ class ProcessSlot:
         return not gone
 
     def _begin(self, attempt: Attempt, at: float) -> None:
-        """The caller has the mutex."""
+        """It is heard to have begun. Should this worker be killed before that, its process dies
+        with it, and the attempt counts as not begun. The caller has the mutex."""
         self._running = attempt
         attempt.begin(at)
         if attempt.abandoned or attempt.stopped_for in (Outcome.TIMEOUT, Outcome.CANCELLED):

@@ -26,6 +26,7 @@ class Tokens:
     def __init__(self, reading: int, writing: int | None = None) -> None:
         self.reading = reading
         self._writing = writing
+        self._closed = False
 
     @classmethod
     def pipe(cls) -> Tokens:
@@ -63,6 +64,9 @@ class Tokens:
         return number
 
     def close(self) -> None:
-        for end in (self.reading, self._writing):
-            if end is not None:
-                os.close(end)
+        """Once: forks of forks are told to, too, and the numbers may be other files' by then."""
+        if not self._closed:
+            self._closed = True
+            for end in (self.reading, self._writing):
+                if end is not None:
+                    os.close(end)
