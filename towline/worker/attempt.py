@@ -39,6 +39,7 @@ class Sender(Protocol):
 
     def take_back(self, attempt: Attempt) -> bool:
         """Take back all that has not begun there. False: this one has, as will be heard."""
+        ...
 
 
 class Attempt(Struct, eq=False, weakref=True):

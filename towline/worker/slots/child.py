@@ -136,36 +136,35 @@ class Child:
 
         What is to be said of an attempt that ended goes with the beginning of the next, if that is
         there already: one message for each, and none behind which another handler has begun."""
-        said = b""
-        worn = False
-        while not worn:
-            number = self._tokens.take()
-            if number is None:
-                if said:
-                    self._channel.send_packed(said)
-                    said = b""
-                number = self._tokens.wait()
-            if number == EXIT:
-                break
-            if number == ANSWER:
-                self._channel.send_packed(said + packed(Ready()))
-                said = b""
-                continue
-            try:
+        said, worn = b"", False
+        try:
+            while not worn:
+                number = self._tokens.take()
+                if number is None:
+                    if said:
+                        self._channel.send_packed(said)
+                        said = b""
+                    number = self._tokens.wait()
+                if number == EXIT:
+                    break
+                if number == ANSWER:
+                    said += packed(Ready())
+                    continue
                 attempt = self._begin(number, said)
-            except InvalidTask as error:
-                said += packed(Broken(str(error)))
-                break
-            self._memory.tighten()
-            ending = self._run(attempt)
-            ended = time.monotonic()
-            self._memory.loosen()
-            _flush()
-            worn = self._memory.is_worn()
-            said = self._end(attempt, ending, ended, worn)
-            del attempt, ending
-        if said:
-            self._channel.send_packed(said)
+                said = b""
+                self._memory.tighten()
+                ending = self._run(attempt)
+                ended = time.monotonic()
+                self._memory.loosen()
+                _flush()
+                worn = self._memory.is_worn()
+                said = self._end(attempt, ending, ended, worn)
+                del attempt, ending
+        except InvalidTask as error:
+            said += packed(Broken(str(error)))
+        finally:
+            if said:
+                self._channel.send_packed(said)
 
     def _begin(self, number: int, said: bytes) -> Attempt:
         """The attempt of this number, and from now on it counts."""
