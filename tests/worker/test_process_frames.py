@@ -229,10 +229,7 @@ def test_an_attempt_is_called_once_whatever_is_killed(
             if lines and (pid := int(lines[-1].split()[-1])) not in killed:
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
-        while database.rows("SELECT 1 FROM towline_live"):
-            for job in app.jobs(state=State.SCHEDULED):
-                app.run_now(job.id)
-            time.sleep(0.05)
+        until(lambda: not database.rows("SELECT 1 FROM towline_live"))
     called = [tuple(map(int, line.split()[:2])) for line in path.read_text().splitlines()]
     rows = database.rows("SELECT job_id, number, outcome FROM towline_attempts")
     history = {(job_id, attempt): outcome for job_id, attempt, outcome in rows}
