@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from tests.mutants.mutant import POSTGRES, Edit, Mutant, in_each
@@ -48,7 +47,7 @@ UPDATE {live} AS l
                       AND (c.state = 0 OR (c.state <> 1 AND j.policy <> RUN)))
 """
 NOT_WAITING = (
-    "claim_pending", "find_due", "find_parked", "hold_blocked", "hold_running",
+    "claim_pending", "find_due", "find_parked", "hold_blocked", "hold_ending", "hold_running",
     "hold_workers", "park_jobs", "put_back", "read_mark", "record_attempts", "record_progress",
     "renew_worker", "settle_jobs",
 )  # fmt: skip
@@ -66,9 +65,7 @@ def settle_in_one_statement(
             rows: list[Row] = []
             if isinstance(statement, Mark):
                 rows = yield statement
-            elif statement.query.name == "hold_chains_now":
-                rows = [(id, "read committed") for id in json.loads(str(statement.params[0]))]
-            elif statement.query.name != "find_awaited":
+            elif statement.query.name != "hold_ending":
                 rows = yield statement
             statement = steps.send(rows)
     except StopIteration as stop:
@@ -88,7 +85,12 @@ RACING = [
             POSTGRES: [
                 Edit("claim_pending", "FOR UPDATE SKIP LOCKED", ""),
                 Edit("claim_pending", " AND l.state::integer = 0", ""),
-                Edit("claim_pending", "SELECT x.job_id", "SELECT x.job_id, x.attempt"),
+                Edit("claim_pending", "SELECT x.row", "SELECT x.attempt, x.row"),
+                Edit(
+                    "claim_pending",
+                    "l.ctid = f.row",
+                    "l.job_id = (SELECT r.job_id FROM r WHERE r.row = f.row)",
+                ),
                 Edit(
                     "claim_pending", "l.job_id, l.priority\n", "l.job_id, l.priority, l.attempt\n"
                 ),
@@ -189,15 +191,12 @@ RACING = [
         [INTERLEAVED.format("enqueue ours behind, finish completed, fail")],
         {
             POSTGRES: [
+                Edit("settle_jobs", " AND c.xmax = pg_current_xact_id()::xid", ""),
                 Edit(
                     "settle_jobs",
-                    "FOR UPDATE SKIP LOCKED) AS l\n",
-                    "FOR UPDATE SKIP LOCKED) AS l\n"
-                    " CROSS JOIN LATERAL (SELECT c.id FROM {chain} AS c WHERE c.id = r.chain_id"
-                    " FOR NO KEY UPDATE OF c) AS chained"
-                    " WHERE NOT EXISTS"
-                    " (SELECT 1 FROM {blocker} AS b WHERE b.chain_id = r.chain_id)\n",
-                )
+                    "WHERE b.chain_id = ANY (:chains::text::bigint[]))\n",
+                    "WHERE b.chain_id = ANY (:chains::text::bigint[])) FOR NO KEY UPDATE OF c\n",
+                ),
             ]
         },
         {"towline.postgres.store.PostgresStore.settle": settle_in_one_statement},

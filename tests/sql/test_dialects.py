@@ -17,8 +17,8 @@ ONLY_IN = {
         "settle_attempts", "settle_live", "settle_chains", "take_writer", "newest_migration",
     ],
     "towline.postgres": [
-        "claim_pending", "settle_jobs", "enqueue_plain",
-        "hold_running", "still_running", "find_awaited",
+        "claim_pending", "hold_ending", "settle_jobs", "enqueue_plain",
+        "hold_running", "still_running",
         "hold_chains", "share_chains", "hold_doomed", "hold_keys", "hold_blocked",
         "hold_jobs", "chains_of_jobs", "hold_workers", "is_registered", "notify", "notify_alone",
         "notify_ended",
