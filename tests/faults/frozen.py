@@ -28,7 +28,7 @@ from towline import Towline
 
 LEASE = 2.0
 POINTS = (
-    "find_due", "promote_jobs", "hold_ending", "settle_jobs", "claim_pending",
+    "promote_due", "hold_ending", "settle_jobs", "claim_pending",
     "renew_worker", "find_running_of", "list_workers",
 )  # fmt: skip
 JOBS = 6

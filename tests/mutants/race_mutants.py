@@ -47,9 +47,9 @@ UPDATE {live} AS l
                       AND (c.state = 0 OR (c.state <> 1 AND j.policy <> RUN)))
 """
 NOT_WAITING = (
-    "claim_pending", "find_due", "find_parked", "hold_blocked", "hold_ending", "hold_running",
-    "hold_workers", "park_jobs", "put_back", "read_mark", "record_attempts", "record_progress",
-    "renew_worker", "settle_jobs",
+    "claim_pending", "find_parked", "hold_blocked", "hold_ending", "hold_running",
+    "hold_workers", "park_jobs", "promote_due", "put_back", "read_mark", "record_attempts",
+    "record_progress", "renew_worker", "settle_jobs",
 )  # fmt: skip
 WAITING_OR_NOT = ("hold_chains", "hold_doomed", "hold_keys", "share_chains")
 
@@ -191,11 +191,11 @@ RACING = [
         [INTERLEAVED.format("enqueue ours behind, finish completed, fail")],
         {
             POSTGRES: [
-                Edit("settle_jobs", " AND c.xmax = pg_current_xact_id()::xid", ""),
                 Edit(
                     "settle_jobs",
-                    "WHERE b.chain_id = ANY (:chains::text::bigint[]))\n",
-                    "WHERE b.chain_id = ANY (:chains::text::bigint[])) FOR NO KEY UPDATE OF c\n",
+                    "current_setting('towline.ending')::bigint[] AS chains",
+                    "array_agg(c.id) AS chains FROM (SELECT c.id FROM {chain} AS c"
+                    " WHERE c.id = ANY (:chains::text::bigint[]) FOR NO KEY UPDATE OF c) AS c",
                 ),
             ]
         },

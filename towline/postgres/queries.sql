@@ -264,20 +264,6 @@ UPDATE {live} SET state = 0, parked_for = NULL
  WHERE job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::text::json) AS r(job_id bigint)))
    AND state::integer = 4;
 
--- name: find_due
--- Scheduled jobs whose time has come. Rides live_due.
-SELECT queue, priority, job_id
-  FROM {live}
- WHERE state = 1 AND run_at <= :now
- ORDER BY run_at
- LIMIT :limit
-   FOR UPDATE SKIP LOCKED;
-
--- name: promote_jobs
-UPDATE {live} SET state = 0
- WHERE job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::text::json) AS r(job_id bigint)))
-   AND state::integer = 1;
-
 -- name: next_due
 -- When the next scheduled job is due. Rides live_due.
 SELECT min(run_at) FROM {live} WHERE state = 1;
@@ -916,6 +902,18 @@ SELECT current_setting('server_version_num')::integer, current_setting('autovacu
 
 -- ---------------------------------------------------------------- only here: what is one statement
 
+-- name: promote_due
+-- Scheduled jobs whose time has come become pending, the oldest first. Rides live_due.
+UPDATE {live} SET state = 0
+ WHERE job_id = ANY (ARRAY(SELECT l.job_id
+                             FROM {live} AS l
+                            WHERE l.state = 1 AND l.run_at <= :now
+                            ORDER BY l.run_at
+                            LIMIT :limit
+                              FOR UPDATE SKIP LOCKED))
+   AND state::integer = 1
+RETURNING job_id;
+
 -- name: claim_pending
 -- The next jobs in order of claiming: pending → running, and the attempt number, which is the fence, grows.
 -- For each queue a range of live_pending, stopped as soon as enough rows are found; never a sort of the
@@ -975,19 +973,22 @@ RETURNING l.job_id, l.attempt, l.queue, l.priority, f.chain_id, f.position, f.ta
           l.used, l.lost, {f.claimed}, l.claimed_at, l.worker;
 
 -- name: hold_ending
--- Chains that are about to end, taken without waiting: nobody begins to wait for them meanwhile. Those that were
--- taken have our transaction in their xmax, which the next statement can see.
-SELECT count(*), current_setting('transaction_isolation')
-  FROM (SELECT 1 FROM {chain} AS c WHERE c.id = ANY (:chains::text::bigint[])
+-- Chains that are about to end, taken without waiting: nobody begins to wait for them meanwhile. Which were
+-- taken is told to the next statement by a setting of the transaction, so that nobody has to wait for the answer.
+SELECT set_config('towline.ending', coalesce(array_agg(c.id), '{}')::text, true),
+       current_setting('transaction_isolation')
+  FROM (SELECT c.id FROM {chain} AS c WHERE c.id = ANY (:chains::text::bigint[])
            FOR NO KEY UPDATE OF c SKIP LOCKED) AS c;
 
 -- name: settle_jobs
 -- The whole end of jobs that ran, are over, and end a chain that hold_ending took and that nobody waits for:
 -- nearly all. A list for each column, in the same order. Everything follows from the rows that passed the fence.
-WITH free AS MATERIALIZED (
-    SELECT c.id FROM {chain} AS c
-     WHERE c.id = ANY (:chains::text::bigint[]) AND c.xmax = pg_current_xact_id()::xid
-       AND c.id NOT IN (SELECT b.chain_id FROM {blocker} AS b WHERE b.chain_id = ANY (:chains::text::bigint[]))
+WITH taken AS (
+    SELECT current_setting('towline.ending')::bigint[] AS chains
+), free AS MATERIALIZED (
+    SELECT c.id FROM unnest((SELECT t.chains FROM taken AS t)) AS c(id)
+     WHERE c.id NOT IN (SELECT b.chain_id FROM {blocker} AS b
+                         WHERE b.chain_id = ANY ((SELECT t.chains FROM taken AS t)::bigint[]))
 ), held AS MATERIALIZED (
     SELECT l.row, r.job_id, r.chain_id, r.outcome, r.attempt, l.queue, r.task,
            coalesce(r.started_at, l.started_at, l.claimed_at) AS began, r.output, r.error, r.error_type,

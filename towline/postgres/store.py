@@ -176,6 +176,13 @@ class PostgresStore(Store):
         yield from self.wake(queues)
         return [Enqueued(record, True) for record in records]
 
+    def promote(self, limit: int, now: int, *, defer: bool = False) -> Steps[Sequence[Row]]:
+        statement = self.sql.promote_due(now=now, limit=limit)
+        return (yield statement.defer() if defer else statement)
+
+    def ask_next_due(self) -> Steps[Sequence[Row]]:
+        return (yield self.sql.next_due().defer())
+
     def take_pending(
         self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int
     ) -> Steps[list[Claimed]]:
@@ -196,7 +203,7 @@ class PostgresStore(Store):
             return []
         ends = list(plain.values())
         chains = _array(plain)
-        isolation.refuse_old_snapshot((yield self.sql.hold_ending(chains=chains)))
+        level = yield self.sql.hold_ending(chains=chains).defer()
         endings = [verdict.ending for verdict in ends]
         held = [ending.held for ending in endings]
         rows = yield self.sql.settle_jobs(
@@ -211,6 +218,7 @@ class PostgresStore(Store):
             errors=as_json([ending.error for ending in endings]),
             error_types=as_json([ending.error_type for ending in endings]),
         )  # fmt: skip
+        isolation.refuse_old_snapshot(level)
         gone = {int_of(id) for (id,) in rows}
         if gone:
             yield from self.tell_ended()

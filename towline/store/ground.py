@@ -28,6 +28,7 @@ from ..sql import Queries, Row
 T = TypeVar("T")
 Clock = Callable[[], int]
 
+KEY = ("queue", "priority", "job_id")
 CRASH_LIMIT = 3
 FOREVER = 2**62  # later than any time in microseconds
 CHUNK = 1000  # rows per statement
@@ -162,6 +163,20 @@ class Ground:
         self, verdicts: Sequence[Verdict], worker: str | None, slot: int, now: int
     ) -> Steps[list[Verdict]]:
         """End the plainest in a quicker way, where an engine has one; return those."""
+        return []
+        yield
+
+    def promote(self, limit: int, now: int, *, defer: bool = False) -> Steps[Sequence[Row]]:
+        """scheduled → pending, of those whose time has come, oldest first; a row for each. With
+        `defer` the rows may come with the answer to the next statement."""
+        rows = yield self.sql.find_due(now=now, limit=limit)
+        if rows:
+            yield self.sql.promote_jobs.many(KEY, rows)
+        return rows
+
+    def ask_next_due(self) -> Steps[Sequence[Row]]:
+        """Ask when the next scheduled job is due before anybody wants to know, where that costs
+        less than to ask later; the answer comes with that of the next statement."""
         return []
         yield
 

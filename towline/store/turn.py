@@ -21,10 +21,9 @@ from ..sql import Row
 from . import finish, lease, read
 from .cascade import DELETE_LIVE
 from .finish import Finished
-from .ground import Ground, as_json, int_of
+from .ground import KEY, Ground, as_json, int_of
 from .lease import Begin, Report
 
-KEY = ("queue", "priority", "job_id")
 PARK = ("parked_for", "queue", "priority", "job_id", "attempt", "held_by")
 PROMOTE_LIMIT = 1000
 UNPARK_LIMIT = 1000
@@ -68,20 +67,21 @@ def turn(
     reports: Sequence[Report],
 ) -> Steps[Turn]:
     now = yield from store.now()
-    promoted = yield from promote(store, now=now)
+    promoted = yield from store.promote(PROMOTE_LIMIT, now, defer=True)
     if begins or reports:
         yield from lease.progress(store, reports, begins)
     finished = yield from finish.finish(store, endings, name, worker, now)
     unparked = None
     if tasks and room > 0:
         unparked = yield from unpark(store, tasks, queues, room)
+    next_due = (yield from store.ask_next_due()) if room > 0 else []
     claimed = yield from claim(store, worker, queues, room, name, ahead, now)
     waited = [job.job_id for job in claimed if job.blockers]
     blockers = (yield from read.blockers(store, waited)) if waited else {}
     due = None
     if len(claimed) < room:
-        due = yield from _next_due(store)
-    return Turn(finished, claimed, blockers, promoted, due, now, unparked)
+        due = _time(next_due or (yield store.sql.next_due()))
+    return Turn(finished, claimed, blockers, len(promoted), due, now, unparked)
 
 
 def claim(
@@ -100,28 +100,26 @@ def claim(
     return (yield from store.take_pending(worker, queues, room + ahead, room, name, now))
 
 
-def promote(store: Ground, limit: int = PROMOTE_LIMIT, now: int | None = None) -> Steps[int]:
+def promote(store: Ground, limit: int = PROMOTE_LIMIT) -> Steps[int]:
     """Make scheduled jobs pending whose time has come, oldest first, a bounded number."""
-    if now is None:
-        now = yield from store.now()
-    rows = yield store.sql.find_due(now=now, limit=limit)
-    if rows:
-        yield store.sql.promote_jobs.many(KEY, rows)
-    return len(rows)
+    now = yield from store.now()
+    return len((yield from store.promote(limit, now)))
 
 
-def _next_due(store: Ground) -> Steps[int | None]:
+def _time(rows: Sequence[Row]) -> int | None:
     """When the next scheduled job is due, in microseconds; None when nothing is scheduled."""
-    ((run_at,),) = yield store.sql.next_due()
+    ((run_at,),) = rows
     return None if run_at is None else int_of(run_at)
 
 
 def peek(store: Ground, queues: Sequence[str], most: int, tasks: Sequence[str]) -> Steps[Peeked]:
     now = yield from store.now()
-    ((found, parked),) = yield store.sql.peek_pending(
+    looked = store.sql.peek_pending(
         queues=as_json(queues), most=most, reasons=as_json(map(unknown_task, tasks))
     )
-    due = yield from _next_due(store)
+    pending = yield looked.defer()
+    due = _time((yield store.sql.next_due()))
+    ((found, parked),) = pending
     return Peeked(int_of(found), bool(parked), due, now)
 
 
