@@ -60,8 +60,8 @@ class Lookout:
         return now >= self._next_look
 
     def tries(self) -> bool:
-        """Whether a wake is answered with a turn at once: of several idle workers the first need not
-        look whether it leaves the jobs to others. A look comes later, for what no turn can see."""
+        """Whether a wake is answered with a turn at once: of several idle workers the first need
+        not look whether it leaves the jobs to others. It looks later, for what no turn can see."""
         first = self._may_try and self.rank == 0 and not self._in_vain
         if self.woken and first and not self.may_have_work:
             self.woken, self.may_have_work, self._tries = False, True, True
