@@ -65,7 +65,9 @@ def settle_in_one_statement(
             rows: list[Row] = []
             if isinstance(statement, Mark):
                 rows = yield statement
-            elif statement.query.name != "hold_ending":
+            elif statement.query.name == "hold_ending":
+                rows = [(statement.params[0], "read committed")]
+            else:
                 rows = yield statement
             statement = steps.send(rows)
     except StopIteration as stop:
@@ -193,9 +195,9 @@ RACING = [
             POSTGRES: [
                 Edit(
                     "settle_jobs",
-                    "current_setting('towline.ending')::bigint[] AS chains",
-                    "array_agg(c.id) AS chains FROM (SELECT c.id FROM {chain} AS c"
-                    " WHERE c.id = ANY (:chains::text::bigint[]) FOR NO KEY UPDATE OF c) AS c",
+                    "unnest(:taken::text::bigint[]) AS t(id)",
+                    "(SELECT c.id FROM {chain} AS c WHERE c.id = ANY (:taken::text::bigint[])"
+                    " FOR NO KEY UPDATE OF c) AS t",
                 ),
             ]
         },

@@ -973,22 +973,18 @@ RETURNING l.job_id, l.attempt, l.queue, l.priority, f.chain_id, f.position, f.ta
           l.used, l.lost, {f.claimed}, l.claimed_at, l.worker;
 
 -- name: hold_ending
--- Chains that are about to end, taken without waiting: nobody begins to wait for them meanwhile. Which were
--- taken is told to the next statement by a setting of the transaction, so that nobody has to wait for the answer.
-SELECT set_config('towline.ending', coalesce(array_agg(c.id), '{}')::text, true),
-       current_setting('transaction_isolation')
+-- Chains that are about to end, taken without waiting: nobody begins to wait for them meanwhile. Says which, as
+-- one array.
+SELECT array_agg(c.id)::text, current_setting('transaction_isolation')
   FROM (SELECT c.id FROM {chain} AS c WHERE c.id = ANY (:chains::text::bigint[])
            FOR NO KEY UPDATE OF c SKIP LOCKED) AS c;
 
 -- name: settle_jobs
--- The whole end of jobs that ran, are over, and end a chain that hold_ending took and that nobody waits for:
--- nearly all. A list for each column, in the same order. Everything follows from the rows that passed the fence.
-WITH taken AS (
-    SELECT current_setting('towline.ending')::bigint[] AS chains
-), free AS MATERIALIZED (
-    SELECT c.id FROM unnest((SELECT t.chains FROM taken AS t)) AS c(id)
-     WHERE c.id NOT IN (SELECT b.chain_id FROM {blocker} AS b
-                         WHERE b.chain_id = ANY ((SELECT t.chains FROM taken AS t)::bigint[]))
+-- The whole end of jobs that ran, are over, and end a chain that was :taken and that nobody waits for: nearly
+-- all. A list for each column, in the same order. Everything follows from the rows that passed the fence.
+WITH free AS MATERIALIZED (
+    SELECT t.id FROM unnest(:taken::text::bigint[]) AS t(id)
+     WHERE t.id NOT IN (SELECT b.chain_id FROM {blocker} AS b WHERE b.chain_id = ANY (:taken::text::bigint[]))
 ), held AS MATERIALIZED (
     SELECT l.row, r.job_id, r.chain_id, r.outcome, r.attempt, l.queue, r.task,
            coalesce(r.started_at, l.started_at, l.claimed_at) AS began, r.output, r.error, r.error_type,

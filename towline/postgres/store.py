@@ -203,11 +203,15 @@ class PostgresStore(Store):
             return []
         ends = list(plain.values())
         chains = _array(plain)
-        level = yield self.sql.hold_ending(chains=chains).defer()
+        rows = yield self.sql.hold_ending(chains=chains)
+        isolation.refuse_old_snapshot(rows)
+        ((taken, _),) = rows
+        if taken is None:
+            return []
         endings = [verdict.ending for verdict in ends]
         held = [ending.held for ending in endings]
         rows = yield self.sql.settle_jobs(
-            now=now, worker=worker, slot=slot, chains=chains,
+            now=now, worker=worker, slot=slot, taken=taken, chains=chains,
             jobs=_array([each.job_id for each in held]),
             attempts=_array([each.attempt for each in held]),
             holders=_array([each.worker for each in held]),
@@ -218,7 +222,6 @@ class PostgresStore(Store):
             errors=as_json([ending.error for ending in endings]),
             error_types=as_json([ending.error_type for ending in endings]),
         )  # fmt: skip
-        isolation.refuse_old_snapshot(level)
         gone = {int_of(id) for (id,) in rows}
         if gone:
             yield from self.tell_ended()
