@@ -112,14 +112,6 @@ class Statement(Struct, eq=False):
     rows: Sequence[Row] | None = None
     counted: bool = False
     picks: tuple[tuple[str, int], ...] = ()  # column names and places, for rows sent as records
-    deferred: bool = False  # it need not be answered before the next one is sent
-
-    def defer(self) -> Statement:
-        """The same, sent with the next statement where that saves a round trip: the list that an
-        operation gets for it is filled when the next one is answered."""
-        return Statement(
-            self.query, self.params, self.rows, self.counted, self.picks, deferred=True
-        )
 
     def __repr__(self) -> str:
         return f"<{self.query.name}>"

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from towline.connections.psycopg import COPY_FROM
 from towline.operation import Steps
-from towline.sql import Queries, Row, Statement
+from towline.sql import Queries, Statement
 
 T = TypeVar("T")
 
@@ -35,7 +35,6 @@ def watched(script: Callable[[], Steps[T]], answers: list[Answer]) -> Callable[[
     def steps() -> Steps[T]:
         inner = script()
         item = next(inner)
-        heard: list[tuple[Form, list[Row]]] = []  # what was deferred is answered later
         try:
             while True:
                 try:
@@ -44,13 +43,11 @@ def watched(script: Callable[[], Steps[T]], answers: list[Answer]) -> Callable[[
                     item = inner.throw(error)
                     continue
                 if isinstance(item, Statement):
-                    heard.append((form_of(item), rows))
+                    answers.append((form_of(item), sorted(map(repr, rows))))
                 item = inner.send(rows)
         except StopIteration as stop:
             result: T = stop.value
             return result
-        finally:
-            answers.extend((form, sorted(map(repr, rows))) for form, rows in heard)
 
     return steps
 

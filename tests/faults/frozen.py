@@ -29,7 +29,7 @@ from towline.sql import Row, Statement
 
 LEASE = 2.0
 POINTS = (
-    "settle_jobs", "claim_pending",
+    "promote_due", "hold_ending", "settle_jobs", "claim_pending",
     "renew_worker", "find_running_of", "list_workers",
 )  # fmt: skip
 JOBS = 6

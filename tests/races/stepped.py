@@ -14,7 +14,6 @@ from enum import Enum
 from typing import Any
 
 import psycopg
-from msgspec.structs import replace
 from psycopg.errors import SerializationFailure
 
 from tests.races.footprint import Footprint, Held, Marks
@@ -198,8 +197,6 @@ class SteppedOperation:
 
     def _execute(self) -> None:
         assert self._statement is not None
-        # Others come between statements that are sent together, too.
-        self._statement = replace(self._statement, deferred=False)
         try:
             rows = (
                 self._transaction.execute(self._statement)

@@ -6,7 +6,7 @@ Nothing is prepared on the server: a pooler may stand between.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
@@ -77,21 +77,6 @@ def execute(cursor: psycopg.Cursor[Row], statement: Statement, prepare: bool | N
     with cursor.connection.pipeline() if pipelined else nullcontext():  # its end waits for answers
         cursor.execute(query, parameters(statement), prepare=prepare)
     return answer(statement, cursor.fetchall()) if cursor.description else []
-
-
-def together(
-    raw: psycopg.Connection[Any], statements: Sequence[Statement], prepare: bool | None
-) -> list[list[Row]]:
-    """Run statements one after the other in one round trip, and read all rows."""
-    cursors = [PlainCursor(raw) for _ in statements]
-    with raw.pipeline():
-        for cursor, statement in zip(cursors, statements, strict=True):
-            query = statement.query.format.encode()
-            cursor.execute(query, parameters(statement), prepare=prepare)
-    return [
-        answer(statement, cursor.fetchall()) if cursor.description else []
-        for cursor, statement in zip(cursors, statements, strict=True)
-    ]
 
 
 async def aexecute(cursor: psycopg.AsyncCursor[Row], statement: Statement) -> list[Row]:

@@ -176,12 +176,8 @@ class PostgresStore(Store):
         yield from self.wake(queues)
         return [Enqueued(record, True) for record in records]
 
-    def promote(self, limit: int, now: int, *, defer: bool = False) -> Steps[Sequence[Row]]:
-        statement = self.sql.promote_due(now=now, limit=limit)
-        return (yield statement.defer() if defer else statement)
-
-    def ask_next_due(self) -> Steps[Sequence[Row]]:
-        return (yield self.sql.next_due().defer())
+    def promote(self, limit: int, now: int) -> Steps[int]:
+        return len((yield self.sql.promote_due(now=now, limit=limit)))
 
     def take_pending(
         self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int

@@ -15,7 +15,7 @@ import psycopg
 from psycopg import errors
 from psycopg.pq import TransactionStatus
 
-from ..connections.psycopg import PlainCursor, copied, execute, together
+from ..connections.psycopg import PlainCursor, execute
 from ..errors import CommitUnknown, StoreError
 from ..operation import Op, drive
 from ..sql import Queries, Row, Statement
@@ -41,7 +41,6 @@ class Transaction:
         self._cursor = cursor
         self._now = 0
         self._prepare: bool | None = None
-        self._deferred: list[tuple[Statement, list[Row]]] = []  # with their answers to come
         self.woken: set[str] = set()
 
     def begin(self, op: Op[Any], lock_timeout: str, *, losable: bool) -> None:
@@ -80,27 +79,7 @@ class Transaction:
             return []
         if statement.query is self._sql.notify_ended:
             return []  # whoever runs the operation tells it, now and then
-        rows: list[Row] = []
-        if statement.deferred and not self.raw.pooled:
-            self._deferred.append((statement, rows))
-        elif not self._deferred:
-            rows = execute(self._cursor, statement, self._prepare)
-        elif copied(statement) is not None:
-            self._send_deferred()
-            rows = execute(self._cursor, statement, self._prepare)
-        else:
-            self._deferred.append((statement, rows))
-            self._send_deferred()
-        return rows
-
-    def _send_deferred(self) -> None:
-        """Send what has waited for the next statement, and fill in the answers."""
-        sent, self._deferred = self._deferred, []
-        statements = [statement for statement, _ in sent]
-        for (_, rows), found in zip(
-            sent, together(self.raw, statements, self._prepare), strict=True
-        ):
-            rows += found
+        return execute(self._cursor, statement, self._prepare)
 
     def undo(self) -> None:
         raw = self.raw
@@ -113,8 +92,6 @@ class Transaction:
     def commit(self, name: str, *, reads: bool = False) -> None:
         """Commit, and be sure of it: an aborted transaction "commits" quietly, and a connection
         that dies meanwhile leaves open whether it was."""
-        if self._deferred:
-            self._send_deferred()
         raw = self.raw
         if raw.info.transaction_status is not TransactionStatus.INTRANS:
             self.undo()

@@ -166,19 +166,12 @@ class Ground:
         return []
         yield
 
-    def promote(self, limit: int, now: int, *, defer: bool = False) -> Steps[Sequence[Row]]:
-        """scheduled → pending, of those whose time has come, oldest first; a row for each. With
-        `defer` the rows may come with the answer to the next statement."""
+    def promote(self, limit: int, now: int) -> Steps[int]:
+        """scheduled → pending, of those whose time has come, oldest first; how many."""
         rows = yield self.sql.find_due(now=now, limit=limit)
         if rows:
             yield self.sql.promote_jobs.many(KEY, rows)
-        return rows
-
-    def ask_next_due(self) -> Steps[Sequence[Row]]:
-        """Ask when the next scheduled job is due before anybody wants to know, where that costs
-        less than to ask later; the answer comes with that of the next statement."""
-        return []
-        yield
+        return len(rows)
 
     def take_pending(
         self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int

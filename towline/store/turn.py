@@ -67,21 +67,20 @@ def turn(
     reports: Sequence[Report],
 ) -> Steps[Turn]:
     now = yield from store.now()
-    promoted = yield from store.promote(PROMOTE_LIMIT, now, defer=True)
+    promoted = yield from store.promote(PROMOTE_LIMIT, now)
     if begins or reports:
         yield from lease.progress(store, reports, begins)
     finished = yield from finish.finish(store, endings, name, worker, now)
     unparked = None
     if tasks and room > 0:
         unparked = yield from unpark(store, tasks, queues, room)
-    next_due = (yield from store.ask_next_due()) if room > 0 else []
     claimed = yield from claim(store, worker, queues, room, name, ahead, now)
     waited = [job.job_id for job in claimed if job.blockers]
     blockers = (yield from read.blockers(store, waited)) if waited else {}
     due = None
     if len(claimed) < room:
-        due = _time(next_due or (yield store.sql.next_due()))
-    return Turn(finished, claimed, blockers, len(promoted), due, now, unparked)
+        due = yield from _next_due(store)
+    return Turn(finished, claimed, blockers, promoted, due, now, unparked)
 
 
 def claim(
@@ -103,23 +102,21 @@ def claim(
 def promote(store: Ground, limit: int = PROMOTE_LIMIT) -> Steps[int]:
     """Make scheduled jobs pending whose time has come, oldest first, a bounded number."""
     now = yield from store.now()
-    return len((yield from store.promote(limit, now)))
+    return (yield from store.promote(limit, now))
 
 
-def _time(rows: Sequence[Row]) -> int | None:
+def _next_due(store: Ground) -> Steps[int | None]:
     """When the next scheduled job is due, in microseconds; None when nothing is scheduled."""
-    ((run_at,),) = rows
+    ((run_at,),) = yield store.sql.next_due()
     return None if run_at is None else int_of(run_at)
 
 
 def peek(store: Ground, queues: Sequence[str], most: int, tasks: Sequence[str]) -> Steps[Peeked]:
     now = yield from store.now()
-    looked = store.sql.peek_pending(
+    ((found, parked),) = yield store.sql.peek_pending(
         queues=as_json(queues), most=most, reasons=as_json(map(unknown_task, tasks))
     )
-    pending = yield looked.defer()
-    due = _time((yield store.sql.next_due()))
-    ((found, parked),) = pending
+    due = yield from _next_due(store)
     return Peeked(int_of(found), bool(parked), due, now)
 
 
