@@ -54,7 +54,8 @@ class Turns:
         self._reports: dict[Key, Report] = {}  # the last progress of attempts that ended
         self.progress_made = False  # since it was written last
         self._prefetch = Prefetch()
-        self.lookout = Lookout(self._prefetch, len(settings.queues))
+        may_try = not app.runner.engine.has_one_writer
+        self.lookout = Lookout(self._prefetch, len(settings.queues), may_try=may_try)
         self.ahead = ClaimedAhead(self._prefetch)
         self.last_tries = LastTries()
         self.finished = 0
