@@ -14,6 +14,7 @@ from .app.answers import AtLeast, Progress, WorkerInfo
 from .app.handles import Chain, Job
 from .app.rollups import EndedJobs, run_time
 from .model import END_STATE, DependentRecord, State
+from .times import to_datetime
 
 if TYPE_CHECKING:
     from .app import Towline
@@ -84,8 +85,23 @@ def full_job_data(app: Towline, job: Job[Any]) -> Data:
         "description": None if task is None else task.__doc__,
         "arguments": stored(job.arguments),
         "output": stored(output_of(job)),
-        "attempts": [_data(attempt, ATTEMPT) for attempt in app.attempts(job.id)],
+        "attempts": attempts_data(app, job.id),
         "blockers": blockers_data(app, job.id),
+    }
+
+
+def attempts_data(app: Towline, id: int) -> list[Data]:
+    return [_data(attempt, ATTEMPT) for attempt in app.attempts(id)]
+
+
+def paused_data(app: Towline) -> dict[str, Data]:
+    """Queues that stand still, by name: since when, and by whose word."""
+    return {
+        queue.name: {
+            "paused_at": time_text(to_datetime(queue.paused_at)),
+            "paused_by": queue.paused_by,
+        }
+        for queue in app.runner.run(app.runner.store.paused())
     }
 
 
@@ -164,6 +180,17 @@ def ended_data(ended: Sequence[EndedJobs]) -> Data:
         "p95": run_time(ended, 0.95),
         "p99": run_time(ended, 0.99),
     }
+
+
+def totals_data(counts: dict[str, dict[str, int]]) -> Data:
+    """All queues together."""
+    totals: dict[str, int] = {}
+    for of in counts.values():
+        for state, number in of.items():
+            total = int(totals.get(state, 0)) + int(number)
+            more = isinstance(number, AtLeast) or isinstance(totals.get(state), AtLeast)
+            totals[state] = AtLeast(total) if more else total
+    return counts_data(totals)
 
 
 def counts_data(counts: dict[str, int]) -> Data:

@@ -11,7 +11,7 @@ import click
 
 from ..app.filters import LARGEST_ID, JobsWhere, parse_id
 from ..model import State
-from .text import shortened
+from ..text import shortened
 
 F = TypeVar("F", bound=Callable[..., Any])
 

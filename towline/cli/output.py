@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..times import length
-from .text import fit, plain
+from ..text import fit, plain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
