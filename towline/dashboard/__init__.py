@@ -1,4 +1,4 @@
-"""The dashboard: one ASGI application, on its own (`towline dashboard`) or mounted under any prefix.
+"""The dashboard: one ASGI application, on its own (`towline dashboard`) or mounted anywhere.
 
     from towline import dashboard
     api.mount("/jobs", dashboard.asgi(app, authorize=staff_only))

@@ -38,7 +38,7 @@ class Viewer(Struct, frozen=True):
     may: frozenset[Permission] = ALL
 
 
-Authorize = Callable[[Request], "Viewer | bool | None | Awaitable[Viewer | bool | None]"]
+Authorize = Callable[[Request], "Viewer | bool | Awaitable[Viewer | bool | None] | None"]
 
 
 class Access:

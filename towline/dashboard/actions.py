@@ -1,4 +1,4 @@
-"""What can be done from the dashboard, each with its own permission, each leaving a line in the log.
+"""What can be done from the dashboard: each has its permission, each leaves a line in the log.
 
 Who did it is recorded in the history of the job or queue, too, where that has a place for it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 from starlette.exceptions import HTTPException
@@ -19,11 +19,11 @@ from .access import Permission, Viewer
 from .page import Data
 
 if TYPE_CHECKING:
-    from ..app import Towline
+    from ..app import Towline  # noqa: TC004 (msgspec never looks at the types)
 
 log = logging.getLogger("towline.dashboard")
 
-Given = Mapping[str, Any]
+Given = Mapping[str, str]
 
 
 class Action(Struct, frozen=True):
@@ -57,13 +57,12 @@ def do(app: Towline, name: str, given: Given, viewer: Viewer) -> Data:
 def _id(given: Given) -> int:
     try:
         return int(given.get("id", ""))
-    except (TypeError, ValueError):
+    except ValueError:
         raise HTTPException(400, "id is the number of a job") from None
 
 
 def _queue(given: Given) -> str:
-    queue = given.get("queue")
-    if not isinstance(queue, str) or not queue:
+    if not (queue := given.get("queue")):
         raise HTTPException(400, "queue is the name of a queue")
     return queue
 
@@ -73,7 +72,7 @@ def _retry(app: Towline, given: Given, by: str) -> Data:
 
 
 def _cancel(app: Towline, given: Given, by: str) -> Data:
-    reason = str(given.get("reason") or "cancelled in the dashboard")
+    reason = given.get("reason") or "cancelled in the dashboard"
     return {"id": app.cancel(_id(given), reason=reason, by=by).id, "done": 1}
 
 
@@ -102,16 +101,20 @@ def _where(given: Given) -> JobsWhere:
     found: Any = {name: given[name] for name in names if given.get(name)}
     if not found:
         raise HTTPException(400, f"which jobs? At least one of {', '.join(names)}")
-    return JobsWhere(**found)
+    return cast(JobsWhere, found)
+
+
+def _is_preview(given: Given) -> bool:
+    return given.get("preview", "").lower() in ("1", "true")
 
 
 def _retry_many(app: Towline, given: Given, by: str) -> Data:
-    preview = str(given.get("preview", "")).lower() in ("1", "true")
+    preview = _is_preview(given)
     return {"done": int(app.retry_many(preview=preview, **_where(given))), "preview": preview}
 
 
 def _cancel_many(app: Towline, given: Given, by: str) -> Data:
-    preview = str(given.get("preview", "")).lower() in ("1", "true")
+    preview = _is_preview(given)
     return {
         "done": int(app.cancel_many(preview=preview, by=by, **_where(given))),
         "preview": preview,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
 import jinja2
 from sse_starlette import EventSourceResponse
@@ -33,6 +35,7 @@ HERE = Path(__file__).parent
 STATIC = HERE / "static"
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 FOREVER = "public, max-age=31536000, immutable"
+MOST_GIVEN = 64 * 1024  # bytes of a form
 PING = 15  # seconds between two signs of life of the stream
 
 HEADERS = {
@@ -147,14 +150,14 @@ class Site:
     async def _do(self, request: Request, viewer: Viewer) -> Response:
         name = request.path_params["action"]
         is_json = request.headers.get("content-type", "").startswith("application/json")
-        given = dict(await request.json()) if is_json else dict(await request.form())
+        given = await given_by(request)
         done = await run_in_threadpool(actions.do, self._app, name, given, viewer)
         self._looks.forget()
         self._live.ring()
         if is_json:
             return JSONResponse(done, headers=NOT_KEPT)
         root = request.scope.get("root_path", "").rstrip("/")
-        back = str(given.get("back") or "/")
+        back = given.get("back") or "/"
         if not back.startswith("/") or back.startswith("//"):
             back = "/"
         return RedirectResponse(f"{root}{back}", 303)
@@ -168,8 +171,7 @@ class Site:
         root = request.scope.get("root_path", "").rstrip("/")
         if request.method == "GET":
             return self._page(request, "login.html", None, wrong=False)
-        given = (await request.form()).get("token")
-        if not isinstance(given, str) or not self._access.is_token(given):
+        if not self._access.is_token((await given_by(request)).get("token")):
             return self._page(request, "login.html", None, 403, wrong=True)
         answer = RedirectResponse(f"{root}/", 303)
         answer.set_cookie(
@@ -222,6 +224,24 @@ class Site:
 
 
 NOT_KEPT = {"cache-control": "no-store"}
+
+
+async def given_by(request: Request) -> dict[str, str]:
+    """The values that a form or a JSON object brings, as text."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_GIVEN:
+            raise HTTPException(413, "that is too much")
+    if not request.headers.get("content-type", "").startswith("application/json"):
+        return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise HTTPException(400, "a JSON object is expected")
+    return {str(name): "" if value is None else str(value) for name, value in found.items()}
 
 
 def with_headers(inner: ASGIApp) -> ASGIApp:

@@ -1,4 +1,4 @@
-"""Values as people read them: the filters of the templates. All stored text goes through `shown`."""
+"""Values as people read them: the filters of the templates. Stored text goes through `shown`."""
 
 from __future__ import annotations
 

@@ -31,13 +31,7 @@ def view(ask: Ask) -> Data:
 
 def waterfall(jobs: list[Data], now: str) -> list[Data]:
     """Bars of a drawing 1000 wide: for each job when it waited and when its attempts ran."""
-    times = [_seconds(now)]
-    for job in jobs:
-        times += [
-            _seconds(job["created_at"]),
-            *([_seconds(job["ended_at"])] * bool(job["ended_at"])),
-        ]
-    first = min(times)
+    first = min((_seconds(job["created_at"]) for job in jobs), default=_seconds(now))
     ended = [_seconds(job["ended_at"]) for job in jobs if job["ended_at"]]
     is_over = len(ended) == len(jobs)
     width = max((max(ended) if is_over else _seconds(now)) - first, 0.001)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from ... import views
 from ...app.filters import JobsWhere
@@ -18,7 +18,7 @@ def where_of(ask: Ask) -> JobsWhere:
     found: dict[str, Any] = {name: text for name in FILTERS if (text := ask.text(name))}
     if "chain" in found:
         found["chain"] = ask.number("chain", 0, 2**62)
-    return JobsWhere(**found)
+    return cast(JobsWhere, found)
 
 
 def view(ask: Ask) -> Data:

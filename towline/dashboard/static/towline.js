@@ -135,6 +135,9 @@ class Chart extends HTMLElement {
       : [["p50", "--good"], ["p95", "--wait"], ["p99", "--bad"]];
     const data = [times, ...named.map(([name]) => lines.map((line) => line[name]))];
     if (this.plot) { this.plot.setData(data); return; }
+    const clock = (at) => new Date(1000 * at).toLocaleString([], times.at(-1) - times[0] > 90000
+      ? { month: "short", day: "numeric", hour: "2-digit", hourCycle: "h23" }
+      : { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
     const axis = { stroke: color("--quiet"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
     this.plot = new uPlot({
       width: this.clientWidth || 400,
@@ -142,9 +145,9 @@ class Chart extends HTMLElement {
       cursor: { points: { size: 6 } },
       legend: { live: true },
       scales: counts ? { y: { range: (_, low, high) => [0, Math.max(high, 1)] } } : { y: { distr: 3 } },
-      axes: [axis, { ...axis, size: 60 }],
-      series: [{}, ...named.map(([name, tone]) => ({
-        label: name, stroke: color(tone), width: 1.5, points: { show: times.length < 3 },
+      axes: [{ ...axis, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 60 }],
+      series: [{ label: "time", value: (_, at) => (at == null ? "–" : clock(at)) }, ...named.map(([name, tone]) => ({
+        label: name, stroke: color(tone), width: 1.5, points: { show: !counts, size: 4 },
         fill: counts && name === "ended" ? `color-mix(in srgb, ${color(tone)} 14%, transparent)` : undefined,
       }))],
     }, data, this.place);
