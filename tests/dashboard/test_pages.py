@@ -122,7 +122,9 @@ def test_K4_actions_are_seen_in_the_database(
     client: httpx.Client, app: Towline, jobs: dict[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "towline.dashboard")
-    state = lambda name: str(app.job(jobs[name]).state)  # noqa: E731
+
+    def state(name: str) -> str:
+        return str(app.job(jobs[name]).state)
 
     def do(action: str, **given: object) -> httpx.Response:
         return client.post(f"/do/{action}", json=given)

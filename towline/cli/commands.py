@@ -7,6 +7,7 @@ import click
 from ..version import VERSION
 from . import control, maintain, read
 from .bench import bench
+from .dashboard import dashboard
 from .demo import demo
 from .doctor import doctor
 from .ending import asked_for_traceback, explained
@@ -14,7 +15,7 @@ from .worker import worker
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Work": (worker, demo),
-    "Look": (read.jobs, read.job, read.chain, read.stats, read.workers, doctor),
+    "Look": (read.jobs, read.job, read.chain, read.stats, read.workers, doctor, dashboard),
     "Act": (
         control.retry,
         control.cancel,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..app import Towline
 
-__all__ = ["ALL", "Permission", "Viewer", "asgi"]
+__all__ = ["ALL", "TOKEN_VARIABLE", "Permission", "Viewer", "asgi"]
 
 TOKEN_VARIABLE = "TOWLINE_DASHBOARD_TOKEN"
 
