@@ -17,8 +17,8 @@ from tests.until import until
 class Served:
     """A running server of an ASGI application."""
 
-    def __init__(self, site: Any, host: str = "127.0.0.1") -> None:
-        self._socket = socket.create_server((host, 0))
+    def __init__(self, site: Any, port: int = 0) -> None:
+        self._socket = socket.create_server(("127.0.0.1", port))
         self.port: int = self._socket.getsockname()[1]
         config = uvicorn.Config(site, log_level="warning", lifespan="off", access_log=False)
         self._server = uvicorn.Server(config)
