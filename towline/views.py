@@ -14,6 +14,7 @@ from .app.answers import AtLeast, Progress, WorkerInfo
 from .app.handles import Chain, Job
 from .app.rollups import EndedJobs, run_time
 from .model import END_STATE, DependentRecord, State
+from .secret import HIDDEN, hidden
 from .times import to_datetime
 
 if TYPE_CHECKING:
@@ -83,8 +84,8 @@ def full_job_data(app: Towline, job: Job[Any]) -> Data:
         **jobs_data(app, [job])[0],
         "why": app.why(job.id),
         "description": None if task is None else task.__doc__,
-        "arguments": stored(job.arguments),
-        "output": stored(output_of(job)),
+        "arguments": shown_arguments(app, job),
+        "output": shown_output(app, job),
         "attempts": attempts_data(app, job.id),
         "blockers": blockers_data(app, job.id),
     }
@@ -107,6 +108,25 @@ def paused_data(app: Towline) -> dict[str, Data]:
 
 def blockers_data(app: Towline, id: int) -> list[Data]:
     return [_data(blocker, BLOCKER) for blocker in app.blockers(id)]
+
+
+def shown_arguments(app: Towline, job: Job[Any]) -> Any:
+    """The arguments, with their secrets hidden."""
+    task = app.registry.get(job.task)
+    names = task.signature.secrets.arguments if task is not None else ()
+    return hidden(stored(job.arguments), names, app.settings.secret_names)
+
+
+def shown_output(app: Towline, job: Job[Any]) -> Any:
+    """The output, with its secrets hidden; None before it is there."""
+    task = app.registry.get(job.task)
+    value = stored(output_of(job))
+    if task is None:
+        return hidden(value, (), app.settings.secret_names)
+    secrets = task.signature.secrets
+    if secrets.whole_output and value is not None:
+        return HIDDEN
+    return hidden(value, secrets.output, app.settings.secret_names)
 
 
 def output_of(job: Job[Any]) -> str | None:
@@ -147,8 +167,8 @@ def dependent_data(dependent: DependentRecord) -> Data:
     return {**_data(dependent, DEPENDENT), "chain_id": dependent.own_chain_id}
 
 
-def chain_data(chain: Chain) -> Data:
-    output = None if chain.last is None else stored(output_of(chain.last))
+def chain_data(app: Towline, chain: Chain) -> Data:
+    output = None if chain.last is None else shown_output(app, chain.last)
     return {**_data(chain, CHAIN), "output": output, "error": chain.error}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
@@ -136,8 +137,8 @@ def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
             ("started", output.both(found.started_at, now)),
             ("ended", output.both(found.ended_at, now)),
             ("ended by", found.ended_by),
-            ("arguments", found.arguments),
-            ("output", views.output_of(found)),
+            ("arguments", compact(views.shown_arguments(app, found))),
+            ("output", compact(views.shown_output(app, found)) if has_output(found) else None),
         ]
     )
     show_attempts(app.attempts(found.id), now)
@@ -153,6 +154,14 @@ def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
         cancelled = found.state is State.CANCELLED
         output.title("why it was cancelled" if cancelled else "last error")
         output.say(found.error)
+
+
+def compact(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def has_output(job: Job[Any]) -> bool:
+    return views.output_of(job) is not None
 
 
 def show_attempts(attempts: list[AttemptInfo], now: datetime) -> None:
@@ -189,7 +198,7 @@ def chain(app: Towline, words: tuple[str, ...], limit: int, as_json: bool) -> No
     if as_json:
         output.print_json(
             {
-                **views.chain_data(found),
+                **views.chain_data(app, found),
                 "jobs": views.jobs_data(app, members),
                 "cursor": members.cursor,
                 "dependents": [views.dependent_data(dependent) for dependent in dependents],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 
+from .. import views
 from ..app.filters import JobsWhere
 from ..errors import InvalidSetting, InvalidState, NotFound, TowlineError
 from ..text import plain
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("towline.dashboard")
 
 Given = Mapping[str, str]
+TOLD = ("id", "chain", "queue", "done", "preview")  # what of an answer stands in the log
 
 
 class Action(Struct, frozen=True):
@@ -49,7 +51,7 @@ def do(app: Towline, name: str, given: Given, viewer: Viewer) -> Data:
         raise HTTPException(409, str(error)) from None
     except TowlineError as error:
         raise HTTPException(503, str(error)) from None
-    told = {key: plain(str(value), lines=False)[:200] for key, value in done.items()}
+    told = {key: plain(str(done[key]), lines=False)[:200] for key in TOLD if key in done}
     log.info("%s: %s by %s", name, told, plain(viewer.name, lines=False))
     return done
 
@@ -104,6 +106,16 @@ def _where(given: Given) -> JobsWhere:
     return cast(JobsWhere, found)
 
 
+def _reveal(app: Towline, given: Given, by: str) -> Data:
+    job = app.job(_id(given))
+    return {
+        "id": job.id,
+        "arguments": views.stored(job.arguments),
+        "output": views.stored(views.output_of(job)),
+        "done": 1,
+    }
+
+
 def _is_preview(given: Given) -> bool:
     return given.get("preview", "").lower() in ("1", "true")
 
@@ -128,6 +140,7 @@ ACTIONS: dict[str, Action] = {
     "delete": Action("delete", _delete, "Delete a job's chain with all its history."),
     "pause": Action("pause", _pause, "Stop claims from a queue."),
     "resume": Action("pause", _resume, "Let workers claim from a queue again."),
+    "reveal": Action("reveal", _reveal, "Show a job's arguments and output with their secrets."),
     "retry_many": Action("retry", _retry_many, "Retry all jobs that fit; preview counts them."),
     "cancel_many": Action("cancel", _cancel_many, "Cancel all jobs that fit; preview counts them."),
 }

@@ -19,7 +19,7 @@ def view(ask: Ask) -> Data:
         data["attempts"] = views.attempts_data(app, job.id)
     now = views.time_text(app.now())
     return {
-        "chain": views.chain_data(chain),
+        "chain": views.chain_data(app, chain),
         "jobs": jobs,
         "cursor": members.cursor,
         "bars": waterfall(jobs, str(now)),

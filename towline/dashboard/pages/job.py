@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 from ... import views
 from ...model import State
+from ...secret import HIDDEN
 from ..page import Ask, Data, Page
 
 
@@ -20,6 +23,7 @@ def view(ask: Ask) -> Data:
     }
     return {
         "job": data,
+        "hides": HIDDEN in json.dumps([data["arguments"], data["output"]]),
         "dependents": [views.dependent_data(found) for found in app.dependents(job.chain_id)],
         "actions": [name for name, fits in actions.items() if fits and name in ask.viewer.may],
     }

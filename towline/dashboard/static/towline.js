@@ -43,17 +43,31 @@ if (pauseButton) { pauseButton.addEventListener("click", pause); word(); }
 
 // ---- actions: what cannot be undone asks first, what concerns many says how many
 
+const post = (path, given) => fetch(path, {
+  method: "POST",
+  headers: { "content-type": "application/json" },
+  body: JSON.stringify(given),
+});
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-reveal]");
+  if (!button || !confirm("Show what is marked as secret? It is noted who did.")) return;
+  const answer = await post(`${body.dataset.root}/do/reveal`, { id: button.dataset.reveal });
+  const found = await answer.json();
+  if (!answer.ok) { alert(found.error); return; }
+  if (!paused) pause();  // or the next change would hide it again
+  for (const place of document.querySelectorAll("[data-value]")) {
+    place.textContent = JSON.stringify(found[place.dataset.value], null, 2);
+  }
+});
+
 document.addEventListener("submit", async (event) => {
   const form = event.target;
   if (form.dataset.ask && !confirm(form.dataset.ask)) event.preventDefault();
   if (form.dataset.preview && !form.dataset.sure) {
     event.preventDefault();
     const given = Object.fromEntries(new FormData(form));
-    const answer = await fetch(form.action, {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify({ ...given, preview: "1" }),
-    });
+    const answer = await post(form.action, { ...given, preview: "1" });
     const found = await answer.json();
     if (!answer.ok) { alert(found.error); return; }
     if (confirm(`${form.dataset.preview}: ${found.done} jobs. Go on?`)) {
