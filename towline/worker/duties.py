@@ -72,7 +72,8 @@ class CollectEnded:
 
     def add(self, attempt: Attempt, ending: Ending | None) -> None:
         """From whatever thread the slot has."""
-        attempt.ended = time.monotonic()
+        if attempt.ended is None:
+            attempt.ended = time.monotonic()
         self._ended.append((attempt, ending))
 
     @property
