@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from ... import views
 from ...app.filters import JobsWhere
+from ...errors import NotFound
 from ...model import State
 from ..page import Ask, Data, Page, Param
 
@@ -36,11 +37,11 @@ def _searched(ask: Ask, search: str, limit: int) -> tuple[list[Data], str | None
     """The first of these that finds something: an id, a key, a label, a task."""
     app = ask.app
     if search.isdecimal() and len(search) < 19:
-        page = app.jobs(chain=int(search), newest=False, limit=limit)
-        if page:
-            return views.jobs_data(app, page), page.cursor
-    wheres: tuple[JobsWhere, ...] = ({"key": search}, {"label": search}, {"task": search})
-    for where in wheres:
+        try:
+            return views.jobs_data(app, [app.job(int(search))]), None
+        except NotFound:
+            pass
+    for where in (JobsWhere(key=search), JobsWhere(label=search), JobsWhere(task=search)):
         page = app.jobs(limit=limit, **where)
         if page:
             return views.jobs_data(app, page), page.cursor
