@@ -51,7 +51,7 @@ def site_of(app: Towline, host: str, token_file: Path | None, **settings: Any) -
         from ..dashboard.access import HOW, is_loopback
     except ModuleNotFoundError as error:
         raise CommandError(
-            f"the dashboard needs {error.name}: pip install 'towline[dashboard]'"
+            f"the dashboard needs {error.name}: pip install -e '.[dashboard]'"
         ) from error
     token = os.environ.get(dashboard.TOKEN_VARIABLE) or None
     if token_file is not None:
