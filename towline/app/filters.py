@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, TypedDict
 
@@ -19,9 +19,9 @@ LARGEST_ID = 2**63 - 1
 
 
 class JobsWhere(TypedDict, total=False):
-    """Filters of a list of jobs."""
+    """Filters of a list of jobs; of several states each one fits."""
 
-    state: State | str | None
+    state: State | str | Collection[State | str] | None
     outcome: Outcome | str | None
     task: str | None
     queue: str | None
@@ -99,9 +99,18 @@ def _one_of(words: type[State | Outcome | ChainState]) -> Callable[[str, str], s
     return check
 
 
+def _states(value: str | Collection[str], name: str) -> frozenset[str]:
+    """One state or several; none at all would silently be any."""
+    check = _one_of(State)
+    several = [value] if isinstance(value, str) else value
+    if not isinstance(several, Collection) or not several:
+        raise InvalidSetting(f"{name}= is a state, or several in a list, not {value!r}")
+    return frozenset(check(state, name) for state in several)
+
+
 # How each word of a filter is checked, and what the store gets.
 OF_JOBS: dict[str, Callable[[Any, str], Any]] = {
-    "state": _one_of(State),
+    "state": _states,
     "outcome": _one_of(Outcome),
     "task": check_name,
     "queue": check_name,

@@ -42,11 +42,20 @@ def once(ctx: click.Context, parameter: click.Parameter, values: Sequence[Any]) 
     return values[0] if values else None
 
 
+def several(_: click.Context, __: click.Parameter, values: Sequence[Any]) -> Sequence[Any] | None:
+    """What an option was given, however often; each value counts."""
+    return values or None
+
+
 def filters(function: F) -> F:
     """Add the filter options; the command takes them as **where."""
     states = click.Choice([str(state) for state in State])
     options: dict[str, dict[str, Any]] = {
-        "--state": {"type": states},
+        "--state": {
+            "type": states,
+            "callback": several,
+            "help": "Given several times, each one counts.",
+        },
         "--task": {"help": "By the task's name."},
         "--queue": {},
         "--key": {},
@@ -59,7 +68,8 @@ def filters(function: F) -> F:
         "--until": {"type": time_of, "metavar": "TIME", "help": "Created before."},
     }
     for name, settings in reversed(options.items()):
-        function = click.option(name, multiple=True, callback=once, **settings)(function)
+        settings = {"callback": once, **settings}
+        function = click.option(name, multiple=True, **settings)(function)
     return function
 
 
