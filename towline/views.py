@@ -3,6 +3,7 @@ keys, times in ISO 8601, UTC. For commands with --json, and whatever else answer
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -14,9 +15,12 @@ from .app.answers import AtLeast, Progress, WorkerInfo
 from .app.handles import Chain, Job
 from .app.rollups import EndedJobs, run_time
 from .model import END_STATE, DependentRecord, State
+from .task.retry import Backoff
+from .times import MICRO, micros
 
 if TYPE_CHECKING:
     from .app import Towline
+    from .task import Task
 
 Data = dict[str, Any]
 
@@ -81,7 +85,7 @@ def full_job_data(app: Towline, job: Job[Any]) -> Data:
     return {
         **jobs_data(app, [job])[0],
         "why": app.why(job.id),
-        "description": None if task is None else task.__doc__,
+        "description": None if task is None else inspect.getdoc(task.function),
         "arguments": stored(job.arguments),
         "output": stored(output_of(job)),
         "attempts": [_data(attempt, ATTEMPT) for attempt in app.attempts(job.id)],
@@ -129,6 +133,36 @@ def _depth(value: Any) -> int:
 
 def dependent_data(dependent: DependentRecord) -> Data:
     return {**_data(dependent, DEPENDENT), "chain_id": dependent.own_chain_id}
+
+
+def task_data(task: Task[..., Any]) -> Data:
+    """A task as it was declared."""
+    return {
+        "name": task.name,
+        "signature": task.signature.text,
+        "queue": task.queue,
+        "priority": task.priority,
+        "max_attempts": task.max_attempts,
+        "timeout": None if task.timeout is None else micros(task.timeout) / MICRO,
+        "backoff": _backoff_data(task.backoff),
+        "run_in": task.run_in,
+        "slots": task.slots,
+        "description": inspect.getdoc(task.function),
+    }
+
+
+def _backoff_data(backoff: Backoff) -> Data:
+    return {
+        "first": backoff.first,
+        "factor": backoff.factor,
+        "cap": backoff.cap,
+        "jitter": backoff.jitter,
+        "never": [error.__qualname__ for error in backoff.never],
+        "per": {
+            error.__qualname__: None if own is None else _backoff_data(own)
+            for error, own in backoff.per.items()
+        },
+    }
 
 
 def chain_data(chain: Chain) -> Data:

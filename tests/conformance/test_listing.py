@@ -264,11 +264,13 @@ def test_R1_the_public_pages_say_the_same_in_words(app: Towline, clock: Clock) -
     rest = app.jobs(task="a", limit=2, cursor=page.cursor)
     assert ([job.id for job in rest], rest.cursor) == ([1], None)
     assert [job.id for job in app.jobs(state="cancelled", outcome="cancelled")] == [3]
+    assert 3 in [job.id for job in app.jobs(state=["cancelled", State.PENDING])]
     now = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=clock())
     assert len(app.jobs(since=now, until=now + timedelta(seconds=1))) == 4
     assert [chain.id for chain in app.chains(state="open", label="l")] == [1]
     wrong: list[dict[str, Any]] = [
         {"limit": 0}, {"limit": 10_001}, {"cursor": "x"}, {"state": "odd"}, {"outcome": "odd"},
+        {"state": []}, {"state": ["failed", "odd"]}, {"state": 1},
     ]  # fmt: skip
     for where in wrong:
         with pytest.raises(InvalidSetting):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..version import VERSION
-from . import control, maintain, read
+from . import control, maintain, read, tasks
 from .bench import bench
 from .demo import demo
 from .doctor import doctor
@@ -13,8 +13,8 @@ from .ending import asked_for_traceback, explained
 from .worker import worker
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Work": (worker, demo),
-    "Look": (read.jobs, read.job, read.chain, read.stats, read.workers, doctor),
+    "Work": (worker, tasks.enqueue, demo),
+    "Look": (read.jobs, read.job, read.chain, read.stats, read.workers, tasks.tasks, doctor),
     "Act": (
         control.retry,
         control.cancel,

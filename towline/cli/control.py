@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 from collections.abc import Callable
 from typing import Any, Unpack
 
@@ -18,7 +17,7 @@ from ..model import State
 from ..views import jobs_data
 from . import output
 from .ending import complain
-from .filters import as_json, filters, is_empty, job_id, shown
+from .filters import as_json, filters, is_empty, job_id, json_of
 from .read import show_jobs
 from .target import Command
 
@@ -143,24 +142,15 @@ def complete(app: Towline, words: tuple[str, ...], as_json: bool) -> int:
     """
     id, text = job_id(words[0]), words[1]
     try:
-        json.loads(text, parse_constant=_refuse)
-    except RecursionError:
-        raise click.BadParameter(f"{shown(text)} is nested too deeply") from None
-    except ValueError:
-        short = text.isprintable() and len(text) < 40
-        quoted = f"; text is written '{json.dumps(text)}'" if short else ""
-        raise click.BadParameter(f"{shown(text)} is not JSON{quoted}") from None
+        json_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
     def completed(id: int) -> Job[Any]:
         value = app.decode_output(app.target(id).task, text)
         return app.complete(id, value, by=who())
 
     return each(app, [id], completed, as_json)
-
-
-def _refuse(constant: str) -> None:
-    """NaN and Infinity, which Python reads and JSON does not have."""
-    raise ValueError(constant)
 
 
 @click.command(cls=Command, words="ID REASON", least=2, most=2)

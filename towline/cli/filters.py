@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,11 +22,28 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
+def span_of(text: str) -> timedelta | None:
+    """How long: 15m, 2h, 3d; None when the text says something else."""
+    found = _SPAN.fullmatch(text.strip())
+    return timedelta(seconds=float(found[1]) * _SECONDS[found[2]]) if found else None
+
+
+def duration_of(text: str) -> timedelta:
+    """A time to wait, in seconds or as a span."""
+    try:
+        span = span_of(text)
+        return timedelta(seconds=float(text)) if span is None else span
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{shown(text)} is neither a number of seconds (90) nor a span (15m, 2h, 3d)"
+        ) from None
+
+
 def time_of(text: str) -> datetime:
     """A time, or how long ago: 2026-05-01T12:00, 15m, 2h, 3d."""
     try:
-        if found := _SPAN.fullmatch(text.strip()):
-            return datetime.now(UTC) - timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
+        if span := span_of(text):
+            return datetime.now(UTC) - span
         return datetime.fromisoformat(text).astimezone(UTC)
     except OverflowError:
         raise click.BadParameter(f"{shown(text)} is beyond the calendar") from None
@@ -90,6 +108,23 @@ def job_id(word: str) -> int:
             f"{shown(word)} is not the id of a job, which is a number up to {LARGEST_ID}"
         )
     return id
+
+
+def json_of(text: str) -> Any:
+    """A value that is given as JSON; ValueError says why it is none."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError(f"{shown(text)} is nested too deeply") from None
+    except ValueError:
+        short = text.isprintable() and len(text) < 40
+        quoted = f"; text is written '{json.dumps(text)}'" if short else ""
+        raise ValueError(f"{shown(text)} is not JSON{quoted}") from None
+
+
+def _refuse(constant: str) -> None:
+    """NaN and Infinity, which Python reads and JSON does not have."""
+    raise ValueError(constant)
 
 
 def cursor_of(word: str) -> str:

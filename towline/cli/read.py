@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
@@ -18,6 +17,7 @@ from ..times import length
 from . import output
 from .filters import as_json, cursor_of, filters, job_id
 from .target import Command
+from .tasks import first_line
 
 HOUR = timedelta(hours=1)
 USUAL = (State.PENDING, State.RUNNING, State.COMPLETED, State.FAILED)
@@ -111,12 +111,11 @@ def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
         return
     now = app.now()
     task = app.registry.get(found.task)
-    doc = inspect.getdoc(task) if task is not None and task.__doc__ else None
     output.facts(
         [
             ("job", found.id),
             ("task", found.task),
-            ("", doc.splitlines()[0] if doc else None),
+            ("", None if task is None else first_line(task)),
             ("state", found.state),
             ("why", app.why(found.id)),
             ("label", found.label),

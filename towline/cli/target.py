@@ -144,7 +144,7 @@ class Command(click.Command):
     """A command on one app: the app may come first among its words, or as an option.
 
     `words` names its arguments in the usage line: there are `least` to `most` of them. With
-    `creates` the tables need not be there.
+    `creates` the tables need not be there; with `needs_tasks` a database alone will not do.
     """
 
     def __init__(
@@ -154,9 +154,11 @@ class Command(click.Command):
         least: int = 0,
         most: int | None = 0,
         creates: bool = False,
+        needs_tasks: bool = False,
         **settings: Any,
     ) -> None:
         self._least, self._most, self._creates = least, most, creates
+        self._needs_tasks = needs_tasks
         self._words = words
         settings["params"] = [
             click.Argument(["words"], nargs=-1, metavar=f"[MODULE:APP] {words}".strip()),
@@ -185,6 +187,11 @@ class Command(click.Command):
         if self._words:
             ctx.params["words"] = tuple(words)
         app = find_app(**given)
+        if self._needs_tasks and not app.registry:
+            raise CommandError(
+                f"{self.name} needs your tasks: name MODULE:APP (or ${APP_VARIABLE}) instead of a "
+                "database; and see that its modules are imported by it"
+            )
         try:
             if not self._creates:
                 check(app)
