@@ -84,8 +84,8 @@ def test_one_that_cannot_be_does_not_keep_the_others(any_shop: Shop) -> None:
 
 def test_ids_or_filters(shop: Shop) -> None:
     """Never everything by accident."""
-    for command in ("retry", "cancel"):
-        assert "name jobs by id" in shop.refused(command, APP, code=2)
+    for command in ("retry", "cancel", "delete"):
+        assert "name them by id" in shop.refused(command, APP, code=2)
         assert "not both" in shop.refused(command, APP, "1", "--task", "add", code=2)
         assert "--preview" in shop.refused(command, APP, "1", "--preview", code=2)
         assert "'one' is not the id" in shop.refused(command, APP, "one", code=2)

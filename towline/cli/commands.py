@@ -7,6 +7,7 @@ import click
 from ..version import VERSION
 from . import control, maintain, read, tasks
 from .bench import bench
+from .delete import delete
 from .demo import demo
 from .doctor import doctor
 from .ending import asked_for_traceback, explained
@@ -21,6 +22,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
         control.run,
         control.complete,
         control.fail,
+        delete,
         control.pause,
         control.resume,
     ),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable
-from typing import Any, Unpack
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, Unpack
 
 import click
 
@@ -21,6 +21,8 @@ from .filters import as_json, filters, is_empty, job_id, json_of
 from .read import show_jobs
 from .target import Command
 
+T = TypeVar("T")
+
 
 def who() -> str:
     """Who did it, for the history."""
@@ -32,8 +34,20 @@ def who() -> str:
 
 def each(app: Towline, ids: list[int], action: Callable[[int], Job[Any]], as_json: bool) -> int:
     """Do it to every job that can take it, show those, and say of the rest why not."""
-    done: list[Job[Any]] = []
-    errors: list[dict[str, Any]] = []
+    done, errors = tried(ids, action)
+    if as_json:
+        output.print_json({"jobs": jobs_data(app, done), "errors": errors})
+    elif done:
+        show_jobs(app, done, app.now())
+    return refused(errors)
+
+
+def tried(
+    ids: Iterable[int], action: Callable[[int], T]
+) -> tuple[list[T], list[dict[str, object]]]:
+    """What came of it for each that could take it, and why the others could not."""
+    done: list[T] = []
+    errors: list[dict[str, object]] = []
     for id in ids:
         try:
             done.append(action(id))
@@ -41,32 +55,36 @@ def each(app: Towline, ids: list[int], action: Callable[[int], Job[Any]], as_jso
             raise
         except TowlineError as error:
             errors.append({"id": id, "error": str(error)})
-    if as_json:
-        output.print_json({"jobs": jobs_data(app, done), "errors": errors})
-    elif done:
-        show_jobs(app, done, app.now())
-    for refused in errors:
-        complain(refused["error"], FAILED)
+    return done, errors
+
+
+def refused(errors: list[dict[str, object]]) -> int:
+    """Say why; the exit code."""
+    for error in errors:
+        complain(str(error["error"]), FAILED)
     return FAILED if errors else OK
 
 
-def chosen(words: tuple[str, ...], where: JobsWhere, everything: bool, preview: bool) -> list[int]:
+def chosen(
+    words: tuple[str, ...], where: Mapping[str, object], everything: bool, preview: bool
+) -> list[int]:
     """The ids that were given; none when there is a filter or --all instead."""
     if words and not is_empty(where):
         raise click.UsageError("either ids or filters, not both")
     if everything and (words or not is_empty(where)):
         raise click.UsageError("either --all, or ids or filters, not both")
     if not (words or everything) and is_empty(where):
+        options = ", ".join(f"--{name}" for name in [*where][:3])
         raise click.UsageError(
-            "name jobs by id, or choose them with --state, --task, --queue, …; --all for every one"
+            f"name them by id, or choose them with {options}, …; --all for every one"
         )
     if words and preview:
         raise click.UsageError("--preview goes with filters")
     return [job_id(word) for word in words]
 
 
-def tell_number(number: int, preview: bool, verb: str, as_json: bool) -> None:
-    text = f"{number} job{'s' * (number != 1)} {'would be ' * preview}{verb}"
+def tell_number(number: int, preview: bool, verb: str, as_json: bool, *, what: str = "job") -> None:
+    text = f"{number} {what}{'s' * (number != 1)} {'would be ' * preview}{verb}"
     output.answer({"number": number, "preview": preview}, text, as_json)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import click
 
-from ..app.filters import LARGEST_ID, JobsWhere, parse_id
-from ..model import State
+from ..app.filters import LARGEST_ID, parse_id
+from ..model import ChainState, State
 from .text import shortened
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,16 +66,24 @@ def several(_: click.Context, __: click.Parameter, values: Sequence[Any]) -> Seq
 
 
 def filters(function: F) -> F:
-    """Add the filter options; the command takes them as **where."""
-    states = click.Choice([str(state) for state in State])
+    """Add the options that choose jobs; the command takes them as **where."""
+    return _choosing(function, State, queue=True)
+
+
+def chain_filters(function: F) -> F:
+    """Add the options that choose chains."""
+    return _choosing(function, ChainState, queue=False)
+
+
+def _choosing(function: F, states: type[State | ChainState], *, queue: bool) -> F:
     options: dict[str, dict[str, Any]] = {
         "--state": {
-            "type": states,
+            "type": click.Choice([str(state) for state in states]),
             "callback": several,
             "help": "Given several times, each one counts.",
         },
         "--task": {"help": "By the task's name."},
-        "--queue": {},
+        **({"--queue": {}} if queue else {}),
         "--key": {},
         "--label": {},
         "--since": {
@@ -91,7 +99,7 @@ def filters(function: F) -> F:
     return function
 
 
-def is_empty(where: JobsWhere) -> bool:
+def is_empty(where: Mapping[str, object]) -> bool:
     return all(value is None for value in where.values())
 
 

@@ -42,6 +42,7 @@ LANES = 500  # groups that are walked side by side; with more of them rows are w
 CLOCK_SLACK = 3_600_000_000  # clocks may step back: how far ids and times may disagree
 
 R = TypeVar("R", JobRecord, ChainRecord)
+S = TypeVar("S", State, ChainState)
 Walk = Callable[[int, int], Steps[list[int]]]
 
 
@@ -58,18 +59,11 @@ class JobFilter(Struct, frozen=True):
     since: int | None = None
     until: int | None = None
 
-    @property
-    def states(self) -> frozenset[State]:
-        """Those asked for; none of them when any will do."""
-        if self.state is None:
-            return frozenset()
-        return frozenset({self.state}) if isinstance(self.state, State) else self.state
-
 
 class ChainFilter(Struct, frozen=True):
     """Which chains; the task, key and label are those of the first job."""
 
-    state: ChainState | None = None
+    state: ChainState | frozenset[ChainState] | None = None
     task: str | None = None
     key: str | None = None
     label: str | None = None
@@ -218,6 +212,13 @@ def _test(filter: JobFilter | ChainFilter) -> Callable[[JobRecord | ChainRecord]
     return fits
 
 
+def _states(state: S | frozenset[S] | None) -> frozenset[S]:
+    """Those asked for; none of them when any will do."""
+    if isinstance(state, frozenset):
+        return state
+    return frozenset() if state is None else frozenset({state})
+
+
 def _job_walk(store: Ground, filter: JobFilter, newest: bool) -> Steps[Walk]:
     """Choose the index to ride: the narrowest that the filter names."""
     if filter.chain is not None:
@@ -226,7 +227,7 @@ def _job_walk(store: Ground, filter: JobFilter, newest: bool) -> Steps[Walk]:
         return _walk(store, "walk_key", newest, key=filter.key)
     if filter.label is not None:
         return _walk(store, "walk_label", newest, label=filter.label)
-    states = filter.states
+    states = _states(filter.state)
     if states and State.COMPLETED not in states:
         return (yield from _state_walk(store, filter, newest))
     if filter.queue is not None or filter.task is not None:
@@ -241,9 +242,10 @@ def _chain_walk(store: Ground, filter: ChainFilter, newest: bool) -> Steps[Walk]
         return _walk(store, "walk_key", newest, key=filter.key)
     if filter.label is not None:
         return _walk(store, "walk_label", newest, label=filter.label)
-    if filter.state in BAD:
+    states = _states(filter.state)
+    if states and states.issubset(BAD):
         return _walk(store, "walk_bad_chains", newest)
-    if filter.state is ChainState.OPEN:
+    if states == {ChainState.OPEN}:
         ((number,),) = yield store.sql.count_live()
         if int_of(number) <= EXAMINED:
             rows = yield store.sql.open_chain_ids()
@@ -255,7 +257,7 @@ def _chain_walk(store: Ground, filter: ChainFilter, newest: bool) -> Steps[Walk]
 
 def _state_walk(store: Ground, filter: JobFilter, newest: bool) -> Steps[Walk]:
     """Jobs in these states, of which none is `completed`."""
-    states = filter.states
+    states = _states(filter.state)
     walks: list[Walk] = []
     for live in Live:
         ahead = live is Live.RUNNING and State.PENDING in states
