@@ -9,14 +9,15 @@ import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from .app.answers import AtLeast, Progress, WorkerInfo
+from .app.filters import StatsWhere, stats_filter
 from .app.handles import Chain, Job
 from .app.rollups import EndedJobs, run_time
 from .model import END_STATE, DependentRecord, State
 from .task.retry import Backoff
-from .times import MICRO, micros
+from .times import MICRO, micros, to_datetime
 
 if TYPE_CHECKING:
     from .app import Towline
@@ -198,6 +199,21 @@ def ended_data(ended: Sequence[EndedJobs]) -> Data:
         "p95": run_time(ended, 0.95),
         "p99": run_time(ended, 0.99),
     }
+
+
+def failures_data(app: Towline, **where: Unpack[StatsWhere]) -> Data:
+    """What failed for good, by task and kind of error, the most frequent first; with "complete"
+    false there are older ones that were not looked at, so each count is "at least"."""
+    found = app.runner.run(app.runner.store.failures(stats_filter(where)))
+    failures = [
+        {
+            **group._asdict(),
+            "first_at": time_text(to_datetime(group.first_at)),
+            "last_at": time_text(to_datetime(group.last_at)),
+        }
+        for group in found.groups
+    ]
+    return {"failures": failures, "complete": found.complete}
 
 
 def counts_data(counts: dict[str, int]) -> Data:

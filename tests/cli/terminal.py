@@ -29,27 +29,33 @@ class Terminal:
 
     def sees(self, text: str) -> None:
         """Read on until this has been shown."""
-        until(lambda: self._read() or text in self.shown, f"{text!r} in {self.shown!r}")
+        until(lambda: text in self._read(), f"{text!r} at the terminal")
 
     def types(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
     def ends(self) -> int:
         """Read on to its end; the exit code."""
-        until(lambda: self._read() or self.process.poll() is not None, "the end")
+
+        def ended() -> bool:
+            self._read()  # else it waits for room
+            return self.process.poll() is not None
+
+        until(ended, "the end")
         self._read()
         return self.process.wait(LIMIT)
 
-    def _read(self) -> None:
-        """What there is; at its end the other side is closed."""
+    def _read(self) -> str:
+        """All that was shown so far; at its end the other side is closed."""
         while select.select([self._ours], [], [], 0.05)[0]:
             try:
                 part = os.read(self._ours, 65536)
             except OSError:
-                return
+                break
             if not part:
-                return
+                break
             self.shown += part.decode(errors="replace")
+        return self.shown
 
     def close(self) -> None:
         if self.process.poll() is None:

@@ -60,7 +60,9 @@ def test_a_misspelt_filter_is_refused_with_the_nearest_known(
 def test_that_every_job_is_meant_must_be_said(
     app: Towline, call: Callable[..., Any], method: str, given: dict[str, Any]
 ) -> None:
-    with pytest.raises(InvalidSetting, match=r"would be about every (job|chain): .* everything=True"):
+    with pytest.raises(
+        InvalidSetting, match=r"would be about every (job|chain): .* everything=True"
+    ):
         call(method, **given)
     assert states(app) == [State.PENDING] * 3
 

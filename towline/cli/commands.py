@@ -11,11 +11,21 @@ from .delete import delete
 from .demo import demo
 from .doctor import doctor
 from .ending import asked_for_traceback, explained
+from .errors import errors
 from .worker import worker
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Work": (worker, tasks.enqueue, demo),
-    "Look": (read.jobs, read.job, read.chain, read.stats, read.workers, tasks.tasks, doctor),
+    "Look": (
+        read.jobs,
+        read.job,
+        read.chain,
+        errors,
+        read.stats,
+        read.workers,
+        tasks.tasks,
+        doctor,
+    ),
     "Act": (
         control.retry,
         control.cancel,
