@@ -51,13 +51,8 @@ LARGE = Numbers.each(100_000, len(QUEUES))
 BIG_TABLES = ("job", "live", "attempt", "chain", "key", "blocker")
 STATISTICS = ("none", "of everything", "of 5 jobs", "of 100 jobs")
 
-# By design: the first adds up page headers, the second is asked only when they are few, the last
-# stops at its limit.
-READ_ALL = {
-    "count_live": ["live"],
-    "open_chain_ids": ["live"],
-    "group_failures": ["attempt by INDEX attempt_bad"],
-}
+# By design: the first adds up page headers, the second is asked only when they are few.
+READ_ALL = {"count_live": ["live"], "open_chain_ids": ["live"]}
 
 KEY = "live by PRIMARY KEY (state=? AND queue=? AND priority=? AND job_id=?)"
 JOB = "job by INTEGER PRIMARY KEY (rowid=?)"
@@ -116,7 +111,7 @@ PLANS: dict[str, list[str]] = {
     "walk_lane": ["job by INDEX job_lane (queue=? AND task=? AND id{past}?)"],
     "walk_live": ["live by PRIMARY KEY (state=? AND queue=? AND priority=? AND job_id{past}?)"],
     "walk_bad": ["attempt by INDEX attempt_bad (job_id{past}?)"],
-    "group_failures": ["attempt by INDEX attempt_bad", JOB],
+    "group_failures": ["attempt by INDEX attempt_bad (job_id<?)", JOB],
     "walk_tried": ["attempt by PRIMARY KEY (job_id{past}?)"],
     "walk_label": ["job by INDEX job_label (label=? AND id{past}?)"],
     "walk_key": ["job by INDEX job_key (key=? AND id{past}?)"],

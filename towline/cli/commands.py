@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from ..version import VERSION
-from . import control, maintain, read, tasks
+from . import control, maintain, read, stats, tasks
 from .bench import bench
+from .chain import chain
 from .delete import delete
 from .demo import demo
 from .doctor import doctor
@@ -19,10 +20,10 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Look": (
         read.jobs,
         read.job,
-        read.chain,
+        chain,
         errors,
-        read.stats,
-        read.workers,
+        stats.stats,
+        stats.workers,
         tasks.tasks,
         doctor,
     ),

@@ -822,7 +822,7 @@ SELECT minute / :unit::bigint * :unit::bigint, queue, task, outcome, sum(ended):
  ORDER BY 1, 2, 3, 4;
 
 -- name: group_failures
--- What failed for good, by task and kind of error, of the newest :limit jobs that ended badly: how many of
+-- What failed for good, by task and kind of error, of the newest :limit jobs before :cursor that ended badly: how many of
 -- those were looked at, how many fit, the first and the last time, the newest job. Index attempt_bad.
 SELECT task, outcome, error_type, count(*), count(*) FILTER (WHERE fits),
        min(ended_at) FILTER (WHERE fits), max(ended_at) FILTER (WHERE fits),
@@ -832,7 +832,8 @@ SELECT task, outcome, error_type, count(*), count(*) FILTER (WHERE fits),
                AND (:queue::text IS NULL OR j.queue = :queue::text)
                AND (:task::text IS NULL OR j.task = :task::text) AS fits
           FROM (SELECT job_id, outcome, error_type, ended_at FROM {attempt}
-                 WHERE final = 1 AND outcome NOT IN (1, 2) ORDER BY job_id DESC LIMIT :limit) AS a
+                 WHERE final = 1 AND outcome NOT IN (1, 2) AND job_id < :cursor
+                 ORDER BY job_id DESC LIMIT :limit) AS a
           JOIN {job} AS j ON j.id = a.job_id) AS newest
  GROUP BY 1, 2, 3;
 

@@ -37,6 +37,7 @@ def failures(store: Ground, filter: StatsFilter) -> Steps[Failures]:
         until=FOREVER if filter.until is None else filter.until,
         queue=filter.queue,
         task=filter.task,
+        cursor=FOREVER,
         limit=EXAMINED,
     )
     examined = sum(int_of(number) for _, _, _, number, *_ in rows)
