@@ -8,7 +8,7 @@ from .. import views
 from ..app import Towline
 from . import output
 from .filters import as_json, job_id
-from .read import show_jobs
+from .lists import show_jobs
 from .target import Command
 from .tree import Growing, show_tree
 

@@ -18,7 +18,7 @@ from ..views import jobs_data
 from . import output
 from .ending import complain
 from .filters import as_json, filters, is_empty, job_id, json_of
-from .read import show_jobs
+from .lists import show_jobs
 from .target import Command
 
 T = TypeVar("T")

@@ -10,11 +10,14 @@ import click
 from .. import views
 from ..app import Towline
 from ..app.answers import AttemptInfo
-from ..app.filters import JobsWhere
+from ..app.filters import JobsWhere, check_limit
 from ..app.handles import Job
+from ..exit_codes import OK
 from ..model import State
 from . import output
 from .filters import as_json, cursor_of, filters, job_id
+from .follow import follow_job, follow_jobs
+from .lists import progress_of, show_jobs
 from .target import Command
 from .tasks import first_line
 
@@ -24,16 +27,26 @@ from .tasks import first_line
 @click.option("--limit", default=50, show_default=True, help="How many at most, up to 10000.")
 @click.option("--cursor", type=cursor_of, metavar="CURSOR", help="Go on after an earlier page.")
 @click.option("--oldest", is_flag=True, help="Oldest first.")
+@click.option("--follow", is_flag=True, help="Go on with what is new or changes, until Ctrl-C.")
 @as_json
 def jobs(
     app: Towline,
     limit: int,
     cursor: str | None,
     oldest: bool,
+    follow: bool,
     as_json: bool,
     **where: Unpack[JobsWhere],
 ) -> None:
-    """List jobs, newest first."""
+    """List jobs, newest first.
+
+    With --follow a line for each, and another for each change, newest last; with --json a document
+    a line.
+    """
+    if follow:
+        if cursor is not None or oldest:
+            raise click.UsageError("--follow shows the newest: no --cursor, no --oldest")
+        follow_jobs(app, where, check_limit(limit), as_json)  # which does not come back
     page = app.jobs(limit=limit, cursor=cursor, newest=not oldest, **where)
     if as_json:
         output.print_json({"jobs": views.jobs_data(app, page), "cursor": page.cursor})
@@ -43,68 +56,26 @@ def jobs(
         output.say(f"\nthere may be more: --cursor {page.cursor}", "dim")
 
 
-def show_jobs(app: Towline, jobs: list[Job[Any]], now: datetime) -> None:
-    """A table of jobs, or a line that says there is none."""
-    if not jobs:
-        output.say("no jobs", "dim")
-        return
-    reasons = views.Reasons(app)
-    output.table(
-        [
-            (
-                job.id,
-                job.state,
-                job.task,
-                job.queue,
-                job.attempt or "",
-                output.distance(job.created_at, now),
-                note_of(job, now, reasons),
-            )
-            for job in jobs
-        ],
-        *("id", "state", "task", "queue", "attempt", "created", ""),
-        right=("id", "attempt"),
-        elastic=("task", "queue", ""),
-    )
-
-
-def note_of(job: Job[Any], now: datetime, reasons: views.Reasons) -> str:
-    """What is worth knowing about a job in its state, in a few words."""
-    words = [job.label or ""]
-    if job.state is State.RUNNING:
-        words.append(f"for {output.took(job.started_at, now)}")
-        words.append(progress_of(job) or "")
-    elif job.state is State.BLOCKED:
-        words.append(f"waits for {job.open_blockers}")
-    elif job.state is State.SCHEDULED:
-        words.append(output.distance(job.run_at, now))
-    elif job.state is State.PENDING:
-        words.append(reasons.of(job) or "")
-    elif job.state is State.COMPLETED:
-        words.append(f"took {output.took(job.started_at, job.ended_at)}" if job.started_at else "")
-        words.append(f"continued by {job.continued_by}" if job.continued_by else "")
-    if job.state is not State.COMPLETED:
-        words.append(output.last_line(job.error))
-    return " · ".join(word for word in words if word)
-
-
-def progress_of(job: Job[Any]) -> str | None:
-    progress = job.progress
-    if progress is None:
-        return None
-    fraction: object = progress.fraction
-    done = f"{fraction:.0%}" if isinstance(fraction, int | float) else ""  # or written by hand
-    return " ".join(word for word in (done, progress.text) if word)
-
-
 @click.command(cls=Command, words="ID", least=1, most=1)
+@click.option("--follow", is_flag=True, help="Show each change until the end of its chain.")
 @as_json
-def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
-    """Show one job: its attempts, its errors, what it waits for."""
-    found = app.job(job_id(words[0]))
+def job(app: Towline, words: tuple[str, ...], follow: bool, as_json: bool) -> int:
+    """Show one job: its attempts, its errors, what it waits for.
+
+    With --follow the exit code is 1 when its chain fails or is cancelled.
+    """
+    id = job_id(words[0])
+    if follow:
+        return follow_job(app, id, as_json)
+    found = app.job(id)
     if as_json:
         output.print_json(views.full_job_data(app, found))
-        return
+    else:
+        show_job(app, found)
+    return OK
+
+
+def show_job(app: Towline, found: Job[Any]) -> None:
     now = app.now()
     task = app.registry.get(found.task)
     output.facts(
