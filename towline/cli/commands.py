@@ -8,6 +8,7 @@ from ..version import VERSION
 from . import control, maintain, read, stats, tasks
 from .bench import bench
 from .chain import chain
+from .completion import completion
 from .delete import delete
 from .demo import demo
 from .doctor import doctor
@@ -37,7 +38,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
         control.pause,
         control.resume,
     ),
-    "Keep": (maintain.prune, maintain.vacuum, maintain.migrate, maintain.sql, bench),
+    "Keep": (maintain.prune, maintain.vacuum, maintain.migrate, maintain.sql, bench, completion),
 }
 WHOLE = 1000  # characters: what does not fit on a line goes on below it
 

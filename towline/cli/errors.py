@@ -10,7 +10,7 @@ from .. import views
 from ..app import Towline
 from ..app.answers import AtLeast
 from ..model import Outcome
-from . import output
+from . import completion, output
 from .filters import as_json, once, time_of
 from .target import Command
 
@@ -25,8 +25,14 @@ DAY = timedelta(days=1)
     help="Failed since: a time, or 15m, 2h, 3d.  [default: 1d]",
 )
 @click.option("--until", type=time_of, metavar="TIME", help="Failed before.")
-@click.option("--task", multiple=True, callback=once, help="By the task's name.")
-@click.option("--queue", multiple=True, callback=once)
+@click.option(
+    "--task",
+    multiple=True,
+    callback=once,
+    shell_complete=completion.tasks,
+    help="By the task's name.",
+)
+@click.option("--queue", multiple=True, callback=once, shell_complete=completion.queues)
 @as_json
 def errors(
     app: Towline,

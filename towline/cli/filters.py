@@ -12,6 +12,7 @@ import click
 
 from ..app.filters import LARGEST_ID, parse_id
 from ..model import ChainState, State
+from . import completion
 from .text import shortened
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -82,8 +83,8 @@ def _choosing(function: F, states: type[State | ChainState], *, queue: bool) -> 
             "callback": several,
             "help": "Given several times, each one counts.",
         },
-        "--task": {"help": "By the task's name."},
-        **({"--queue": {}} if queue else {}),
+        "--task": {"help": "By the task's name.", "shell_complete": completion.tasks},
+        **({"--queue": {"shell_complete": completion.queues}} if queue else {}),
         "--key": {},
         "--label": {},
         "--since": {

@@ -18,6 +18,7 @@ from ..app import Towline
 from ..app.settings import DEFAULT_URL
 from ..engine import FILE
 from ..errors import SchemaMissing
+from . import completion
 from .ending import CommandError
 
 APP_VARIABLE, URL_VARIABLE = "TOWLINE_APP", "TOWLINE_URL"
@@ -161,7 +162,12 @@ class Command(click.Command):
         self._needs_tasks = needs_tasks
         self._words = words
         settings["params"] = [
-            click.Argument(["words"], nargs=-1, metavar=f"[MODULE:APP] {words}".strip()),
+            click.Argument(
+                ["words"],
+                nargs=-1,
+                metavar=f"[MODULE:APP] {words}".strip(),
+                shell_complete=completion.words(words),
+            ),
             *settings.get("params", ()),
             click.Option(["--app", "name"], metavar="MODULE:APP", help="The app, by its module."),
             click.Option(["--url"], help="The database, without the application's code."),

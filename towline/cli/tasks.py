@@ -20,7 +20,7 @@ from ..task import Task
 from ..task.options import Options
 from ..task.signature import encode_plain
 from ..times import micros
-from . import output
+from . import completion, output
 from .ending import CommandError, complain
 from .filters import as_json, duration_of, json_of, shown
 from .target import Command
@@ -82,7 +82,7 @@ USUAL: Task[[], None] = Task(_usual)
 )
 @click.option("--key", help="One open chain per key: a second call gives the first.")
 @click.option("--delay", type=duration_of, metavar="TIME", help="Not before: 90, 15m, 2h, 3d.")
-@click.option("--queue", help="Another one than its task's.")
+@click.option("--queue", shell_complete=completion.queues, help="Another one than its task's.")
 @click.option("--priority", type=int, help="Higher ones run first.")
 @click.option("--label", help="A note, shown in lists.")
 @click.option("--wait", is_flag=True, help="Wait for the end of the chain; print its output.")
