@@ -86,3 +86,13 @@ def climb(name: str, ctx: Context = INJECTED) -> str:
     while not Path(f"{name}.go").exists():
         time.sleep(0.01)
     return "there"
+
+
+@app.task(max_attempts=2)
+def refuse(text: str) -> None:
+    raise LookupError(f"{text}\nand more")
+
+
+@app.task(max_attempts=1, run_in="process")
+def refuse_there(text: str) -> None:
+    raise LookupError(text)

@@ -86,7 +86,8 @@ class AttemptStarted(Event, frozen=True, kw_only=True):
 
 class AttemptEnded(Event, frozen=True, kw_only=True):
     """An attempt is over. `final`: its job is, too. `accepted`: True written, False fenced off,
-    None left to the caller's transaction."""
+    None left to the caller's transaction. `error`: what the history says of it, with its traceback,
+    for the log alone; None unless the worker was told to (error_text=True)."""
 
     name = "attempt.ended"
     task: str
@@ -103,6 +104,7 @@ class AttemptEnded(Event, frozen=True, kw_only=True):
     worker: str
     duration: float
     retry_in: float | None
+    error: str | None = None
 
 
 class AttemptStopping(Event, frozen=True, kw_only=True):
