@@ -168,7 +168,7 @@ def test_debug_has_each_attempt(shop: Shop, json_logs: bool) -> None:
             (2, "refuse"),
             (3, "refuse_there"),
         }
-    for words in (
+    for parts in (
         ("attempt 1 of job 1 (add) begins (thread)",),
         ("attempt 1 of job 1 (add): completed after 0.",),
         ("attempt 1 of job 3 (refuse_there) begins (process)",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar, Unpack
 
 import click
@@ -19,6 +20,7 @@ from . import output
 from .ending import complain
 from .filters import as_json, filters, is_empty, job_id, json_of
 from .lists import show_jobs
+from .progress import following
 from .target import Command
 
 T = TypeVar("T")
@@ -109,7 +111,12 @@ def retry(
     if ids:
         return each(app, ids, app.retry, as_json)
     where["state"] = where.get("state") or State.FAILED
-    tell_number(app.retry_many(preview=preview, **where), preview, "retried", as_json)
+    if preview:
+        number = app.retry_many(preview=True, **where)
+    else:
+        with following(app, "retrying", partial(app.retry_many, preview=True, **where)):
+            number = app.retry_many(**where)
+    tell_number(number, preview, "retried", as_json)
     return OK
 
 
@@ -139,7 +146,12 @@ def cancel(
     if reason is not None:
         raise click.UsageError("--reason goes with ids")
     all_of_them: dict[str, Any] = {"everything": True} if everything else {}
-    number = app.cancel_many(preview=preview, by=by, **where, **all_of_them)
+    fitting = partial(app.cancel_many, preview=True, **where, **all_of_them)
+    if preview:
+        number = fitting()
+    else:
+        with following(app, "cancelling", fitting):
+            number = app.cancel_many(by=by, **where, **all_of_them)
     tell_number(number, preview, "cancelled", as_json)
     return OK
 

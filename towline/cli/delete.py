@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Unpack
 
 import click
@@ -13,6 +14,7 @@ from . import output
 from .control import chosen, refused, tell_number, tried
 from .ending import agreed, complain
 from .filters import as_json, chain_filters
+from .progress import following
 from .target import Command
 
 
@@ -52,14 +54,14 @@ def delete(
         elif gone:
             output.say(f"{counted(len(gone))} deleted: {', '.join(map(str, gone))}")
         return refused(errors)
-    number = 0
-    if preview or not yes:
-        number = app.delete_many(everything=everything, preview=True, **where)
-        if number and not preview and not agreed(f"Delete {counted(number)}?", yes):
-            return complain("nothing was deleted", FAILED)
-    if not preview and (number or yes):
-        number = app.delete_many(everything=everything, cascade=cascade, force=force, **where)
-    tell_number(number, preview, "deleted", as_json, what="chain")
+    fitting = partial(app.delete_many, everything=everything, preview=True, **where)
+    number = fitting() if preview or not yes else None
+    if number and not preview and not agreed(f"Delete {counted(number)}?", yes):
+        return complain("nothing was deleted", FAILED)
+    if not preview and number != 0:
+        with following(app, "deleting", fitting):
+            number = app.delete_many(everything=everything, cascade=cascade, force=force, **where)
+    tell_number(number or 0, preview, "deleted", as_json, what="chain")
     return OK
 
 

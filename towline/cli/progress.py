@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ..app import Towline
+from ..events.kinds import ChainPruned, JobControlled
 from .text import plain
 
 if TYPE_CHECKING:
@@ -48,6 +52,19 @@ class Bar:
         total = None if done is None else self._total
         what = plain(f"{self._what} {text}", lines=False) if text else self._what
         self._progress.update(self._task, completed=self._done, total=total, description=what)
+
+
+@contextmanager
+def following(app: Towline, what: str, total: Callable[[], int] | None = None) -> Iterator[None]:
+    """A bar that moves with what the app says it has done. The total is only asked for, which may
+    take a moment itself, where somebody sees it."""
+    if not is_shown():
+        yield
+        return
+    with Bar(what, None if total is None else total()) as bar:
+        names = (JobControlled.name, ChainPruned.name)
+        app.runner.events.subscribe(lambda event: bar.move(event.count), names)
+        yield
 
 
 def _progress(counts: bool) -> Progress:

@@ -33,7 +33,10 @@ DROPPED_EVERY = 1.0  # seconds from one report of dropped events to the next
 COMPLAIN_EVERY = 60.0  # seconds from one line about a failing subscriber to the next
 
 
-OF_OPERATIONS = {kinds.JobEnqueued.name, kinds.JobControlled.name, kinds.OperationEnded.name}
+OF_OPERATIONS = {
+    kinds.JobEnqueued.name, kinds.JobControlled.name, kinds.ChainPruned.name,
+    kinds.OperationEnded.name,
+}  # fmt: skip
 # Not an event: whether a subscriber wants `attempt.ended` of attempts that completed.
 COMPLETED = "attempt.ended: completed"
 

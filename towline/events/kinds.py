@@ -34,11 +34,12 @@ class JobEnqueued(Event, frozen=True, kw_only=True):
 
 
 class JobControlled(Event, frozen=True, kw_only=True):
-    """A job or queue was cancelled, retried, completed, deleted, paused …"""
+    """Jobs or a queue were cancelled, retried, completed, deleted, paused …; how many."""
 
     name = "job.controlled"
     operation: str
     connection: str
+    count: int
 
 
 class JobParked(Event, frozen=True, kw_only=True):
