@@ -20,7 +20,7 @@ LOGGED: tuple[type[kinds.Event], ...] = (
     kinds.TelemetryDropped,
 )  # fmt: skip
 TRACEBACK = "Traceback (most recent call last)"
-MOST_MESSAGE = 500  # characters
+MOST_TEXT = 500  # characters
 LEVELS = {"troubled": logging.WARNING, "broken": logging.ERROR}  # by a worker's state
 
 
@@ -77,8 +77,8 @@ def _write_ended(event: kinds.AttemptEnded) -> None:
         return
     raised = event.error_type if event.outcome == "failed" else None
     what = (raised or event.outcome).rpartition(".")[2]
-    if raised and event.error and (message := _message(event.error, raised)):
-        what = f"{what}: {message}"
+    if raised and event.error and (text := _first_line(event.error, raised)):
+        what = f"{what}: {text}"
     fields = {**_fields(event), "outcome": event.outcome, "error_type": event.error_type}
     if event.final or event.retry_in is None:
         log.warning("%s: %s; the job has failed", _attempt(event), what, extra=fields)
@@ -87,7 +87,7 @@ def _write_ended(event: kinds.AttemptEnded) -> None:
         log.info("%s: %s; again in %.1f s", _attempt(event), what, again, extra=fields)
 
 
-def _message(error: str, raised: str) -> str:
+def _first_line(error: str, raised: str) -> str:
     """The first line of what an exception says. Below a traceback it stands behind its name."""
     lines = error.splitlines()
     if TRACEBACK not in lines[0]:
@@ -96,7 +96,7 @@ def _message(error: str, raised: str) -> str:
         name = raised.removeprefix("builtins.")
         named = (line for line in reversed(lines) if line.startswith(f"{name}: "))
         first = next(named, "").removeprefix(f"{name}: ")
-    return first if len(first) <= MOST_MESSAGE else f"{first[:MOST_MESSAGE]} …"
+    return first if len(first) <= MOST_TEXT else f"{first[:MOST_TEXT]} …"
 
 
 def _fields(event: Any) -> dict[str, Any]:
