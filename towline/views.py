@@ -3,22 +3,26 @@ keys, times in ISO 8601, UTC. For commands with --json, and whatever else answer
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from .app.answers import AtLeast, Progress, WorkerInfo
+from .app.filters import StatsWhere, stats_filter
 from .app.handles import Chain, Job
 from .app.rollups import EndedJobs, run_time
 from .model import END_STATE, DependentRecord, State
 from .secret import HIDDEN, hidden
-from .times import to_datetime
+from .task.retry import Backoff
+from .times import MICRO, micros, to_datetime
 
 if TYPE_CHECKING:
     from .app import Towline
+    from .task import Task
 
 Data = dict[str, Any]
 
@@ -83,7 +87,7 @@ def full_job_data(app: Towline, job: Job[Any]) -> Data:
     return {
         **jobs_data(app, [job])[0],
         "why": app.why(job.id),
-        "description": None if task is None else task.__doc__,
+        "description": None if task is None else inspect.getdoc(task.function),
         "arguments": shown_arguments(app, job),
         "output": shown_output(app, job),
         "attempts": attempts_data(app, job.id),
@@ -129,6 +133,21 @@ def shown_output(app: Towline, job: Job[Any]) -> Any:
     return hidden(value, secrets.output, app.settings.secret_names)
 
 
+def arguments_text(app: Towline, job: Job[Any]) -> str:
+    """The arguments as they are stored, with their secrets hidden."""
+    return _text(job.arguments, shown_arguments(app, job))
+
+
+def output_text(app: Towline, job: Job[Any]) -> str | None:
+    """The output as it is stored, with its secrets hidden; None before it is there."""
+    text = output_of(job)
+    return None if text is None else _text(text, shown_output(app, job))
+
+
+def _text(text: str, shown: Any) -> str:
+    return text if shown == stored(text) else json.dumps(shown, ensure_ascii=False)
+
+
 def output_of(job: Job[Any]) -> str | None:
     """The output as it is stored, whatever its task makes of it."""
     return job.record.last_output if job.state is State.COMPLETED else None
@@ -165,6 +184,36 @@ def _depth(value: Any) -> int:
 
 def dependent_data(dependent: DependentRecord) -> Data:
     return {**_data(dependent, DEPENDENT), "chain_id": dependent.own_chain_id}
+
+
+def task_data(task: Task[..., Any]) -> Data:
+    """A task as it was declared."""
+    return {
+        "name": task.name,
+        "signature": task.signature.text,
+        "queue": task.queue,
+        "priority": task.priority,
+        "max_attempts": task.max_attempts,
+        "timeout": None if task.timeout is None else micros(task.timeout) / MICRO,
+        "backoff": _backoff_data(task.backoff),
+        "run_in": task.run_in,
+        "slots": task.slots,
+        "description": inspect.getdoc(task.function),
+    }
+
+
+def _backoff_data(backoff: Backoff) -> Data:
+    return {
+        "first": backoff.first,
+        "factor": backoff.factor,
+        "cap": backoff.cap,
+        "jitter": backoff.jitter,
+        "never": [error.__qualname__ for error in backoff.never],
+        "per": {
+            error.__qualname__: None if own is None else _backoff_data(own)
+            for error, own in backoff.per.items()
+        },
+    }
 
 
 def chain_data(app: Towline, chain: Chain) -> Data:
@@ -211,6 +260,21 @@ def totals_data(counts: dict[str, dict[str, int]]) -> Data:
             more = isinstance(number, AtLeast) or isinstance(totals.get(state), AtLeast)
             totals[state] = AtLeast(total) if more else total
     return counts_data(totals)
+
+
+def failures_data(app: Towline, **where: Unpack[StatsWhere]) -> Data:
+    """What failed for good, by task and kind of error, the most frequent first; with "complete"
+    false there are older ones that were not looked at, so each count is "at least"."""
+    found = app.runner.run(app.runner.store.failures(stats_filter(where)))
+    failures = [
+        {
+            **group._asdict(),
+            "first_at": time_text(to_datetime(group.first_at)),
+            "last_at": time_text(to_datetime(group.last_at)),
+        }
+        for group in found.groups
+    ]
+    return {"failures": failures, "complete": found.complete}
 
 
 def counts_data(counts: dict[str, int]) -> Data:

@@ -67,6 +67,8 @@ def test_jobs(busy: Shop) -> None:
     ("filter", "tasks"),
     [
         (("--state", "failed"), ["bad"]),
+        (("--state", "failed", "--state", "blocked"), ["join", "bad"]),
+        (("--state", "scheduled", "--state", "scheduled"), ["add"]),
         (("--task", "join"), ["join"]),
         (("--queue", "mail"), ["add", "fetch"]),
         (("--key", "k1"), ["add"]),

@@ -23,7 +23,7 @@ from ..runner import Runner
 from ..secret import masked
 from ..task import Call, Task, Tasks, check_name
 from ..task.batch import new_jobs
-from ..telemetry.log import write_log
+from ..telemetry.log import write_each, write_log
 from ..times import MICRO, Seconds, micros
 from ..wakes import open_wake
 from .handles import Job
@@ -158,6 +158,7 @@ class Towline(Management):
         from ..worker.settings import WorkerSettings
 
         check_known("worker()", settings, WorkerSettings.__annotations__)
+        write_each(self.runner.events)
         return Worker(self, **settings)
 
     def add_middleware(self, middleware: Middleware) -> Middleware:

@@ -96,6 +96,15 @@ def complain(text: str, code: int) -> int:
     return code
 
 
+def agreed(question: str, yes: bool) -> bool:
+    """Whether it is to be done: --yes was given, or somebody at the terminal says so."""
+    if yes:
+        return True
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.UsageError("there is nobody to ask here: --yes says that it is meant")
+    return click.confirm(plain(question, lines=False), err=True)
+
+
 def _write(text: str) -> None:
     """Write to stderr, unless that is closed."""
     if sys.stderr is None:

@@ -91,6 +91,11 @@ def print_json(value: object) -> None:
     write(json.dumps(exact(value), indent=2, default=str, allow_nan=False) + "\n")
 
 
+def print_json_line(value: object) -> None:
+    """The same on one line, where documents follow one another."""
+    write(json.dumps(exact(value), default=str, allow_nan=False) + "\n")
+
+
 def answer(data: object, text: str, as_json: bool) -> None:
     """What came of a command: data for programs, or a line for people."""
     if as_json:
