@@ -3,20 +3,26 @@ keys, times in ISO 8601, UTC. For commands with --json, and whatever else answer
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from .app.answers import AtLeast, Progress, WorkerInfo
+from .app.filters import StatsWhere, stats_filter
 from .app.handles import Chain, Job
 from .app.rollups import EndedJobs, run_time
 from .model import END_STATE, DependentRecord, State
+from .secret import HIDDEN, hidden
+from .task.retry import Backoff
+from .times import MICRO, micros, to_datetime
 
 if TYPE_CHECKING:
     from .app import Towline
+    from .task import Task
 
 Data = dict[str, Any]
 
@@ -81,16 +87,65 @@ def full_job_data(app: Towline, job: Job[Any]) -> Data:
     return {
         **jobs_data(app, [job])[0],
         "why": app.why(job.id),
-        "description": None if task is None else task.__doc__,
-        "arguments": stored(job.arguments),
-        "output": stored(output_of(job)),
-        "attempts": [_data(attempt, ATTEMPT) for attempt in app.attempts(job.id)],
+        "description": None if task is None else inspect.getdoc(task.function),
+        "arguments": shown_arguments(app, job),
+        "output": shown_output(app, job),
+        "attempts": attempts_data(app, job.id),
         "blockers": blockers_data(app, job.id),
+    }
+
+
+def attempts_data(app: Towline, id: int) -> list[Data]:
+    return [_data(attempt, ATTEMPT) for attempt in app.attempts(id)]
+
+
+def paused_data(app: Towline) -> dict[str, Data]:
+    """Queues that stand still, by name: since when, and by whose word."""
+    return {
+        queue.name: {
+            "paused_at": time_text(to_datetime(queue.paused_at)),
+            "paused_by": queue.paused_by,
+        }
+        for queue in app.runner.run(app.runner.store.paused())
     }
 
 
 def blockers_data(app: Towline, id: int) -> list[Data]:
     return [_data(blocker, BLOCKER) for blocker in app.blockers(id)]
+
+
+def shown_arguments(app: Towline, job: Job[Any]) -> Any:
+    """The arguments, with their secrets hidden."""
+    task = app.registry.get(job.task)
+    names = task.signature.secrets.arguments if task is not None else ()
+    return hidden(stored(job.arguments), names, app.settings.secret_names)
+
+
+def shown_output(app: Towline, job: Job[Any]) -> Any:
+    """The output, with its secrets hidden; None before it is there."""
+    task = app.registry.get(job.task)
+    value = stored(output_of(job))
+    if task is None:
+        return hidden(value, (), app.settings.secret_names)
+    secrets = task.signature.secrets
+    if secrets.whole_output and value is not None:
+        return HIDDEN
+    return hidden(value, secrets.output, app.settings.secret_names)
+
+
+def arguments_text(app: Towline, job: Job[Any]) -> str:
+    """The arguments as they are stored, with their secrets hidden."""
+    return _text(job.arguments, shown_arguments(app, job))
+
+
+def output_text(app: Towline, job: Job[Any]) -> str | None:
+    """The output as it is stored, with its secrets hidden; None before it is there."""
+    text = output_of(job)
+    return None if text is None else _text(text, shown_output(app, job))
+
+
+def _text(text: str, shown: Any) -> str:
+    return text if shown == stored(text) else json.dumps(shown, ensure_ascii=False)
 
 
 def output_of(job: Job[Any]) -> str | None:
@@ -131,8 +186,38 @@ def dependent_data(dependent: DependentRecord) -> Data:
     return {**_data(dependent, DEPENDENT), "chain_id": dependent.own_chain_id}
 
 
-def chain_data(chain: Chain) -> Data:
-    output = None if chain.last is None else stored(output_of(chain.last))
+def task_data(task: Task[..., Any]) -> Data:
+    """A task as it was declared."""
+    return {
+        "name": task.name,
+        "signature": task.signature.text,
+        "queue": task.queue,
+        "priority": task.priority,
+        "max_attempts": task.max_attempts,
+        "timeout": None if task.timeout is None else micros(task.timeout) / MICRO,
+        "backoff": _backoff_data(task.backoff),
+        "run_in": task.run_in,
+        "slots": task.slots,
+        "description": inspect.getdoc(task.function),
+    }
+
+
+def _backoff_data(backoff: Backoff) -> Data:
+    return {
+        "first": backoff.first,
+        "factor": backoff.factor,
+        "cap": backoff.cap,
+        "jitter": backoff.jitter,
+        "never": [error.__qualname__ for error in backoff.never],
+        "per": {
+            error.__qualname__: None if own is None else _backoff_data(own)
+            for error, own in backoff.per.items()
+        },
+    }
+
+
+def chain_data(app: Towline, chain: Chain) -> Data:
+    output = None if chain.last is None else shown_output(app, chain.last)
     return {**_data(chain, CHAIN), "output": output, "error": chain.error}
 
 
@@ -164,6 +249,32 @@ def ended_data(ended: Sequence[EndedJobs]) -> Data:
         "p95": run_time(ended, 0.95),
         "p99": run_time(ended, 0.99),
     }
+
+
+def totals_data(counts: dict[str, dict[str, int]]) -> Data:
+    """All queues together."""
+    totals: dict[str, int] = {}
+    for of in counts.values():
+        for state, number in of.items():
+            total = int(totals.get(state, 0)) + int(number)
+            more = isinstance(number, AtLeast) or isinstance(totals.get(state), AtLeast)
+            totals[state] = AtLeast(total) if more else total
+    return counts_data(totals)
+
+
+def failures_data(app: Towline, **where: Unpack[StatsWhere]) -> Data:
+    """What failed for good, by task and kind of error, the most frequent first; with "complete"
+    false there are older ones that were not looked at, so each count is "at least"."""
+    found = app.runner.run(app.runner.store.failures(stats_filter(where)))
+    failures = [
+        {
+            **group._asdict(),
+            "first_at": time_text(to_datetime(group.first_at)),
+            "last_at": time_text(to_datetime(group.last_at)),
+        }
+        for group in found.groups
+    ]
+    return {"failures": failures, "complete": found.complete}
 
 
 def counts_data(counts: dict[str, int]) -> Data:

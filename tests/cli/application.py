@@ -76,3 +76,23 @@ def die(ctx: Context = INJECTED) -> str:
     if ctx.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return "survived"
+
+
+@app.task
+def climb(name: str, ctx: Context = INJECTED) -> str:
+    """Say how far it is; go on when the file NAME.go is there."""
+    ctx.progress(0.25, "a quarter")
+    Path(f"{name}.began-{ctx.attempt}").touch()
+    while not Path(f"{name}.go").exists():
+        time.sleep(0.01)
+    return "there"
+
+
+@app.task(max_attempts=2)
+def refuse(text: str) -> None:
+    raise LookupError(f"{text}\nand more")
+
+
+@app.task(max_attempts=1, run_in="process")
+def refuse_there(text: str) -> None:
+    raise LookupError(text)

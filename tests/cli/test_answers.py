@@ -81,7 +81,7 @@ def test_resume_says_what_it_did(any_shop: Shop) -> None:
 
 def test_a_filter_given_twice_is_refused(any_shop: Shop) -> None:
     """The last one would win, silently."""
-    for option, value in (("--state", "failed"), ("--task", "add"), ("--queue", "mail")):
+    for option, value in (("--task", "add"), ("--queue", "mail")):
         for command in ("jobs", "cancel", "retry"):
             line = any_shop.refused(command, APP, option, value, option, value, code=2)
             assert f"{option} was given twice" in line

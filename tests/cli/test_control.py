@@ -38,6 +38,10 @@ def test_retry_by_filter(any_shop: Shop) -> None:
     assert any_shop.state(dropped) == "cancelled"
     text = any_shop.text("retry", APP, "--state", "cancelled", "--preview")
     assert text == "1 job would be retried\n"
+    any_shop.app.fail(jobs[0], "broken")
+    both = any_shop.data("retry", APP, "--state", "cancelled", "--state", "failed")
+    assert both["number"] == 2
+    assert any_shop.state(dropped) == any_shop.state(jobs[0]) == "pending"
 
 
 def test_cancel_by_id(any_shop: Shop) -> None:
@@ -57,6 +61,10 @@ def test_cancel_by_filter(any_shop: Shop) -> None:
     assert any_shop.data("cancel", APP, "--queue", "default", "--preview")["number"] == 3
     assert any_shop.text("cancel", APP, "--queue", "default") == "3 jobs cancelled\n"
     assert {any_shop.state(job) for job in jobs} == {"cancelled"}
+    pending, later = any_shop.put("add", a=1, b=1), any_shop.store_later()
+    assert any_shop.data("cancel", APP, "--state", "running", "--state", "blocked")["number"] == 0
+    assert any_shop.data("cancel", APP, "--state", "pending", "--state", "scheduled")["number"] == 2
+    assert any_shop.state(pending) == any_shop.state(later) == "cancelled"
 
 
 def test_one_that_cannot_be_does_not_keep_the_others(any_shop: Shop) -> None:
@@ -76,8 +84,8 @@ def test_one_that_cannot_be_does_not_keep_the_others(any_shop: Shop) -> None:
 
 def test_ids_or_filters(shop: Shop) -> None:
     """Never everything by accident."""
-    for command in ("retry", "cancel"):
-        assert "name jobs by id" in shop.refused(command, APP, code=2)
+    for command in ("retry", "cancel", "delete"):
+        assert "name them by id" in shop.refused(command, APP, code=2)
         assert "not both" in shop.refused(command, APP, "1", "--task", "add", code=2)
         assert "--preview" in shop.refused(command, APP, "1", "--preview", code=2)
         assert "'one' is not the id" in shop.refused(command, APP, "one", code=2)

@@ -47,9 +47,7 @@ def test_a_password_is_not_shown(shop: Shop) -> None:
 def test_nobody_works_on_a_queue(any_shop: Shop) -> None:
     any_shop.store(new("add", queue="slow", arguments='{"a": 1, "b": 1}'))
     found = any_shop.data("doctor", APP, code=1)
-    assert findings(found, "queue", "problem") == [
-        "no worker serves queue slow; pending there: 1"
-    ]
+    assert findings(found, "queue", "problem") == ["no worker serves queue slow; pending there: 1"]
     assert "--queues slow" in any_shop.text("doctor", APP, code=1)
 
 

@@ -9,8 +9,12 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from tests.cli.shop import APP, LIMIT, ROOT, Shop
+from tests.kit import new
 from tests.until import until
+from towline.version import VERSION
 
 SCRIPT = """
 import os
@@ -108,6 +112,69 @@ def test_json_logs_are_one_object_per_line(shop: Shop) -> None:
     assert wanted.items() <= spoken.items()
     assert any("w7" in found["text"] for found in objects)
     assert "4111" not in done.stderr
+
+
+def test_a_worker_says_when_it_begins_and_what_it_has_done(shop: Shop) -> None:
+    """Version, database, queues, slots and tasks; how many ended, and how many of them badly."""
+    shop.put("add", a=1, b=1)
+    shop.store(new("bad", arguments='{"secret": "x"}', max_attempts=1))
+    log = shop.run("worker", APP, "--drain", "--name", "w1", "--concurrency", "3").stderr
+    number = len(shop.data("tasks", APP)["tasks"])
+    assert (
+        f"worker w1 of Towline {VERSION} begins on {shop.url}: queues default, mail, 3 at a time, "
+        f"{number} tasks\n"
+    ) in log
+    assert "worker w1 has stopped: 2 attempts ended, 1 of them badly\n" in log
+    assert "begins (" not in log
+
+
+def test_a_failure_is_said_with_its_first_line(shop: Shop) -> None:
+    """In threads and processes; when it comes again; X11: as plain text."""
+    shop.put("refuse", text="no \x1b[2J")
+    shop.store(new("refuse_there", arguments='{"text": "not there"}', max_attempts=1))
+    log = shop.run("worker", APP, "--drain").stderr
+    assert r"attempt 1 of job 1 (refuse): LookupError: no \x1b[2J; again in" in log
+    assert "(refuse_there): LookupError: not there; the job has failed" in log
+    for text in ("and more", "Traceback", "\x1b"):
+        assert text not in log
+
+
+def test_errors_can_be_kept_out_of_the_log(shop: Shop) -> None:
+    """Also from the children of a supervisor."""
+    for more in ((), ("--processes", "2")):
+        for task in ("refuse", "refuse_there"):
+            shop.store(new(task, arguments='{"text": "hunter2"}', max_attempts=1))
+        words = ("worker", APP, "--drain", "--no-error-text", "--log-level", "debug", *more)
+        log = shop.run(*words).stderr
+        assert log.count("LookupError; the job has failed") == 2
+        assert "hunter2" not in log
+
+
+@pytest.mark.parametrize("json_logs", [False, True])
+def test_debug_has_each_attempt(shop: Shop, json_logs: bool) -> None:
+    """Its begin, its end with the duration, the traceback of its error; in processes too."""
+    shop.put("add", a=1, b=1)
+    for task in ("refuse", "refuse_there"):
+        shop.store(new(task, arguments='{"text": "no"}', max_attempts=1))
+    words = ("worker", APP, "--drain", "--log-level", "debug")
+    log = shop.run(*words, *(["--json-logs"] if json_logs else [])).stderr
+    texts = [log]
+    if json_logs:
+        lines = [json.loads(line) for line in log.splitlines()]
+        texts = [line["text"] for line in lines if line.get("job") is not None]
+        failed = [line for line in lines if line.get("error_type")]
+        assert {line["error_type"] for line in failed} == {"builtins.LookupError"}
+        assert {(line["job"], line["task"]) for line in failed} == {
+            (2, "refuse"),
+            (3, "refuse_there"),
+        }
+    for parts in (
+        ("attempt 1 of job 1 (add) begins (thread)",),
+        ("attempt 1 of job 1 (add): completed after 0.",),
+        ("attempt 1 of job 3 (refuse_there) begins (process)",),
+        ("attempt 1 of job 2 (refuse):", "Traceback", "LookupError: no", "and more"),
+    ):
+        assert any(all(part in text for part in parts) for text in texts), (parts, log)
 
 
 def test_the_log_level_is_kept_to(shop: Shop) -> None:

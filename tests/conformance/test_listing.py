@@ -103,6 +103,15 @@ JOBS: dict[str, tuple[JobFilter, list[int]]] = {
     "failed and task": (JobFilter(state=State.FAILED, task="a"), []),
     "label and task": (JobFilter(label="night", task="a"), [1, 5]),
     "key and state": (JobFilter(key="k2", state=State.PENDING), [12]),
+    "open states": (JobFilter(state=frozenset({State.RUNNING, State.BLOCKED})), [1, 2]),
+    "bad states": (JobFilter(state=frozenset({State.FAILED, State.CANCELLED})), [6, 7]),
+    "open and bad": (JobFilter(state=frozenset({State.SCHEDULED, State.FAILED})), [3, 6, 9]),
+    "ended": (JobFilter(state=frozenset({State.COMPLETED, State.FAILED})), [5, 6, 8]),
+    "open and completed": (JobFilter(state=frozenset({State.COMPLETED, State.RUNNING})), [1, 5, 8]),
+    "states and queue": (
+        JobFilter(state=frozenset({State.BLOCKED, State.FAILED}), queue="mail"),
+        [2, 6],
+    ),
     "chain and state": (JobFilter(chain=8, state=State.COMPLETED), [8]),
     "state and outcome": (JobFilter(state=State.SCHEDULED, outcome=Outcome.TIMEOUT), [9]),
     "completed and queue": (JobFilter(state=State.COMPLETED, queue="default"), [5, 8]),
@@ -255,11 +264,13 @@ def test_R1_the_public_pages_say_the_same_in_words(app: Towline, clock: Clock) -
     rest = app.jobs(task="a", limit=2, cursor=page.cursor)
     assert ([job.id for job in rest], rest.cursor) == ([1], None)
     assert [job.id for job in app.jobs(state="cancelled", outcome="cancelled")] == [3]
+    assert 3 in [job.id for job in app.jobs(state=["cancelled", State.PENDING])]
     now = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=clock())
     assert len(app.jobs(since=now, until=now + timedelta(seconds=1))) == 4
     assert [chain.id for chain in app.chains(state="open", label="l")] == [1]
     wrong: list[dict[str, Any]] = [
         {"limit": 0}, {"limit": 10_001}, {"cursor": "x"}, {"state": "odd"}, {"outcome": "odd"},
+        {"state": []}, {"state": ["failed", "odd"]}, {"state": 1},
     ]  # fmt: skip
     for where in wrong:
         with pytest.raises(InvalidSetting):

@@ -269,6 +269,7 @@ def lists(world: World) -> Steps[None]:
     yield from store.counts()
     yield from store.stats(StatsFilter(), 60)
     assert (yield from store.stats(StatsFilter(0, now, "plain", TEXT, Outcome.COMPLETED)))
+    assert (yield from store.failures(StatsFilter(now - DAY, now + DAY, "plain", TEXT))).complete
     yield from store.workers()
 
 

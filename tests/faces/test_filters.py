@@ -16,7 +16,7 @@ from towline.operation import Op
 from .test_bad_input import app as app  # both engines
 
 LISTS = ["jobs", "chains"]
-BULK = ["cancel_many", "retry_many"]
+BULK = ["cancel_many", "retry_many", "delete_many"]
 
 
 @pytest.fixture(params=["blocking", "awaiting"])
@@ -60,7 +60,9 @@ def test_a_misspelt_filter_is_refused_with_the_nearest_known(
 def test_that_every_job_is_meant_must_be_said(
     app: Towline, call: Callable[..., Any], method: str, given: dict[str, Any]
 ) -> None:
-    with pytest.raises(InvalidSetting, match=r"would be about every job: .* everything=True"):
+    with pytest.raises(
+        InvalidSetting, match=r"would be about every (job|chain): .* everything=True"
+    ):
         call(method, **given)
     assert states(app) == [State.PENDING] * 3
 
@@ -70,6 +72,11 @@ def test_and_can_be_said(app: Towline, call: Callable[..., Any]) -> None:
     assert call("cancel_many", everything=True) == 3
     assert call("retry_many", everything=True) == 3
     assert states(app) == [State.PENDING] * 3
+    assert call("delete_many", everything=True) == 0  # open ones only if that is said
+    app.cancel_many(everything=True)
+    assert call("delete_many", everything=True, preview=True) == 3
+    assert call("delete_many", everything=True) == 3
+    assert states(app) == []
 
 
 def test_everything_and_a_filter_are_a_contradiction(call: Callable[..., Any]) -> None:

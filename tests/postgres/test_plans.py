@@ -28,6 +28,7 @@ from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import KeepFor
 from towline.store.revive import BLOCK_AGAIN
+from towline.store.stats import StatsFilter
 from towline.store.turn import promote, unpark
 
 EACH = 25_000
@@ -239,6 +240,7 @@ CALLERS: dict[str, Callable[[Store, Numbers], Ops]] = {
     "a key through its life": script(a_key_through_its_life),
     "complete a running one": script(complete_a_running_one),
     "counts": one(lambda store, n: store.counts()),
+    "failures": one(lambda store, n: store.failures(StatsFilter())),
     **lists(newest=True),
     **lists(newest=False),
 }

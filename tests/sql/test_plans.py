@@ -111,6 +111,7 @@ PLANS: dict[str, list[str]] = {
     "walk_lane": ["job by INDEX job_lane (queue=? AND task=? AND id{past}?)"],
     "walk_live": ["live by PRIMARY KEY (state=? AND queue=? AND priority=? AND job_id{past}?)"],
     "walk_bad": ["attempt by INDEX attempt_bad (job_id{past}?)"],
+    "group_failures": ["attempt by INDEX attempt_bad (job_id<?)", JOB],
     "walk_tried": ["attempt by PRIMARY KEY (job_id{past}?)"],
     "walk_label": ["job by INDEX job_label (label=? AND id{past}?)"],
     "walk_key": ["job by INDEX job_key (key=? AND id{past}?)"],

@@ -23,12 +23,12 @@ from ..runner import Runner
 from ..secret import masked
 from ..task import Call, Task, Tasks, check_name
 from ..task.batch import new_jobs
-from ..telemetry.log import write_log
+from ..telemetry.log import write_each, write_log
 from ..times import MICRO, Seconds, micros
 from ..wakes import open_wake
 from .handles import Job
 from .management import Management
-from .settings import check_settings, default_url, open_engine
+from .settings import SECRET_NAMES, check_settings, default_url, open_engine
 
 if TYPE_CHECKING:
     from ..worker import Worker
@@ -47,7 +47,8 @@ class Towline(Management):
     jobs at once, `connections` is the most this process opens for operations of its own, and
     `pooler` says that the URL leads to a pooler in transaction mode: nothing is prepared there, and
     `listen` is an address past it, for the connection that hears of new jobs. `wake` is the URL of
-    a Redis or NATS server that carries such hints as well.
+    a Redis or NATS server that carries such hints as well. `secret_names`: names, or patterns of
+    them, of arguments and fields whose values are shown nowhere, besides those marked `Secret`.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Towline(Management):
         keep_completed: Seconds | None = timedelta(days=7),
         keep_failed: Seconds | None = timedelta(days=30),
         keep_cancelled: Seconds | None = timedelta(days=30),
+        secret_names: Iterable[str] = SECRET_NAMES,
         clock: Callable[[], int] | None = None,
     ) -> None:
         super().__init__()
@@ -82,7 +84,7 @@ class Towline(Management):
             ),
         )
         keep = (keep_completed, keep_failed, keep_cancelled)
-        self.settings = check_settings(engine, payload_limit, keep)
+        self.settings = check_settings(engine, payload_limit, keep, secret_names)
         self.runner = Runner(
             open_engine(self.settings.engine),
             create=migrate,
@@ -156,6 +158,7 @@ class Towline(Management):
         from ..worker.settings import WorkerSettings
 
         check_known("worker()", settings, WorkerSettings.__annotations__)
+        write_each(self.runner.events)
         return Worker(self, **settings)
 
     def add_middleware(self, middleware: Middleware) -> Middleware:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypedDict
 
@@ -19,9 +19,9 @@ LARGEST_ID = 2**63 - 1
 
 
 class JobsWhere(TypedDict, total=False):
-    """Filters of a list of jobs."""
+    """Filters of a list of jobs; of several states each one fits."""
 
-    state: State | str | None
+    state: State | str | Collection[State | str] | None
     outcome: Outcome | str | None
     task: str | None
     queue: str | None
@@ -33,9 +33,9 @@ class JobsWhere(TypedDict, total=False):
 
 
 class ChainsWhere(TypedDict, total=False):
-    """Filters of a list of chains."""
+    """Filters of a list of chains; of several states each one fits."""
 
-    state: ChainState | str | None
+    state: ChainState | str | Collection[ChainState | str] | None
     task: str | None
     key: str | None
     label: str | None
@@ -99,9 +99,22 @@ def _one_of(words: type[State | Outcome | ChainState]) -> Callable[[str, str], s
     return check
 
 
+def _some_of(words: type[State | ChainState]) -> Callable[[str | Collection[str], str], Any]:
+    one_of = _one_of(words)
+
+    def check(value: str | Collection[str], name: str) -> frozenset[str]:
+        """One or several; none at all would silently be any."""
+        several = [value] if isinstance(value, str) else value
+        if not isinstance(several, Collection) or not several:
+            raise InvalidSetting(f"{name}= is a state, or several in a list, not {value!r}")
+        return frozenset(one_of(state, name) for state in several)
+
+    return check
+
+
 # How each word of a filter is checked, and what the store gets.
 OF_JOBS: dict[str, Callable[[Any, str], Any]] = {
-    "state": _one_of(State),
+    "state": _some_of(State),
     "outcome": _one_of(Outcome),
     "task": check_name,
     "queue": check_name,
@@ -112,7 +125,7 @@ OF_JOBS: dict[str, Callable[[Any, str], Any]] = {
     "until": _check_time,
 }
 OF_CHAINS = {name: OF_JOBS[name] for name in ChainsWhere.__annotations__}
-OF_CHAINS["state"] = _one_of(ChainState)
+OF_CHAINS["state"] = _some_of(ChainState)
 OF_STATS = {name: OF_JOBS[name] for name in StatsWhere.__annotations__}
 
 
@@ -120,8 +133,8 @@ def job_filter(where: JobsWhere, call: str = "jobs()") -> JobFilter:
     return JobFilter(**_checked(call, where, OF_JOBS))
 
 
-def chain_filter(where: ChainsWhere) -> ChainFilter:
-    return ChainFilter(**_checked("chains()", where, OF_CHAINS))
+def chain_filter(where: ChainsWhere, call: str = "chains()") -> ChainFilter:
+    return ChainFilter(**_checked(call, where, OF_CHAINS))
 
 
 def stats_filter(where: StatsWhere) -> StatsFilter:
@@ -129,17 +142,30 @@ def stats_filter(where: StatsWhere) -> StatsFilter:
 
 
 def bulk_filter(call: str, where: JobsWhere, everything: bool) -> JobFilter:
-    """What an action on many jobs is about; that it is about all of them must be said."""
+    """What an action on many jobs is about."""
     filter = job_filter(where, call)
+    _check_chosen(call, where, everything, "job", OF_JOBS)
+    return filter
+
+
+def bulk_chain_filter(call: str, where: ChainsWhere, everything: bool) -> ChainFilter:
+    filter = chain_filter(where, call)
+    _check_chosen(call, where, everything, "chain", OF_CHAINS)
+    return filter
+
+
+def _check_chosen(
+    call: str, where: Mapping[str, Any], everything: bool, what: str, fields: Iterable[str]
+) -> None:
+    """That an action is about all of them must be said."""
     chosen = any(value is not None for value in where.values())
     if everything and chosen:
         raise InvalidSetting(f"{call} takes filters or everything=True, not both")
     if not everything and not chosen:
         raise InvalidSetting(
-            f"{call} without a filter would be about every job: say which by "
-            f"{', '.join(OF_JOBS)}, or everything=True"
+            f"{call} without a filter would be about every {what}: say which by "
+            f"{', '.join(fields)}, or everything=True"
         )
-    return filter
 
 
 def _checked(

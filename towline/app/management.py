@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from ..errors import StoreError
+from ..errors import InvalidState, NotFound, StillNeeded, StoreError
 from ..executor import in_thread
-from ..model import NewJob
+from ..model import ChainState, NewJob
 from ..naming import check_name
 from ..runner import Loop
 from ..task import Next
 from ..task.batch import next_job
-from .filters import JobsWhere, bulk_filter, check_id
+from .filters import ChainsWhere, JobsWhere, bulk_chain_filter, bulk_filter, check_id
 from .handles import Job
 from .reading import Reading
 
 BULK_PAGE = 200
 VACUUM_PAGES = 1000
+REFUSED = (InvalidState, NotFound, StillNeeded)  # a chain that is not to be deleted, or is gone
 
 
 class Management(Reading):
@@ -142,6 +143,37 @@ class Management(Reading):
     ) -> list[int]:
         return await self.runner.arun(self._store.delete([check_id(chain_id)], cascade, force), on)
 
+    def delete_many(
+        self,
+        *,
+        everything: bool = False,
+        preview: bool = False,
+        cascade: bool = False,
+        force: bool = False,
+        on: object = None,
+        **where: Unpack[ChainsWhere],
+    ) -> int:
+        """Delete every chain that fits and that `delete` would not refuse; return how many went.
+
+        Open ones only if `state` says so. With preview, how many fit. Without a filter it is
+        refused, unless everything=True says that all are meant.
+        """
+        loop = self._delete_many(where, everything, preview, cascade, force)
+        return self.runner.run_each(loop, on)
+
+    async def adelete_many(
+        self,
+        *,
+        everything: bool = False,
+        preview: bool = False,
+        cascade: bool = False,
+        force: bool = False,
+        on: object = None,
+        **where: Unpack[ChainsWhere],
+    ) -> int:
+        loop = self._delete_many(where, everything, preview, cascade, force)
+        return await self.runner.arun_each(loop, on)
+
     def pause(self, queue: str, *, by: str | None = None, on: object = None) -> None:
         """Stop claims from a queue, for all workers, until it is resumed."""
         self.runner.run(self._store.pause(check_name(queue, "queue"), by), on)
@@ -201,11 +233,45 @@ class Management(Reading):
             try:
                 page = yield self._store.bulk(action, filter, preview, cursor, BULK_PAGE, by)
             except StoreError as error:
-                raise _in_part(error, number) from error
+                raise _in_part(error, number, "jobs") from error
             number += page.number
             cursor = page.cursor
             if cursor is None:
                 return number
+
+    def _delete_many(
+        self, where: ChainsWhere, everything: bool, preview: bool, cascade: bool, force: bool
+    ) -> Loop[int]:
+        filter = bulk_chain_filter("delete_many()", where, everything)
+        number: int = 0
+        cursor: int | None = None
+        while True:
+            try:
+                page = yield self._store.chains(filter, BULK_PAGE, cursor)
+                ids = [
+                    chain.id
+                    for chain in page.records
+                    if filter.state is not None or chain.state is not ChainState.OPEN
+                ]
+                number += len(ids) if preview else (yield from self._delete(ids, cascade, force))
+            except StoreError as error:
+                raise _in_part(error, number, "chains") from error
+            cursor = page.cursor
+            if cursor is None:
+                return number
+
+    def _delete(self, ids: list[int], cascade: bool, force: bool) -> Loop[int]:
+        """Delete these together, or, when one of them must stay, one after the other: those that
+        wait come before what they wait for."""
+        try:
+            return len((yield self._store.delete(ids, cascade, force))) if ids else 0
+        except REFUSED:
+            if len(ids) == 1:
+                return 0
+        number: int = 0
+        for id in ids:
+            number += yield from self._delete([id], cascade, force)
+        return number
 
     def _prune(self) -> Loop[int]:
         number: int = 0
@@ -216,8 +282,10 @@ class Management(Reading):
                 return number
 
 
-def _in_part(error: StoreError, number: int) -> StoreError:
+def _in_part(error: StoreError, number: int, what: str) -> StoreError:
     """What goes page by page has done the pages before."""
     if not number:
         return error
-    return type(error)(f"{error}; {number} jobs were done before that: call it again for the rest")
+    return type(error)(
+        f"{error}; {number} {what} were done before that: call it again for the rest"
+    )

@@ -5,26 +5,42 @@ from __future__ import annotations
 import click
 
 from ..version import VERSION
-from . import control, maintain, read
+from . import control, maintain, read, stats, tasks
 from .bench import bench
+from .chain import chain
+from .completion import completion
+from .dashboard import dashboard
+from .delete import delete
 from .demo import demo
 from .doctor import doctor
 from .ending import asked_for_traceback, explained
+from .errors import errors
 from .worker import worker
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Work": (worker, demo),
-    "Look": (read.jobs, read.job, read.chain, read.stats, read.workers, doctor),
+    "Work": (worker, tasks.enqueue, demo),
+    "Look": (
+        read.jobs,
+        read.job,
+        chain,
+        errors,
+        stats.stats,
+        stats.workers,
+        tasks.tasks,
+        doctor,
+        dashboard,
+    ),
     "Act": (
         control.retry,
         control.cancel,
         control.run,
         control.complete,
         control.fail,
+        delete,
         control.pause,
         control.resume,
     ),
-    "Keep": (maintain.prune, maintain.vacuum, maintain.migrate, maintain.sql, bench),
+    "Keep": (maintain.prune, maintain.vacuum, maintain.migrate, maintain.sql, bench, completion),
 }
 WHOLE = 1000  # characters: what does not fit on a line goes on below it
 

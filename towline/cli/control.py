@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import getpass
-import json
-from collections.abc import Callable
-from typing import Any, Unpack
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar, Unpack
 
 import click
 
@@ -18,9 +18,12 @@ from ..model import State
 from ..views import jobs_data
 from . import output
 from .ending import complain
-from .filters import as_json, filters, is_empty, job_id, shown
-from .read import show_jobs
+from .filters import as_json, filters, is_empty, job_id, json_of
+from .lists import show_jobs
+from .progress import following
 from .target import Command
+
+T = TypeVar("T")
 
 
 def who() -> str:
@@ -33,8 +36,20 @@ def who() -> str:
 
 def each(app: Towline, ids: list[int], action: Callable[[int], Job[Any]], as_json: bool) -> int:
     """Do it to every job that can take it, show those, and say of the rest why not."""
-    done: list[Job[Any]] = []
-    errors: list[dict[str, Any]] = []
+    done, errors = tried(ids, action)
+    if as_json:
+        output.print_json({"jobs": jobs_data(app, done), "errors": errors})
+    elif done:
+        show_jobs(app, done, app.now())
+    return refused(errors)
+
+
+def tried(
+    ids: Iterable[int], action: Callable[[int], T]
+) -> tuple[list[T], list[dict[str, object]]]:
+    """What came of it for each that could take it, and why the others could not."""
+    done: list[T] = []
+    errors: list[dict[str, object]] = []
     for id in ids:
         try:
             done.append(action(id))
@@ -42,32 +57,36 @@ def each(app: Towline, ids: list[int], action: Callable[[int], Job[Any]], as_jso
             raise
         except TowlineError as error:
             errors.append({"id": id, "error": str(error)})
-    if as_json:
-        output.print_json({"jobs": jobs_data(app, done), "errors": errors})
-    elif done:
-        show_jobs(app, done, app.now())
-    for refused in errors:
-        complain(refused["error"], FAILED)
+    return done, errors
+
+
+def refused(errors: list[dict[str, object]]) -> int:
+    """Say why; the exit code."""
+    for error in errors:
+        complain(str(error["error"]), FAILED)
     return FAILED if errors else OK
 
 
-def chosen(words: tuple[str, ...], where: JobsWhere, everything: bool, preview: bool) -> list[int]:
+def chosen(
+    words: tuple[str, ...], where: Mapping[str, object], everything: bool, preview: bool
+) -> list[int]:
     """The ids that were given; none when there is a filter or --all instead."""
     if words and not is_empty(where):
         raise click.UsageError("either ids or filters, not both")
     if everything and (words or not is_empty(where)):
         raise click.UsageError("either --all, or ids or filters, not both")
     if not (words or everything) and is_empty(where):
+        options = ", ".join(f"--{name}" for name in [*where][:3])
         raise click.UsageError(
-            "name jobs by id, or choose them with --state, --task, --queue, …; --all for every one"
+            f"name them by id, or choose them with {options}, …; --all for every one"
         )
     if words and preview:
         raise click.UsageError("--preview goes with filters")
     return [job_id(word) for word in words]
 
 
-def tell_number(number: int, preview: bool, verb: str, as_json: bool) -> None:
-    text = f"{number} job{'s' * (number != 1)} {'would be ' * preview}{verb}"
+def tell_number(number: int, preview: bool, verb: str, as_json: bool, *, what: str = "job") -> None:
+    text = f"{number} {what}{'s' * (number != 1)} {'would be ' * preview}{verb}"
     output.answer({"number": number, "preview": preview}, text, as_json)
 
 
@@ -92,7 +111,12 @@ def retry(
     if ids:
         return each(app, ids, app.retry, as_json)
     where["state"] = where.get("state") or State.FAILED
-    tell_number(app.retry_many(preview=preview, **where), preview, "retried", as_json)
+    if preview:
+        number = app.retry_many(preview=True, **where)
+    else:
+        with following(app, "retrying", partial(app.retry_many, preview=True, **where)):
+            number = app.retry_many(**where)
+    tell_number(number, preview, "retried", as_json)
     return OK
 
 
@@ -122,7 +146,12 @@ def cancel(
     if reason is not None:
         raise click.UsageError("--reason goes with ids")
     all_of_them: dict[str, Any] = {"everything": True} if everything else {}
-    number = app.cancel_many(preview=preview, by=by, **where, **all_of_them)
+    fitting = partial(app.cancel_many, preview=True, **where, **all_of_them)
+    if preview:
+        number = fitting()
+    else:
+        with following(app, "cancelling", fitting):
+            number = app.cancel_many(by=by, **where, **all_of_them)
     tell_number(number, preview, "cancelled", as_json)
     return OK
 
@@ -143,24 +172,15 @@ def complete(app: Towline, words: tuple[str, ...], as_json: bool) -> int:
     """
     id, text = job_id(words[0]), words[1]
     try:
-        json.loads(text, parse_constant=_refuse)
-    except RecursionError:
-        raise click.BadParameter(f"{shown(text)} is nested too deeply") from None
-    except ValueError:
-        short = text.isprintable() and len(text) < 40
-        quoted = f"; text is written '{json.dumps(text)}'" if short else ""
-        raise click.BadParameter(f"{shown(text)} is not JSON{quoted}") from None
+        json_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
     def completed(id: int) -> Job[Any]:
         value = app.decode_output(app.target(id).task, text)
         return app.complete(id, value, by=who())
 
     return each(app, [id], completed, as_json)
-
-
-def _refuse(constant: str) -> None:
-    """NaN and Infinity, which Python reads and JSON does not have."""
-    raise ValueError(constant)
 
 
 @click.command(cls=Command, words="ID REASON", least=2, most=2)

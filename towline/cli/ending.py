@@ -20,8 +20,8 @@ from ..errors import (
     TowlineError,
 )
 from ..exit_codes import DATABASE, FAILED, INTERRUPTED, MEANING, OK, USAGE
+from ..text import fit, plain, shortened
 from .output import NotWritten, flush
-from .text import fit, plain, shortened
 
 LONGEST, LONGEST_WORD = 1000, 200  # characters of a complaint
 OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
@@ -94,6 +94,15 @@ def complain(text: str, code: int) -> int:
     line = plain(shortened(words, LONGEST), lines=False)
     _write(f"towline: {line}\n")
     return code
+
+
+def agreed(question: str, yes: bool) -> bool:
+    """Whether it is to be done: --yes was given, or somebody at the terminal says so."""
+    if yes:
+        return True
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.UsageError("there is nobody to ask here: --yes says that it is meant")
+    return click.confirm(plain(question, lines=False), err=True)
 
 
 def _write(text: str) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import click
 
-from ..app.filters import LARGEST_ID, JobsWhere, parse_id
-from ..model import State
-from .text import shortened
+from ..app.filters import LARGEST_ID, parse_id
+from ..model import ChainState, State
+from ..text import shortened
+from . import completion
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,11 +23,28 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
+def span_of(text: str) -> timedelta | None:
+    """How long: 15m, 2h, 3d; None when the text says something else."""
+    found = _SPAN.fullmatch(text.strip())
+    return timedelta(seconds=float(found[1]) * _SECONDS[found[2]]) if found else None
+
+
+def duration_of(text: str) -> timedelta:
+    """A time to wait, in seconds or as a span."""
+    try:
+        span = span_of(text)
+        return timedelta(seconds=float(text)) if span is None else span
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{shown(text)} is neither a number of seconds (90) nor a span (15m, 2h, 3d)"
+        ) from None
+
+
 def time_of(text: str) -> datetime:
     """A time, or how long ago: 2026-05-01T12:00, 15m, 2h, 3d."""
     try:
-        if found := _SPAN.fullmatch(text.strip()):
-            return datetime.now(UTC) - timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
+        if span := span_of(text):
+            return datetime.now(UTC) - span
         return datetime.fromisoformat(text).astimezone(UTC)
     except OverflowError:
         raise click.BadParameter(f"{shown(text)} is beyond the calendar") from None
@@ -42,13 +61,30 @@ def once(ctx: click.Context, parameter: click.Parameter, values: Sequence[Any]) 
     return values[0] if values else None
 
 
+def several(_: click.Context, __: click.Parameter, values: Sequence[Any]) -> Sequence[Any] | None:
+    """What an option was given, however often; each value counts."""
+    return values or None
+
+
 def filters(function: F) -> F:
-    """Add the filter options; the command takes them as **where."""
-    states = click.Choice([str(state) for state in State])
+    """Add the options that choose jobs; the command takes them as **where."""
+    return _choosing(function, State, queue=True)
+
+
+def chain_filters(function: F) -> F:
+    """Add the options that choose chains."""
+    return _choosing(function, ChainState, queue=False)
+
+
+def _choosing(function: F, states: type[State | ChainState], *, queue: bool) -> F:
     options: dict[str, dict[str, Any]] = {
-        "--state": {"type": states},
-        "--task": {"help": "By the task's name."},
-        "--queue": {},
+        "--state": {
+            "type": click.Choice([str(state) for state in states]),
+            "callback": several,
+            "help": "Given several times, each one counts.",
+        },
+        "--task": {"help": "By the task's name.", "shell_complete": completion.tasks},
+        **({"--queue": {"shell_complete": completion.queues}} if queue else {}),
         "--key": {},
         "--label": {},
         "--since": {
@@ -59,11 +95,12 @@ def filters(function: F) -> F:
         "--until": {"type": time_of, "metavar": "TIME", "help": "Created before."},
     }
     for name, settings in reversed(options.items()):
-        function = click.option(name, multiple=True, callback=once, **settings)(function)
+        settings = {"callback": once, **settings}
+        function = click.option(name, multiple=True, **settings)(function)
     return function
 
 
-def is_empty(where: JobsWhere) -> bool:
+def is_empty(where: Mapping[str, object]) -> bool:
     return all(value is None for value in where.values())
 
 
@@ -80,6 +117,23 @@ def job_id(word: str) -> int:
             f"{shown(word)} is not the id of a job, which is a number up to {LARGEST_ID}"
         )
     return id
+
+
+def json_of(text: str) -> Any:
+    """A value that is given as JSON; ValueError says why it is none."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError(f"{shown(text)} is nested too deeply") from None
+    except ValueError:
+        short = text.isprintable() and len(text) < 40
+        quoted = f"; text is written '{json.dumps(text)}'" if short else ""
+        raise ValueError(f"{shown(text)} is not JSON{quoted}") from None
+
+
+def _refuse(constant: str) -> None:
+    """NaN and Infinity, which Python reads and JSON does not have."""
+    raise ValueError(constant)
 
 
 def cursor_of(word: str) -> str:

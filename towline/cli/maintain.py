@@ -7,6 +7,7 @@ import click
 from ..app import Towline
 from . import output
 from .filters import as_json
+from .progress import Bar, following
 from .target import Command
 
 MOST_PAGES = 2**31 - 1
@@ -16,7 +17,8 @@ MOST_PAGES = 2**31 - 1
 @as_json
 def migrate(app: Towline, as_json: bool) -> None:
     """Create the tables or bring them up to date; say what was applied."""
-    applied = app.migrate()
+    with Bar("migrating", counts=False):
+        applied = app.migrate()
     lines = [f"applied {name}" for name in applied] or ["up to date"]
     output.answer({"applied": applied}, "\n".join(lines), as_json)
 
@@ -44,7 +46,8 @@ def prune(app: Towline, as_json: bool) -> None:
 
     How long that is, the app says (keep_completed= and others); with --url, the defaults.
     """
-    number = app.prune()
+    with following(app, "deleting"):
+        number = app.prune()
     output.answer({"chains": number}, f"{number} chain{'s' * (number != 1)} deleted", as_json)
 
 

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..text import fit, plain
 from ..times import length
-from .text import fit, plain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -89,6 +89,11 @@ def show(renderable: RenderableType, *, wrap: bool = True) -> None:
 def print_json(value: object) -> None:
     """One JSON document, of ASCII: no character of it can do anything to a terminal."""
     write(json.dumps(exact(value), indent=2, default=str, allow_nan=False) + "\n")
+
+
+def print_json_line(value: object) -> None:
+    """The same on one line, where documents follow one another."""
+    write(json.dumps(exact(value), default=str, allow_nan=False) + "\n")
 
 
 def answer(data: object, text: str, as_json: bool) -> None:

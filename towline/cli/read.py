@@ -1,26 +1,25 @@
-"""Commands that only look: jobs, job, chain, stats, workers."""
+"""Commands that look at jobs: jobs, job."""
 
 from __future__ import annotations
 
-import inspect
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Unpack
 
 import click
 
 from .. import views
 from ..app import Towline
-from ..app.answers import AtLeast, AttemptInfo
-from ..app.filters import JobsWhere
+from ..app.answers import AttemptInfo
+from ..app.filters import JobsWhere, check_limit
 from ..app.handles import Job
+from ..exit_codes import OK
 from ..model import State
-from ..times import length
 from . import output
 from .filters import as_json, cursor_of, filters, job_id
+from .follow import follow_job, follow_jobs
+from .lists import progress_of, show_jobs
 from .target import Command
-
-HOUR = timedelta(hours=1)
-USUAL = (State.PENDING, State.RUNNING, State.COMPLETED, State.FAILED)
+from .tasks import first_line
 
 
 @click.command(cls=Command)
@@ -28,16 +27,26 @@ USUAL = (State.PENDING, State.RUNNING, State.COMPLETED, State.FAILED)
 @click.option("--limit", default=50, show_default=True, help="How many at most, up to 10000.")
 @click.option("--cursor", type=cursor_of, metavar="CURSOR", help="Go on after an earlier page.")
 @click.option("--oldest", is_flag=True, help="Oldest first.")
+@click.option("--follow", is_flag=True, help="Go on with what is new or changes, until Ctrl-C.")
 @as_json
 def jobs(
     app: Towline,
     limit: int,
     cursor: str | None,
     oldest: bool,
+    follow: bool,
     as_json: bool,
     **where: Unpack[JobsWhere],
 ) -> None:
-    """List jobs, newest first."""
+    """List jobs, newest first.
+
+    With --follow a line for each, and another for each change, newest last; with --json a document
+    a line.
+    """
+    if follow:
+        if cursor is not None or oldest:
+            raise click.UsageError("--follow shows the newest: no --cursor, no --oldest")
+        follow_jobs(app, where, check_limit(limit), as_json)  # which does not come back
     page = app.jobs(limit=limit, cursor=cursor, newest=not oldest, **where)
     if as_json:
         output.print_json({"jobs": views.jobs_data(app, page), "cursor": page.cursor})
@@ -47,76 +56,33 @@ def jobs(
         output.say(f"\nthere may be more: --cursor {page.cursor}", "dim")
 
 
-def show_jobs(app: Towline, jobs: list[Job[Any]], now: datetime) -> None:
-    """A table of jobs, or a line that says there is none."""
-    if not jobs:
-        output.say("no jobs", "dim")
-        return
-    reasons = views.Reasons(app)
-    output.table(
-        [
-            (
-                job.id,
-                job.state,
-                job.task,
-                job.queue,
-                job.attempt or "",
-                output.distance(job.created_at, now),
-                note_of(job, now, reasons),
-            )
-            for job in jobs
-        ],
-        *("id", "state", "task", "queue", "attempt", "created", ""),
-        right=("id", "attempt"),
-        elastic=("task", "queue", ""),
-    )
-
-
-def note_of(job: Job[Any], now: datetime, reasons: views.Reasons) -> str:
-    """What is worth knowing about a job in its state, in a few words."""
-    words = [job.label or ""]
-    if job.state is State.RUNNING:
-        words.append(f"for {output.took(job.started_at, now)}")
-        words.append(progress_of(job) or "")
-    elif job.state is State.BLOCKED:
-        words.append(f"waits for {job.open_blockers}")
-    elif job.state is State.SCHEDULED:
-        words.append(output.distance(job.run_at, now))
-    elif job.state is State.PENDING:
-        words.append(reasons.of(job) or "")
-    elif job.state is State.COMPLETED:
-        words.append(f"took {output.took(job.started_at, job.ended_at)}" if job.started_at else "")
-        words.append(f"continued by {job.continued_by}" if job.continued_by else "")
-    if job.state is not State.COMPLETED:
-        words.append(output.last_line(job.error))
-    return " · ".join(word for word in words if word)
-
-
-def progress_of(job: Job[Any]) -> str | None:
-    progress = job.progress
-    if progress is None:
-        return None
-    fraction: object = progress.fraction
-    done = f"{fraction:.0%}" if isinstance(fraction, int | float) else ""  # or written by hand
-    return " ".join(word for word in (done, progress.text) if word)
-
-
 @click.command(cls=Command, words="ID", least=1, most=1)
+@click.option("--follow", is_flag=True, help="Show each change until the end of its chain.")
 @as_json
-def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
-    """Show one job: its attempts, its errors, what it waits for."""
-    found = app.job(job_id(words[0]))
+def job(app: Towline, words: tuple[str, ...], follow: bool, as_json: bool) -> int:
+    """Show one job: its attempts, its errors, what it waits for.
+
+    With --follow the exit code is 1 when its chain fails or is cancelled.
+    """
+    id = job_id(words[0])
+    if follow:
+        return follow_job(app, id, as_json)
+    found = app.job(id)
     if as_json:
         output.print_json(views.full_job_data(app, found))
-        return
+    else:
+        show_job(app, found)
+    return OK
+
+
+def show_job(app: Towline, found: Job[Any]) -> None:
     now = app.now()
     task = app.registry.get(found.task)
-    doc = inspect.getdoc(task) if task is not None and task.__doc__ else None
     output.facts(
         [
             ("job", found.id),
             ("task", found.task),
-            ("", doc.splitlines()[0] if doc else None),
+            ("", None if task is None else first_line(task)),
             ("state", found.state),
             ("why", app.why(found.id)),
             ("label", found.label),
@@ -136,8 +102,8 @@ def job(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
             ("started", output.both(found.started_at, now)),
             ("ended", output.both(found.ended_at, now)),
             ("ended by", found.ended_by),
-            ("arguments", found.arguments),
-            ("output", views.output_of(found)),
+            ("arguments", views.arguments_text(app, found)),
+            ("output", views.output_text(app, found)),
         ]
     )
     show_attempts(app.attempts(found.id), now)
@@ -174,155 +140,4 @@ def show_attempts(attempts: list[AttemptInfo], now: datetime) -> None:
         *("number", "outcome", "started", "took", "worker", ""),
         right=("number",),
         elastic=("worker", ""),
-    )
-
-
-@click.command(cls=Command, words="ID", least=1, most=1)
-@click.option("--limit", default=1000, show_default=True, help="How many jobs at most.")
-@as_json
-def chain(app: Towline, words: tuple[str, ...], limit: int, as_json: bool) -> None:
-    """Show a chain by its first job's id: its jobs in order, who waits for it."""
-    id = job_id(words[0])
-    found = app.chain(id)
-    members = app.jobs(chain=id, newest=False, limit=limit)
-    dependents = app.dependents(id)
-    if as_json:
-        output.print_json(
-            {
-                **views.chain_data(found),
-                "jobs": views.jobs_data(app, members),
-                "cursor": members.cursor,
-                "dependents": [views.dependent_data(dependent) for dependent in dependents],
-                "blockers": views.blockers_data(app, id),
-            }
-        )
-        return
-    now = app.now()
-    result = None if found.last is None else views.output_of(found.last)
-    output.facts(
-        [
-            ("chain", found.id),
-            ("task", found.task),
-            ("state", found.state),
-            ("label", found.label),
-            ("key", found.key),
-            ("created", output.both(found.created_at, now)),
-            ("ended", output.both(found.ended_at, now)),
-            ("output", result),
-        ]
-    )
-    output.title("jobs")
-    show_jobs(app, list(members), now)
-    if dependents:
-        output.title("who waits for it")
-        output.table(
-            [(d.job_id, d.task, d.name) for d in dependents],
-            *("job", "task", "name"),
-            right=("job",),
-            elastic=("task", "name"),
-        )
-
-
-@click.command(cls=Command)
-@as_json
-def stats(app: Towline, as_json: bool) -> None:
-    """Count jobs by queue and state; paused queues, workers, the last hour."""
-    paused = app.paused()
-    counts = app.counts()
-    queues = {queue: counts.get(queue, {}) for queue in sorted({*counts, *paused})}
-    now = app.now()
-    workers = app.workers()
-    slots = sum(worker.concurrency for worker in workers)
-    busy = sum(len(worker.running) for worker in workers)
-    waiting = app.jobs(state=State.PENDING, newest=False, limit=1)
-    oldest = waiting[0].created_at if waiting else None
-    totals = {str(state): sum_of([of.get(state, 0) for of in counts.values()]) for state in State}
-    hour = views.ended_data(app.stats(since=now - HOUR))
-    if as_json:
-        output.print_json(
-            {
-                "queues": {
-                    queue: {**views.counts_data(of), "paused": queue in paused}
-                    for queue, of in queues.items()
-                },
-                "total": views.counts_data(totals),
-                "oldest_pending": views.time_text(oldest),
-                "workers": len(workers),
-                "slots": slots,
-                "running": busy,
-                "last_hour": hour,
-            }
-        )
-        return
-    show_counts(queues, totals)
-    lines = [f"paused: {', '.join(paused)}"] if paused else []
-    use = f", {busy} of {slots} slots busy" if workers else ""
-    lines.append(f"{len(workers)} worker{'s' * (len(workers) != 1)}{use}")
-    if oldest is not None:
-        lines.append(f"oldest pending job: {output.distance(oldest, now)}")
-    if hour["ended"]:
-        lines.append(last_hour(hour))
-    output.say("\n" + "\n".join(lines))
-
-
-def last_hour(hour: views.Data) -> str:
-    """How many jobs ended, and how long they ran."""
-    words = [f"last hour: {hour['ended']} ended"]
-    words += [f"{hour['failed']} failed"] if hour["failed"] else []
-    for name in ("p50", "p95", "p99"):
-        if hour[name] is not None:
-            words.append(f"{name} {length(timedelta(seconds=hour[name]))}")
-    return " · ".join(words)
-
-
-def show_counts(counts: dict[str, dict[str, int]], totals: dict[str, int]) -> None:
-    """A line for each queue; a rare state has a column only when something is in it."""
-    if not counts:
-        output.say("no jobs yet", "dim")
-        return
-    states = [state for state in State if state in USUAL or totals[state]]
-    rows = [(queue, *(shown(of.get(s, 0)) for s in states)) for queue, of in counts.items()]
-    if len(rows) > 1:
-        rows.append(("total", *(shown(totals[state]) for state in states)))
-    names = [str(state) for state in states]
-    output.table(rows, "queue", *names, right=names, elastic=("queue",))
-
-
-def shown(number: int) -> str:
-    return str(number) if number else "·"
-
-
-def sum_of(numbers: list[int]) -> int:
-    """The sum; "at least" when one of them is."""
-    total = sum(int(number) for number in numbers)
-    return AtLeast(total) if any(isinstance(number, AtLeast) for number in numbers) else total
-
-
-@click.command(cls=Command)
-@as_json
-def workers(app: Towline, as_json: bool) -> None:
-    """List the workers that are registered."""
-    now = app.now()
-    found = app.workers()
-    if as_json:
-        output.print_json({"workers": [views.worker_data(worker, now) for worker in found]})
-        return
-    if not found:
-        output.say("no workers: start one with `towline worker MODULE:APP`", "dim")
-        return
-    output.table(
-        [
-            (
-                worker.name,
-                f"{worker.host}/{worker.pid}",
-                f"{len(worker.running)}/{worker.concurrency}",
-                output.distance(worker.started_at, now),
-                output.distance(worker.seen_at, now),
-                ", ".join(worker.queues) + " · lease ran out" * (worker.lease_until < now),
-            )
-            for worker in found
-        ],
-        *("worker", "host/pid", "busy", "started", "seen", "queues"),
-        right=("busy",),
-        elastic=("worker", "host/pid", "queues"),
     )

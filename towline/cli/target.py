@@ -18,6 +18,7 @@ from ..app import Towline
 from ..app.settings import DEFAULT_URL
 from ..engine import FILE
 from ..errors import SchemaMissing
+from . import completion
 from .ending import CommandError
 
 APP_VARIABLE, URL_VARIABLE = "TOWLINE_APP", "TOWLINE_URL"
@@ -144,7 +145,7 @@ class Command(click.Command):
     """A command on one app: the app may come first among its words, or as an option.
 
     `words` names its arguments in the usage line: there are `least` to `most` of them. With
-    `creates` the tables need not be there.
+    `creates` the tables need not be there; with `needs_tasks` a database alone will not do.
     """
 
     def __init__(
@@ -154,12 +155,19 @@ class Command(click.Command):
         least: int = 0,
         most: int | None = 0,
         creates: bool = False,
+        needs_tasks: bool = False,
         **settings: Any,
     ) -> None:
         self._least, self._most, self._creates = least, most, creates
+        self._needs_tasks = needs_tasks
         self._words = words
         settings["params"] = [
-            click.Argument(["words"], nargs=-1, metavar=f"[MODULE:APP] {words}".strip()),
+            click.Argument(
+                ["words"],
+                nargs=-1,
+                metavar=f"[MODULE:APP] {words}".strip(),
+                shell_complete=completion.words(words),
+            ),
             *settings.get("params", ()),
             click.Option(["--app", "name"], metavar="MODULE:APP", help="The app, by its module."),
             click.Option(["--url"], help="The database, without the application's code."),
@@ -185,6 +193,11 @@ class Command(click.Command):
         if self._words:
             ctx.params["words"] = tuple(words)
         app = find_app(**given)
+        if self._needs_tasks and not app.registry:
+            raise CommandError(
+                f"{self.name} needs your tasks: name MODULE:APP (or ${APP_VARIABLE}) instead of a "
+                "database; and see that its modules are imported by it"
+            )
         try:
             if not self._creates:
                 check(app)

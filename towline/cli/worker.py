@@ -50,8 +50,9 @@ def seconds(text: str) -> float:
 
 def settings_of(options: Options) -> dict[str, Any]:
     """For `app.worker(...)`."""
-    logging = ("log_level", "json_logs")
+    logging = ("log_level", "json_logs", "no_error_text")
     said = {k: v for k, v in options.items() if v is not None and k not in logging}
+    said["error_text"] = not options["no_error_text"]
     if "queues" in said:
         said["queues"] = [part for word in said["queues"].split(",") if (part := word.strip())]
     return said
@@ -112,6 +113,7 @@ def words_of(options: Options, number: int) -> list[str]:
 )
 @click.option("--log-level", type=click.Choice(LEVELS), help="[default: info]")
 @click.option("--json-logs", is_flag=True, help="One JSON object per line.")
+@click.option("--no-error-text", is_flag=True, help="Log the kind of errors, not what they say.")
 @click.option("--line", type=int, hidden=True)
 def worker(
     app: str | None,
@@ -144,8 +146,9 @@ def work(target: str, options: Options, line: int | None) -> int:
     from ..worker.supervised import run_alone, run_on_line
 
     found = load(target)
-    worker = found.worker(**settings_of(options))
+    settings = settings_of(options)
     logs.begin(options["log_level"], options["json_logs"])
+    worker = found.worker(**settings)
     code = run_alone(worker) if line is None else run_on_line(worker, line)
     if code == AT_ONCE or left_behind():
         # They must not keep the process, nor meet an interpreter that is being taken down.

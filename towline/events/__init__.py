@@ -5,7 +5,8 @@ logging handler or an exporter. The line between them is bounded: what does not 
 counted. A subscriber that raises stays subscribed; that is logged, at most once a minute. An event
 without a subscriber is not even built, and without events there is no thread.
 
-Never in an event: arguments, outputs, error texts of jobs, keys, labels, passwords.
+Never in an event: arguments, outputs, keys, labels, passwords. The text of a job's error is in one
+field, `AttemptEnded.error`, if its worker was told to say it; it is for the log, not for exporters.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ DROPPED_EVERY = 1.0  # seconds from one report of dropped events to the next
 COMPLAIN_EVERY = 60.0  # seconds from one line about a failing subscriber to the next
 
 
-OF_OPERATIONS = {kinds.JobEnqueued.name, kinds.JobControlled.name, kinds.OperationEnded.name}
+OF_OPERATIONS = {
+    kinds.JobEnqueued.name, kinds.JobControlled.name, kinds.ChainPruned.name,
+    kinds.OperationEnded.name,
+}  # fmt: skip
 # Not an event: whether a subscriber wants `attempt.ended` of attempts that completed.
 COMPLETED = "attempt.ended: completed"
 
@@ -74,6 +78,10 @@ class Events:
         if kinds.AttemptEnded.name in (names or EVENTS) and not trouble_only:
             self.wanted |= {COMPLETED}
         self.wants_operations = not self.wanted.isdisjoint(OF_OPERATIONS)
+
+    def has(self, function: Subscriber) -> bool:
+        """Whether it has subscribed to anything."""
+        return any(function in functions for functions in self._subscribers.values())
 
     def publish(self, event: Event) -> None:
         """Put an event into the line, if it has a subscriber. Never waits, never raises."""

@@ -34,11 +34,12 @@ class JobEnqueued(Event, frozen=True, kw_only=True):
 
 
 class JobControlled(Event, frozen=True, kw_only=True):
-    """A job or queue was cancelled, retried, completed, deleted, paused …"""
+    """Jobs or a queue were cancelled, retried, completed, deleted, paused …; how many."""
 
     name = "job.controlled"
     operation: str
     connection: str
+    count: int
 
 
 class JobParked(Event, frozen=True, kw_only=True):
@@ -86,7 +87,8 @@ class AttemptStarted(Event, frozen=True, kw_only=True):
 
 class AttemptEnded(Event, frozen=True, kw_only=True):
     """An attempt is over. `final`: its job is, too. `accepted`: True written, False fenced off,
-    None left to the caller's transaction."""
+    None left to the caller's transaction. `error`: what the history says of it, with its traceback,
+    for the log alone; None unless the worker was told to (error_text=True)."""
 
     name = "attempt.ended"
     task: str
@@ -103,6 +105,7 @@ class AttemptEnded(Event, frozen=True, kw_only=True):
     worker: str
     duration: float
     retry_in: float | None
+    error: str | None = None
 
 
 class AttemptStopping(Event, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Any
 from ..model import Enqueued, type_of
 from ..operation import Op
 from . import Events
-from .kinds import JobControlled, JobEnqueued, OperationEnded
+from .kinds import ChainPruned, JobControlled, JobEnqueued, OperationEnded
 
 CONTROL = frozenset({
     "cancel", "retry", "run_now", "complete", "fail", "delete", "pause", "resume", "bulk",
@@ -40,7 +40,12 @@ class Report:
         if error is None and operation == "enqueue":
             self._enqueued(answer)
         elif error is None and operation in CONTROL:
-            self._events.publish(JobControlled(operation=operation, connection=connection))
+            count = _number(answer)
+            self._events.publish(
+                JobControlled(operation=operation, connection=connection, count=count)
+            )
+        elif error is None and operation == "prune" and answer.chains:
+            self._events.publish(ChainPruned(count=answer.chains))
 
     def _enqueued(self, answers: Sequence[Enqueued]) -> None:
         groups: dict[tuple[str, str, bool], list[int]] = defaultdict(list)
@@ -58,3 +63,11 @@ class Report:
                     duration=time.perf_counter() - self._began,
                 )
             )
+
+
+def _number(answer: Any) -> int:
+    """How many jobs or chains were changed: those of a page, those that were deleted, or one."""
+    if isinstance(answer, list):
+        return len(answer)
+    number: int = getattr(answer, "number", 1)
+    return number

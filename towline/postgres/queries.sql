@@ -807,6 +807,22 @@ SELECT minute / :unit::bigint * :unit::bigint, queue, task, outcome, sum(ended):
  GROUP BY 1, 2, 3, 4
  ORDER BY 1, 2, 3, 4;
 
+-- name: group_failures
+-- What failed for good, by task and kind of error, of the newest :limit jobs before :cursor that ended badly: how many of
+-- those were looked at, how many fit, the first and the last time, the newest job. Index attempt_bad.
+SELECT task, outcome, error_type, count(*), count(*) FILTER (WHERE fits),
+       min(ended_at) FILTER (WHERE fits), max(ended_at) FILTER (WHERE fits),
+       max(job_id) FILTER (WHERE fits)
+  FROM (SELECT a.job_id, a.outcome, a.error_type, a.ended_at, j.task,
+               a.outcome <> 6 AND a.ended_at >= :since::bigint AND a.ended_at < :until::bigint
+               AND (:queue::text IS NULL OR j.queue = :queue::text)
+               AND (:task::text IS NULL OR j.task = :task::text) AS fits
+          FROM (SELECT job_id, outcome, error_type, ended_at FROM {attempt}
+                 WHERE final = 1 AND outcome NOT IN (1, 2) AND job_id < :cursor
+                 ORDER BY job_id DESC LIMIT :limit) AS a
+          JOIN {job} AS j ON j.id = a.job_id) AS newest
+ GROUP BY 1, 2, 3;
+
 -- ---------------------------------------------------------------- control
 
 -- name: clear_final

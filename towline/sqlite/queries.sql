@@ -569,6 +569,23 @@ SELECT minute / :unit * :unit, queue, task, outcome, sum(ended), sum(duration),
  GROUP BY 1, 2, 3, 4
  ORDER BY 1, 2, 3, 4;
 
+-- name: group_failures
+-- What failed for good, by task and kind of error, of the newest :limit jobs before :cursor that ended badly: how many of
+-- those were looked at, how many fit, the first and the last time, the newest job. Index attempt_bad.
+SELECT task, outcome, error_type, count(*), sum(fits),
+       min(CASE WHEN fits THEN ended_at END), max(CASE WHEN fits THEN ended_at END),
+       max(CASE WHEN fits THEN job_id END)
+  FROM (SELECT a.job_id, a.outcome, a.error_type, a.ended_at, j.task,
+               a.outcome <> 6 AND a.ended_at >= :since AND a.ended_at < :until
+               AND (:queue IS NULL OR j.queue = :queue)
+               AND (:task IS NULL OR j.task = :task) AS fits
+          FROM (SELECT job_id, outcome, error_type, ended_at
+                  FROM {attempt} INDEXED BY {prefix}attempt_bad
+                 WHERE final = 1 AND outcome NOT IN (1, 2) AND job_id < :cursor
+                 ORDER BY job_id DESC LIMIT :limit) AS a
+         CROSS JOIN {job} AS j ON j.id = a.job_id) AS newest
+ GROUP BY 1, 2, 3;
+
 -- ---------------------------------------------------------------- control
 
 -- name: clear_final

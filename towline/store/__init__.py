@@ -10,7 +10,7 @@ own way is in `ground`. No operation runs inside another.
 A subject needs those to its left, no other:
 
     ground · read, cascade · enqueue · finish, revive · lease · turn
-                             listing · retention · control, stats, why
+                             listing · retention · control, stats, why · failures
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from ..model import (
     WorkerRecord,
 )
 from ..operation import Loss, Op
-from . import control, enqueue, finish, listing, read, retention, stats, turn, why
+from . import control, enqueue, failures, finish, listing, read, retention, stats, turn, why
 from . import lease as leases
 from .cascade import OUTSIDE
 from .control import BulkPage
+from .failures import Failures
 from .finish import Finished
 from .ground import Ground
 from .lease import SWEEP_LIMIT, Begin, Begun, Expired, Renewed, Report
@@ -286,6 +287,11 @@ class Store(Ground):
         """Jobs that ended, by bucket of `unit` minutes, queue, task and outcome, oldest first;
         without a unit one bucket is all of the time. What was deleted since is counted too."""
         return Op("stats", stats.stats, self, filter, unit, reads=True)
+
+    def failures(self, filter: StatsFilter) -> Op[Failures]:
+        """Jobs that failed for good, by task and kind of error; the times are those of the end, to
+        the microsecond. A bounded number of the newest jobs is looked at."""
+        return Op("failures", failures.failures, self, filter, reads=True)
 
     def workers(self) -> Op[list[WorkerRecord]]:
         """Registered workers."""

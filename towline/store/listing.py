@@ -8,7 +8,7 @@ cursor. Open jobs, and jobs by queue or task, lie in groups that are walked side
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -42,13 +42,14 @@ LANES = 500  # groups that are walked side by side; with more of them rows are w
 CLOCK_SLACK = 3_600_000_000  # clocks may step back: how far ids and times may disagree
 
 R = TypeVar("R", JobRecord, ChainRecord)
+S = TypeVar("S", State, ChainState)
 Walk = Callable[[int, int], Steps[list[int]]]
 
 
 class JobFilter(Struct, frozen=True):
     """Which jobs; times are microseconds of creation, since inclusive and until exclusive."""
 
-    state: State | None = None
+    state: State | frozenset[State] | None = None
     outcome: Outcome | None = None
     task: str | None = None
     queue: str | None = None
@@ -62,7 +63,7 @@ class JobFilter(Struct, frozen=True):
 class ChainFilter(Struct, frozen=True):
     """Which chains; the task, key and label are those of the first job."""
 
-    state: ChainState | None = None
+    state: ChainState | frozenset[ChainState] | None = None
     task: str | None = None
     key: str | None = None
     label: str | None = None
@@ -202,10 +203,20 @@ def _test(filter: JobFilter | ChainFilter) -> Callable[[JobRecord | ChainRecord]
 
     def fits(record: JobRecord | ChainRecord) -> bool:
         return since <= record.created_at < until and all(
-            getattr(record, name) == value for name, value in said.items()
+            getattr(record, name) in value
+            if isinstance(value, frozenset)
+            else getattr(record, name) == value
+            for name, value in said.items()
         )
 
     return fits
+
+
+def _states(state: S | frozenset[S] | None) -> frozenset[S]:
+    """Those asked for; none of them when any will do."""
+    if isinstance(state, frozenset):
+        return state
+    return frozenset() if state is None else frozenset({state})
 
 
 def _job_walk(store: Ground, filter: JobFilter, newest: bool) -> Steps[Walk]:
@@ -216,13 +227,12 @@ def _job_walk(store: Ground, filter: JobFilter, newest: bool) -> Steps[Walk]:
         return _walk(store, "walk_key", newest, key=filter.key)
     if filter.label is not None:
         return _walk(store, "walk_label", newest, label=filter.label)
-    if filter.state is not None and filter.state.open:
-        return (yield from _live_walk(store, filter, newest))
-    if filter.state in (State.FAILED, State.CANCELLED):
-        return _walk(store, "walk_bad", newest)
+    states = _states(filter.state)
+    if states and State.COMPLETED not in states:
+        return (yield from _state_walk(store, filter, newest))
     if filter.queue is not None or filter.task is not None:
         return (yield from _lane_walk(store, filter.queue, filter.task, newest))
-    if filter.state is State.COMPLETED or filter.outcome is not None:
+    if filter.outcome is not None or (states and not any(state.open for state in states)):
         return _walk(store, "walk_tried", newest)
     return _walk(store, "walk_jobs", newest)
 
@@ -232,9 +242,10 @@ def _chain_walk(store: Ground, filter: ChainFilter, newest: bool) -> Steps[Walk]
         return _walk(store, "walk_key", newest, key=filter.key)
     if filter.label is not None:
         return _walk(store, "walk_label", newest, label=filter.label)
-    if filter.state in BAD:
+    states = _states(filter.state)
+    if states and states.issubset(BAD):
         return _walk(store, "walk_bad_chains", newest)
-    if filter.state is ChainState.OPEN:
+    if states == {ChainState.OPEN}:
         ((number,),) = yield store.sql.count_live()
         if int_of(number) <= EXAMINED:
             rows = yield store.sql.open_chain_ids()
@@ -244,39 +255,47 @@ def _chain_walk(store: Ground, filter: ChainFilter, newest: bool) -> Steps[Walk]
     return _walk(store, "walk_chains", newest)
 
 
-def _live_walk(store: Ground, filter: JobFilter, newest: bool) -> Steps[Walk]:
-    lanes: list[dict[str, Scalar]] = []
+def _state_walk(store: Ground, filter: JobFilter, newest: bool) -> Steps[Walk]:
+    """Jobs in these states, of which none is `completed`."""
+    states = _states(filter.state)
+    walks: list[Walk] = []
     for live in Live:
-        ahead = live is Live.RUNNING and filter.state is State.PENDING
-        if LIVE_STATE[live] is not filter.state and not ahead:
+        ahead = live is Live.RUNNING and State.PENDING in states
+        if LIVE_STATE[live] not in states and not ahead:
             continue  # a job that was claimed ahead is pending until it begins
         for queue, priority in (yield store.sql.live_lanes(state=int(live))):
             if filter.queue in (None, queue):
-                lanes.append({"state": int(live), "queue": queue, "priority": priority})
-    return _side_by_side(store, "walk_live", newest, lanes)
+                lane = {"state": int(live), "queue": queue, "priority": priority}
+                walks.append(_walk(store, "walk_live", newest, **lane))
+    if not states.isdisjoint({State.FAILED, State.CANCELLED}):
+        walks.append(_walk(store, "walk_bad", newest))
+    return _side_by_side(store, newest, walks)
 
 
 def _lane_walk(store: Ground, queue: str | None, task: str | None, newest: bool) -> Steps[Walk]:
     lanes: list[Row] = [(queue, task)]
     if queue is None or task is None:
         lanes = yield store.sql.job_lanes()
-    wanted = [{"queue": q, "task": t} for q, t in lanes if queue in (None, q) and task in (None, t)]
-    return _side_by_side(store, "walk_lane", newest, wanted)
+    walks = [
+        _walk(store, "walk_lane", newest, queue=q, task=t)
+        for q, t in lanes
+        if queue in (None, q) and task in (None, t)
+    ]
+    return _side_by_side(store, newest, walks)
 
 
-def _side_by_side(
-    store: Ground, name: str, newest: bool, lanes: Sequence[Mapping[str, Scalar]]
-) -> Walk:
+def _side_by_side(store: Ground, newest: bool, walks: Sequence[Walk]) -> Walk:
     """Groups walked side by side and merged: the cost grows with the groups, not with their rows.
     Too many are not: then all jobs by id, and pages may be short."""
-    if len(lanes) > LANES:
+    if len(walks) > LANES:
         return _walk(store, "walk_jobs", newest)
-    walks = [_walk(store, name, newest, **lane) for lane in lanes]
+    if len(walks) == 1:
+        return walks[0]
 
     def walk(cursor: int, limit: int) -> Steps[list[int]]:
-        ids: list[int] = []
+        ids: set[int] = set()  # one that was retried is in two groups
         for one in walks:
-            ids += yield from one(cursor, limit)
+            ids |= set((yield from one(cursor, limit)))
         return sorted(ids, reverse=newest)[:limit]
 
     return walk

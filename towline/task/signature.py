@@ -17,6 +17,7 @@ from ..errors import InvalidArguments, InvalidTask, OutputError, PayloadTooLarge
 from . import Next
 from .payload import Refused, Value, decoder, encode, members, type_text, unportable, where
 from .retry import Signal
+from .secrets import secrets_of
 
 # Arguments are stored as one object by parameter name. `*rest` and `**options` keep their
 # stars as names ("*rest": [...], "**options": {...}), which no parameter can collide with.
@@ -49,6 +50,7 @@ class Signature:
             _stored_name(p): _value(_stored_type(p, hints), name, f"argument '{p.name}'")
             for p in self._parameters
         }
+        self.secrets = secrets_of(hints)
         self._output = _value(_output_type(hints.get("return", Any)), name, "the result")
         self._decoder = self._build_decoder()
 
@@ -74,15 +76,31 @@ class Signature:
             raise self._unencodable(given) from error
         return _limited(encoded, limit, f"the arguments of {self.name} take")
 
+    def read(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Plain JSON values, as a person or a form gives them, made into what the function takes.
+
+        Raises InvalidArguments when they do not fit.
+        """
+        try:
+            text = encode(self._bind(args, kwargs))
+        except UnicodeEncodeError as error:
+            raise self._refuse(f"an argument cannot be encoded: {error}") from error
+        return self._decoded(text, "the arguments")
+
     def decode(self, text: str | bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Give args and kwargs to call the function with, without the injected one.
 
         Raises InvalidArguments when the stored arguments no longer fit the signature.
         """
+        return self._decoded(text, "the stored arguments")
+
+    def _decoded(self, text: str | bytes, what: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
             row = self._decoder.decode(text)
         except Exception as error:
-            raise self._refuse(f"the stored arguments do not fit: {error}") from error
+            raise self._refuse(f"{what} do not fit: {error}") from error
         if self._by_position:
             return (), dict(zip(self._positional, astuple(row), strict=True))
         given = {
@@ -208,13 +226,13 @@ class Signature:
         return self._refuse("an argument's name cannot be encoded")
 
 
-def encode_plain(value: Any, *, limit: int) -> str:
-    """Give an output whose task is unknown here as JSON text; plain JSON values only."""
+def encode_plain(value: Any, *, limit: int, what: str = "the output") -> str:
+    """Give a value whose task is unknown here as JSON text; plain JSON values only."""
     try:
         encoded = encode(Value(Any).ready(value))
     except Refused as problem:
-        raise OutputError(f"the output {problem}") from problem.__cause__
-    return _limited(encoded, limit, "the output takes")
+        raise OutputError(f"{what} {problem}") from problem.__cause__
+    return _limited(encoded, limit, f"{what} takes")
 
 
 def convert(text: str | bytes, type: Any) -> Any:

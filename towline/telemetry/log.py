@@ -1,7 +1,8 @@
 """The log: one subscriber that writes a line for each event worth one.
 
-It runs on the thread of the events, so that no worker waits for a logging handler. What kind of
-error an attempt ended with is said, never its text, which may be private.
+It runs on the thread of the events, so that no worker waits for a logging handler. Of an error its
+kind is said. What it says may be private, and anything to a terminal: a worker with error_text=True
+has the first line of it, at debug also the traceback; `towline worker` shows that as plain text.
 """
 
 from __future__ import annotations
@@ -18,12 +19,30 @@ LOGGED: tuple[type[kinds.Event], ...] = (
     kinds.JobParked, kinds.JobSwept, kinds.JobOrphaned, kinds.LeaseLost, kinds.WorkerChanged,
     kinds.TelemetryDropped,
 )  # fmt: skip
+TRACEBACK = "Traceback (most recent call last)"
+MOST_TEXT = 500  # characters
 LEVELS = {"troubled": logging.WARNING, "broken": logging.ERROR}  # by a worker's state
 
 
 def write_log(events: Events) -> None:
     """Subscribe the log."""
     events.subscribe(_write, [event.name for event in LOGGED], trouble_only=True)
+
+
+def write_each(events: Events) -> None:
+    """Where the level asks for it, subscribe to every attempt: when it begins and ends."""
+    if log.isEnabledFor(logging.DEBUG) and not events.has(_write_each):
+        events.subscribe(_write_each, [kinds.AttemptStarted.name, kinds.AttemptEnded.name])
+
+
+def _write_each(event: kinds.AttemptStarted | kinds.AttemptEnded) -> None:
+    if isinstance(event, kinds.AttemptStarted):
+        log.debug("%s begins (%s)", _attempt(event), event.slot, extra=_fields(event))
+        return
+    what, lasted = event.outcome, event.duration
+    log.debug("%s: %s after %.3f s", _attempt(event), what, lasted, extra=_fields(event))
+    if event.error is not None and TRACEBACK in event.error:
+        log.debug("%s:\n%s", _attempt(event), event.error, extra=_fields(event))
 
 
 def _write(event: kinds.Event) -> None:
@@ -58,10 +77,31 @@ def _write_ended(event: kinds.AttemptEnded) -> None:
         return
     raised = event.error_type if event.outcome == "failed" else None
     what = (raised or event.outcome).rpartition(".")[2]
+    if raised and event.error and (text := _first_line(event.error, raised)):
+        what = f"{what}: {text}"
+    fields = {**_fields(event), "outcome": event.outcome, "error_type": event.error_type}
     if event.final or event.retry_in is None:
-        log.warning("%s: %s; the job has failed", _attempt(event), what)
+        log.warning("%s: %s; the job has failed", _attempt(event), what, extra=fields)
     else:
-        log.info("%s: %s; again in %.1f s", _attempt(event), what, event.retry_in)
+        again = event.retry_in
+        log.info("%s: %s; again in %.1f s", _attempt(event), what, again, extra=fields)
+
+
+def _first_line(error: str, raised: str) -> str:
+    """The first line of what an exception says. Below a traceback it stands behind its name."""
+    lines = error.splitlines()
+    if TRACEBACK not in lines[0]:
+        first = lines[0]
+    else:
+        name = raised.removeprefix("builtins.")
+        named = (line for line in reversed(lines) if line.startswith(f"{name}: "))
+        first = next(named, "").removeprefix(f"{name}: ")
+    return first if len(first) <= MOST_TEXT else f"{first[:MOST_TEXT]} …"
+
+
+def _fields(event: Any) -> dict[str, Any]:
+    """What lines for programs have, as those of `ctx.log` do."""
+    return {"job": event.job, "attempt": event.attempt, "task": event.task}
 
 
 def _attempt(event: Any) -> str:

@@ -45,6 +45,7 @@ class Worker:
     `concurrency` attempts run at a time, on threads, on an event loop or in processes, as their
     tasks say. `lease`: after so long without a sign of life its jobs are taken over. `grace`: how
     long handlers may go on after a stop. `drain`: stop when nothing is left to do.
+    `error_text` puts what errors say into the log, which may be private, beside their kind.
     """
 
     def __init__(self, app: Towline, **settings: Unpack[WorkerSettings]) -> None:
@@ -162,8 +163,9 @@ class Worker:
         try:
             announce.changed(
                 "started",
-                f"begins on {masked(self.app.url)}: queues {', '.join(settings.queues)}, "
-                f"{settings.concurrency} at a time",
+                f"of Towline {VERSION} begins on {masked(self.app.url)}: "
+                f"queues {', '.join(settings.queues)}, {settings.concurrency} at a time, "
+                f"{counted(len(self.app.registry), 'task', 'tasks')}",
             )
             self.pump.run()
         except BaseException as error:
@@ -177,7 +179,7 @@ class Worker:
                 slots.close()
             self._slots.clear()
             ended = counted(self.pump.turns.finished, "attempt ended", "attempts ended")
-            announce.changed("stopped", f"has stopped: {ended}")
+            announce.changed("stopped", f"has stopped: {ended}, {announce.failed} of them badly")
             self.app.runner.events.flush()
             self._ended.set()
 

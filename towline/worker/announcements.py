@@ -24,14 +24,17 @@ if TYPE_CHECKING:
     from .attempt import Attempt
 
 WELL = (Outcome.COMPLETED, Outcome.CONTINUED)
+FAILED = (Outcome.FAILED, Outcome.TIMEOUT, Outcome.LOST)
 
 
 class Announcements:
     """What one worker publishes, after the commits that it tells of."""
 
-    def __init__(self, events: Events, worker: str, crash_limit: int) -> None:
+    def __init__(self, events: Events, worker: str, crash_limit: int, error_text: bool) -> None:
         self._events = events
         self._worker = worker
+        self._error_text = error_text
+        self.failed = 0  # attempts
         self._crash_limit = crash_limit
         self._ended: dict[tuple[int, int], AttemptEnded] = {}  # and not written yet
 
@@ -42,6 +45,7 @@ class Announcements:
         completed its job itself, in a transaction of its own or of the caller's."""
         if (COMPLETED if outcome in WELL else AttemptEnded.name) not in self._events.wanted:
             return
+        self.failed += outcome in FAILED
         held = attempt.held
         retry_in = None if ending is None or ending.delay is None else ending.delay / MICRO
         event = AttemptEnded(
@@ -59,6 +63,7 @@ class Announcements:
             worker=self._worker,
             duration=attempt.lasted,
             retry_in=retry_in,
+            error=ending.error if ending is not None and self._error_text else None,
         )
         if ending is None:
             self._events.publish(event)
@@ -84,7 +89,7 @@ class Announcements:
         """Whether the job is over with this attempt."""
         if outcome is Outcome.LOST:
             return retry_in is None or held.lost + 1 >= self._crash_limit
-        if outcome in (Outcome.FAILED, Outcome.TIMEOUT):
+        if outcome in FAILED:
             return retry_in is None or held.used + 1 >= held.max_attempts
         return outcome in (*WELL, Outcome.CANCELLED)
 

@@ -31,6 +31,7 @@ class WorkerSettings(TypedDict, total=False):
     name: str | None
     max_tasks_per_child: int | None
     memory_limit: int | None
+    error_text: bool
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -45,6 +46,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     drain: bool
     max_tasks_per_child: int | None
     memory_limit: int | None
+    error_text: bool
 
 
 def check_settings(queues_of_tasks: Iterable[str], **given: Unpack[WorkerSettings]) -> Settings:
@@ -88,4 +90,5 @@ def check_settings(queues_of_tasks: Iterable[str], **given: Unpack[WorkerSetting
         drain=given.get("drain", False),
         max_tasks_per_child=max_tasks_per_child,
         memory_limit=memory_limit,
+        error_text=given.get("error_text", False),
     )

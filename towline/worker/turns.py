@@ -61,7 +61,9 @@ class Turns:
         self.finished = 0
         self._events = app.runner.events
         self.publish = self._events.publish
-        self.announce = Announcements(self._events, settings.name, self.store.crash_limit)
+        self.announce = Announcements(
+            self._events, settings.name, self.store.crash_limit, settings.error_text
+        )
 
     @property
     def store(self) -> Store:

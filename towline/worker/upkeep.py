@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Collection
 
-from ..events.kinds import ChainPruned, JobSwept
+from ..events.kinds import JobSwept
 from .identity import is_gone
 from .ledger import begun_by, forget
 from .turns import Turns
@@ -75,8 +75,6 @@ class Prune:
         self.at = now + PRUNE_INTERVAL * random.uniform(0.8, 1.2)
         turns = self._turns
         pruned = turns.run(turns.store.prune(turns.app.settings.keep))
-        if pruned.chains:
-            turns.publish(ChainPruned(count=pruned.chains))
         if pruned.done:
             turns.app.runner.engine.after_prune()
         else:

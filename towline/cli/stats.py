@@ -1,0 +1,124 @@
+"""Commands that look at the whole: stats, workers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from .. import views
+from ..app import Towline
+from ..app.answers import AtLeast
+from ..model import State
+from ..times import length
+from . import output
+from .filters import as_json
+from .target import Command
+
+HOUR = timedelta(hours=1)
+USUAL = (State.PENDING, State.RUNNING, State.COMPLETED, State.FAILED)
+
+
+@click.command(cls=Command)
+@as_json
+def stats(app: Towline, as_json: bool) -> None:
+    """Count jobs by queue and state; paused queues, workers, the last hour."""
+    paused = app.paused()
+    counts = app.counts()
+    queues = {queue: counts.get(queue, {}) for queue in sorted({*counts, *paused})}
+    now = app.now()
+    workers = app.workers()
+    slots = sum(worker.concurrency for worker in workers)
+    busy = sum(len(worker.running) for worker in workers)
+    waiting = app.jobs(state=State.PENDING, newest=False, limit=1)
+    oldest = waiting[0].created_at if waiting else None
+    totals = {str(state): sum_of([of.get(state, 0) for of in counts.values()]) for state in State}
+    hour = views.ended_data(app.stats(since=now - HOUR))
+    if as_json:
+        output.print_json(
+            {
+                "queues": {
+                    queue: {**views.counts_data(of), "paused": queue in paused}
+                    for queue, of in queues.items()
+                },
+                "total": views.counts_data(totals),
+                "oldest_pending": views.time_text(oldest),
+                "workers": len(workers),
+                "slots": slots,
+                "running": busy,
+                "last_hour": hour,
+            }
+        )
+        return
+    show_counts(queues, totals)
+    lines = [f"paused: {', '.join(paused)}"] if paused else []
+    use = f", {busy} of {slots} slots busy" if workers else ""
+    lines.append(f"{len(workers)} worker{'s' * (len(workers) != 1)}{use}")
+    if oldest is not None:
+        lines.append(f"oldest pending job: {output.distance(oldest, now)}")
+    if hour["ended"]:
+        lines.append(last_hour(hour))
+    output.say("\n" + "\n".join(lines))
+
+
+def last_hour(hour: views.Data) -> str:
+    """How many jobs ended, and how long they ran."""
+    words = [f"last hour: {hour['ended']} ended"]
+    words += [f"{hour['failed']} failed"] if hour["failed"] else []
+    for name in ("p50", "p95", "p99"):
+        if hour[name] is not None:
+            words.append(f"{name} {length(timedelta(seconds=hour[name]))}")
+    return " · ".join(words)
+
+
+def show_counts(counts: dict[str, dict[str, int]], totals: dict[str, int]) -> None:
+    """A line for each queue; a rare state has a column only when something is in it."""
+    if not counts:
+        output.say("no jobs yet", "dim")
+        return
+    states = [state for state in State if state in USUAL or totals[state]]
+    rows = [(queue, *(shown(of.get(s, 0)) for s in states)) for queue, of in counts.items()]
+    if len(rows) > 1:
+        rows.append(("total", *(shown(totals[state]) for state in states)))
+    names = [str(state) for state in states]
+    output.table(rows, "queue", *names, right=names, elastic=("queue",))
+
+
+def shown(number: int) -> str:
+    return str(number) if number else "·"
+
+
+def sum_of(numbers: list[int]) -> int:
+    """The sum; "at least" when one of them is."""
+    total = sum(int(number) for number in numbers)
+    return AtLeast(total) if any(isinstance(number, AtLeast) for number in numbers) else total
+
+
+@click.command(cls=Command)
+@as_json
+def workers(app: Towline, as_json: bool) -> None:
+    """List the workers that are registered."""
+    now = app.now()
+    found = app.workers()
+    if as_json:
+        output.print_json({"workers": [views.worker_data(worker, now) for worker in found]})
+        return
+    if not found:
+        output.say("no workers: start one with `towline worker MODULE:APP`", "dim")
+        return
+    output.table(
+        [
+            (
+                worker.name,
+                f"{worker.host}/{worker.pid}",
+                f"{len(worker.running)}/{worker.concurrency}",
+                output.distance(worker.started_at, now),
+                output.distance(worker.seen_at, now),
+                ", ".join(worker.queues) + " · lease ran out" * (worker.lease_until < now),
+            )
+            for worker in found
+        ],
+        *("worker", "host/pid", "busy", "started", "seen", "queues"),
+        right=("busy",),
+        elastic=("worker", "host/pid", "queues"),
+    )
