@@ -99,6 +99,41 @@ def attempts_data(app: Towline, id: int) -> list[Data]:
     return [_data(attempt, ATTEMPT) for attempt in app.attempts(id)]
 
 
+def graph_data(app: Towline, id: int) -> Data:
+    """A chain with all that it waits for and needs it. Chains of the same task and state that wait
+    for the same and are needed by the same are one node, with their number."""
+    found = app.runner.run(app.runner.store.graph(id))
+    before: dict[int, set[int]] = {chain.id: set() for chain in found.chains}
+    behind: dict[int, set[int]] = {chain.id: set() for chain in found.chains}
+    for edge in found.edges:
+        before[edge.waiting].add(edge.blocker)
+        behind[edge.blocker].add(edge.waiting)
+    groups: dict[object, list[int]] = {}
+    for chain in found.chains:
+        own = chain.id if chain.id == id else None
+        key = own, chain.task, chain.state, *map(frozenset, (before[chain.id], behind[chain.id]))
+        groups.setdefault(key, []).append(chain.id)
+    place = {member: members[0] for members in groups.values() for member in members}
+    chains = {chain.id: chain for chain in found.chains}
+    return {
+        "nodes": [
+            {
+                "id": members[0],
+                "task": chains[members[0]].task,
+                "state": str(chains[members[0]].state),
+                "chains": len(members),
+            }
+            for members in groups.values()
+        ],
+        "edges": [
+            list(edge)
+            for edge in dict.fromkeys((place[e.blocker], place[e.waiting]) for e in found.edges)
+        ],
+        "chains": len(found.chains),
+        "complete": found.complete,
+    }
+
+
 def paused_data(app: Towline) -> dict[str, Data]:
     """Queues that stand still, by name: since when, and by whose word."""
     return {

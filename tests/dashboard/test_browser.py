@@ -82,7 +82,12 @@ def jobs(app: Towline) -> dict[str, int]:
 
 def roads(jobs: dict[str, int]) -> list[str]:
     pages = ["/", "/jobs", "/jobs?state=failed", "/queues", "/tasks", "/workers"]
-    return [*pages, *(f"/jobs/{id}" for id in jobs.values()), f"/chains/{jobs['chain']}"]
+    return [
+        *pages,
+        *(f"/jobs/{id}" for id in jobs.values()),
+        f"/chains/{jobs['chain']}",
+        f"/chains/{jobs['waiting']}/graph",
+    ]
 
 
 def test_X10_X11_every_page_is_whole_and_asks_nobody_else(

@@ -47,6 +47,7 @@ def test_every_page_and_its_data(client: httpx.Client, jobs: dict[str, int]) -> 
     for id in jobs.values():
         assert client.get(f"/jobs/{id}").status_code == 200
         assert client.get(f"/chains/{id}").status_code == 200
+        assert client.get(f"/chains/{id}/graph").status_code == 200
 
 
 def test_an_empty_database_says_what_to_do(client: httpx.Client) -> None:

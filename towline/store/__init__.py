@@ -33,12 +33,13 @@ from ..model import (
     WorkerRecord,
 )
 from ..operation import Loss, Op
-from . import control, enqueue, failures, finish, listing, read, retention, stats, turn, why
+from . import control, enqueue, failures, finish, graph, listing, read, retention, stats, turn, why
 from . import lease as leases
 from .cascade import OUTSIDE
 from .control import BulkPage
 from .failures import Failures
 from .finish import Finished
+from .graph import MOST_CHAINS, Graph
 from .ground import Ground
 from .lease import SWEEP_LIMIT, Begin, Begun, Expired, Renewed, Report
 from .listing import ChainFilter, JobFilter, RecordPage
@@ -275,6 +276,10 @@ class Store(Ground):
     def dependents(self, chain_id: int) -> Op[list[DependentRecord]]:
         """Jobs that wait, or waited, for a chain."""
         return Op("dependents", listing.dependents, self, chain_id, reads=True)
+
+    def graph(self, chain_id: int, most: int = MOST_CHAINS) -> Op[Graph]:
+        """A chain with all that it waits for and all that needs it, up to so many chains."""
+        return Op("graph", graph.graph, self, chain_id, most, reads=True)
 
     def counts(self) -> Op[dict[str, dict[State, tuple[int, bool]]]]:
         """Jobs by queue and state; True marks a number that is "at least".

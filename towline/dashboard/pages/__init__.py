@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..page import Page
-from . import chain, job, jobs, overview, queues, tasks, workers
+from . import chain, graph, job, jobs, overview, queues, tasks, workers
 
 PAGES: tuple[Page, ...] = (
     overview.PAGE,
@@ -13,4 +13,5 @@ PAGES: tuple[Page, ...] = (
     workers.PAGE,
     job.PAGE,
     chain.PAGE,
+    graph.PAGE,
 )

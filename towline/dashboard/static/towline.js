@@ -168,3 +168,62 @@ class Chart extends HTMLElement {
   }
 }
 customElements.define("tow-chart", Chart);
+
+// ---- the graph: laid out once for each shape, coloured anew when a state changes
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function drawn(name, attributes, text) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+class Graph extends HTMLElement {
+  static observedAttributes = ["data"];
+
+  connectedCallback() {
+    if (!this.shadowRoot) {
+      const style = document.createElement("link");
+      style.rel = "stylesheet";
+      style.href = document.querySelector('link[href*="towline.css"]').href;
+      this.place = document.createElement("div");
+      this.attachShadow({ mode: "open" }).append(style, this.place);
+    }
+    this.draw();
+  }
+
+  attributeChangedCallback() { if (this.shadowRoot) this.draw(); }
+
+  draw() {
+    const { nodes, edges } = JSON.parse(this.getAttribute("data"));
+    const laid = new dagre.graphlib.Graph().setGraph({ rankdir: "LR", nodesep: 14, ranksep: 50 });
+    laid.setDefaultEdgeLabel(() => ({}));
+    for (const node of nodes) laid.setNode(node.id, { width: 190, height: 42 });
+    for (const [from, to] of edges) laid.setEdge(from, to);
+    dagre.layout(laid);
+    const { width, height } = laid.graph();
+    const picture = drawn("svg", { width: width + 20, height: height + 20, class: "graph" });
+    const all = drawn("g", { transform: "translate(10 10)" });
+    for (const [from, to] of edges) {
+      const points = laid.edge(from, to).points.map(({ x, y }) => `${x},${y}`).join(" ");
+      all.append(drawn("polyline", { points, class: "edge" }));
+    }
+    for (const node of nodes) {
+      const { x, y } = laid.node(node.id);
+      const link = drawn("a", { href: `${this.getAttribute("root")}/chains/${node.id}` });
+      const here = String(node.id) === this.getAttribute("here") ? " here" : "";
+      link.append(
+        drawn("rect", { x: x - 95, y: y - 21, width: 190, height: 42, rx: 6, class: `node ${node.state}${here}` }),
+        drawn("text", { x: x - 85, y: y - 3 }, node.task.length > 24 ? `${node.task.slice(0, 23)}…` : node.task),
+        drawn("text", { x: x - 85, y: y + 13, class: "small" }, `${node.id} ${node.state}${node.chains > 1 ? ` × ${node.chains}` : ""}`),
+        drawn("title", {}, `chain ${node.id}: ${node.task}, ${node.state}`),
+      );
+      all.append(link);
+    }
+    picture.append(all);
+    this.place.replaceChildren(picture);
+  }
+}
+customElements.define("tow-graph", Graph);

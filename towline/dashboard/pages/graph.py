@@ -1,0 +1,19 @@
+"""A chain with all that it waits for and all that needs it, as a drawing and as a table."""
+
+from __future__ import annotations
+
+from ... import views
+from ..page import Ask, Data, Page
+
+
+def view(ask: Ask) -> Data:
+    return {"id": ask.id, "graph": views.graph_data(ask.app, ask.id)}
+
+
+PAGE = Page(
+    "graph",
+    "/chains/{id:int}/graph",
+    "Graph",
+    view,
+    "A chain, what it waits for and what needs it, as nodes and edges; alike ones are one node.",
+)
