@@ -81,7 +81,7 @@ def test_every_operation_of_the_store_is_a_verb() -> None:
         "target",
         "why",
         "workers",
-    }  # fmt: skip - asked under another name, by each dump, or made of what those ask (failures, graph, why)
+    }  # fmt: skip - asked under another name, by each dump, or made of what those ask
     assert operations() - known == elsewhere
 
 
