@@ -71,3 +71,12 @@ def length(span: timedelta, units: int = 2) -> str:
         if len(parts) == units:
             break
     return " ".join(part for part in parts if part)
+
+
+def distance(when: datetime | None, now: datetime) -> str:
+    """A time as people say it: 3 s ago, in 5 min."""
+    if when is None:
+        return ""
+    if when > now:
+        return f"in {length(when - now, 1)}"
+    return f"{length(now - when, 1)} ago"

@@ -12,7 +12,8 @@ import pytest
 
 from tests.cli.shop import APP, ROOT, Shop
 from towline.cli.commands import SECTIONS, group
-from towline.cli.target import check, find_app
+from towline.cli.target import find_app
+from towline.doctor import check
 from towline.exit_codes import MEANING
 from towline.migrate import Migrations
 

@@ -350,6 +350,8 @@ def test_E13_every_operation_belongs_to_the_callers_transaction(
     assert call("delete", 1) == [1]
     assert call("retry_many", state="failed", task="a", until=None) == 2
     assert call("cancel_many", label="none") == 0
+    assert call("delete_many", label="none") == 0
+    assert call("why", 5).startswith("it was cancelled ")
     assert [blocker.chain_id for blocker in call("blockers", 8)] == [6]
     assert [dependent.job_id for dependent in call("dependents", 6)] == [8]
     assert [attempt.outcome for attempt in call("attempts", 2)] == ["failed"]

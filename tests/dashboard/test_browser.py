@@ -81,7 +81,7 @@ def jobs(app: Towline) -> dict[str, int]:
 
 
 def roads(jobs: dict[str, int]) -> list[str]:
-    pages = ["/", "/jobs", "/jobs?state=failed", "/queues", "/tasks", "/workers"]
+    pages = ["/", "/jobs", "/jobs?state=failed", "/queues", "/tasks", "/workers", "/doctor"]
     return [
         *pages,
         *(f"/jobs/{id}" for id in jobs.values()),

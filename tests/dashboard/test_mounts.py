@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +15,11 @@ import httpx
 import pytest
 from werkzeug.serving import make_server
 
+from tests.cluster import free_port
 from tests.dashboard.serving import served
+from tests.kit import ROOT
+from tests.until import until
+from towline import Towline
 
 PREFIX = "/admin/jobs"
 
@@ -60,12 +67,33 @@ def test_in_fastapi_for_its_own_people(example: Any) -> None:
         assert client.post(f"{PREFIX}/do/delete", json={"id": job}).status_code == 403
 
 
-@pytest.mark.parametrize("example", ["with_django"], indirect=True)
-def test_beside_a_django_project(example: Any) -> None:
-    with served(example.application) as client:
-        assert client.get("/").text == "a page of the project"
-        looks_right(client)
-    assert example.app.paused() == ["mail"]
+def test_beside_a_django_project(tmp_path: Path) -> None:
+    """In a process of its own: a process has one Django project."""
+    url, port = f"sqlite:///{tmp_path}/x.db", free_port()
+    app = Towline(url)
+    app.migrate()
+    place = ["--port", str(port), "--log-level", "warning"]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "uvicorn", *place, "examples.dashboard.with_django:application"],
+        env={**os.environ, "TOWLINE_URL": url, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            until(lambda: is_there(client), "the server answers")
+            assert client.get("/").text == "a page of the project"
+            looks_right(client)
+        assert app.paused() == ["mail"]
+    finally:
+        server.kill()
+        server.wait()
+        app.close()
+
+
+def is_there(client: httpx.Client) -> bool:
+    try:
+        return client.get("/").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 @pytest.mark.parametrize("example", ["with_flask"], indirect=True)

@@ -41,7 +41,7 @@ def jobs(app: Towline) -> dict[str, int]:
 
 
 def test_every_page_and_its_data(client: httpx.Client, jobs: dict[str, int]) -> None:
-    for road in ("/", "/jobs", "/queues", "/tasks", "/workers"):
+    for road in ("/", "/jobs", "/queues", "/tasks", "/workers", "/doctor"):
         assert client.get(road).status_code == 200, road
         assert client.get(f"/api{road}").headers["content-type"] == "application/json"
     for id in jobs.values():
@@ -64,7 +64,12 @@ def test_the_overview_counts(client: httpx.Client, jobs: dict[str, int]) -> None
     assert counts == {**expected, "at_least": []} or counts == expected
     assert data["ended"]["ended"] == 3
     assert sum(line["ended"] for line in data["series"]) == 3
-    assert [line["task"] for line in data["failing"]] == ["bad"]
+    (group,) = data["failures"]
+    assert (group["task"], group["error_type"], group["number"]) == (
+        "bad",
+        "builtins.ValueError",
+        1,
+    )
     assert client.get("/api/?range=1y").status_code == 400
 
 

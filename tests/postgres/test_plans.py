@@ -240,6 +240,8 @@ CALLERS: dict[str, Callable[[Store, Numbers], Ops]] = {
     "a key through its life": script(a_key_through_its_life),
     "complete a running one": script(complete_a_running_one),
     "counts": one(lambda store, n: store.counts()),
+    "why": first(PENDING, Store.why),
+    "graph": one(lambda store, n: store.graph(n.ids(BLOCKED)[0], 50)),
     "failures": one(lambda store, n: store.failures(StatsFilter())),
     **lists(newest=True),
     **lists(newest=False),

@@ -36,7 +36,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine", "executor", "sqlite", "postgres"),
     ("runner", "events", "telemetry"),
     ("app", "worker"),
-    ("views",),
+    ("views", "doctor"),
     ("cli", "dashboard", "agent", "integrations", "testing", "pytest_plugin"),
 )
 

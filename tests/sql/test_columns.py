@@ -15,8 +15,9 @@ from towline.store.columns import JOB, SHAPE, row_of
 from towline.store.enqueue import LIVE
 
 # `label` is an option, a filter with an index, and shown everywhere: few columns are all of that.
-MOST_FILES = 16
-MOST_LINES = 55
+MOST_FILES = 13
+MOST_LINES = 45
+FACES = ("cli/", "dashboard/")  # what people are shown is chosen there, column by column
 
 
 def head(package: str) -> str:
@@ -45,7 +46,7 @@ def named(word: str, *folders: str) -> dict[str, int]:
 
 
 def test_a_column_touches_few_files() -> None:
-    found = named("label")
+    found = {path: n for path, n in named("label").items() if not path.startswith(FACES)}
     assert len(found) <= MOST_FILES, found
     assert sum(found.values()) <= MOST_LINES, found
 

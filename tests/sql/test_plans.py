@@ -351,6 +351,7 @@ OPERATIONS: dict[str, Callable[[Numbers], Op[Any]]] = {
     "unblock": unblock,
     "enqueue": lambda numbers: STORE.enqueue([new_job(1)]),
     "one job": lambda numbers: STORE.job(numbers.ids(PENDING)[-1]),
+    "why": lambda numbers: STORE.why(numbers.ids(PENDING)[0]),
     "one chain": lambda numbers: STORE.chain(numbers.ids(FINISHED)[0]),
     "cancel": lambda numbers: STORE.cancel(numbers.ids(PENDING)[0]),
     "run now": lambda numbers: STORE.run_now(numbers.ids(SCHEDULED)[0]),

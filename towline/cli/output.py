@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..text import fit, plain
+from ..times import distance as distance
 from ..times import length
 
 if TYPE_CHECKING:
@@ -190,15 +191,6 @@ def last_line(text: str | None) -> str:
     if not lines:
         return ""
     return (lines[-1] if lines[0].startswith("Traceback") else lines[0]).strip()
-
-
-def distance(when: datetime | None, now: datetime) -> str:
-    """A time as people say it: 3 s ago, in 5 min."""
-    if when is None:
-        return ""
-    if when > now:
-        return f"in {length(when - now, 1)}"
-    return f"{length(now - when, 1)} ago"
 
 
 def both(when: datetime | None, now: datetime) -> str | None:

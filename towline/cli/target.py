@@ -16,8 +16,8 @@ import click
 
 from ..app import Towline
 from ..app.settings import DEFAULT_URL
+from ..doctor import check
 from ..engine import FILE
-from ..errors import SchemaMissing
 from . import completion
 from .ending import CommandError
 
@@ -117,28 +117,6 @@ def _is_library(path: str) -> bool:
     """Whether a file is Python's, ours or of an installed package, so not the application's."""
     homes = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return path.startswith((*(os.path.join(home, "") for home in homes), os.path.join(HERE, "")))
-
-
-def check(app: Towline) -> None:
-    """See that the database and its tables are there. Looking must create neither: a path may be
-    mistyped, and a release may be older than the one that should migrate."""
-    try:
-        app.runner.prepare(create=False)
-    except SchemaMissing as error:
-        if app.runner.engine.exists() and (there := _prefixes(app)):
-            raise SchemaMissing(
-                f"the database has no Towline tables with prefix {app.settings.engine.prefix}; "
-                f"there are tables with prefix {', '.join(there)}: name it with --prefix, or "
-                "create others with `towline migrate`"
-            ) from error
-        raise
-
-
-def _prefixes(app: Towline) -> list[str]:
-    """Whose tables there are, each with its schema where that is another one."""
-    own = app.settings.engine.server.schema
-    found = app.runner.prefixes()
-    return [p if schema in ("", own) else f"{p} (--schema {schema})" for p, schema in found]
 
 
 class Command(click.Command):

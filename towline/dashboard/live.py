@@ -66,7 +66,6 @@ class Live:
         self._app = app
         self._changed = False
         self._watchers: set[asyncio.Event] = set()
-        self._wakes: list[Wake] = []
         self._task: asyncio.Task[None] | None = None
 
     async def words(self) -> AsyncIterator[str]:
@@ -89,8 +88,9 @@ class Live:
 
     async def _beat(self) -> None:
         """As long as somebody watches."""
+        listening = Listening(self._app.runner.wakes(), self.ring)
         try:
-            self._wakes = await asyncio.to_thread(self._listen)
+            await asyncio.to_thread(listening.start)
             told = time.monotonic()
             while self._watchers:
                 await asyncio.sleep(BEAT)
@@ -101,12 +101,25 @@ class Live:
                         heard.set()
         finally:
             self._task = None
-            wakes, self._wakes = self._wakes, []
-            for wake in wakes:
-                wake.stop()
+            listening.stop()
 
-    def _listen(self) -> list[Wake]:
-        wakes = self._app.runner.wakes()
-        for wake in wakes:
-            wake.start(self.ring)
-        return wakes
+
+class Listening:
+    """Wakes that ring while somebody watches. The loop may end while they are being started."""
+
+    def __init__(self, wakes: list[Wake], ring: Callable[[object], None]) -> None:
+        self._wakes = wakes
+        self._ring = ring
+        self._mutex = threading.Lock()
+        self._over = False
+
+    def start(self) -> None:
+        with self._mutex:
+            for wake in [] if self._over else self._wakes:
+                wake.start(self._ring)
+
+    def stop(self) -> None:
+        with self._mutex:
+            self._over = True
+            for wake in self._wakes:
+                wake.stop()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ..text import plain
-from ..times import length
+from ..times import distance, length
 
 LONG = 20_000  # characters of a value that a page shows
 
@@ -39,12 +39,7 @@ def seconds(value: float | None) -> str:
 
 def ago(value: str | None) -> str:
     """How long ago, or in how long, by this machine's clock: the page says when exactly."""
-    if value is None:
-        return "–"
-    span = datetime.now(UTC) - datetime.fromisoformat(value)
-    if span < timedelta(0):
-        return f"in {length(-span, 1)}"
-    return f"{length(span, 1)} ago"
+    return distance(datetime.fromisoformat(value), datetime.now(UTC)) if value else "–"
 
 
 def moment(value: str | None) -> str:

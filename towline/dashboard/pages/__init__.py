@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..page import Page
-from . import chain, graph, job, jobs, overview, queues, tasks, workers
+from . import chain, doctor, graph, job, jobs, overview, queues, tasks, workers
 
 PAGES: tuple[Page, ...] = (
     overview.PAGE,
@@ -11,6 +11,7 @@ PAGES: tuple[Page, ...] = (
     queues.PAGE,
     tasks.PAGE,
     workers.PAGE,
+    doctor.PAGE,
     job.PAGE,
     chain.PAGE,
     graph.PAGE,

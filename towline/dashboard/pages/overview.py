@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import datetime, timedelta
 
 from starlette.exceptions import HTTPException
 
 from ... import views
 from ...app.rollups import By, EndedJobs
-from ...model import END_STATE, State
+from ...model import State
 from ...times import to_datetime, to_micros
 from ..page import Ask, Data, Page, Param
 
@@ -24,7 +23,6 @@ RANGES: dict[str, tuple[timedelta, By]] = {
 }
 STEP = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 MICROSECOND = timedelta(microseconds=1)
-MOST_TASKS = 8
 
 
 def view(ask: Ask) -> Data:
@@ -44,7 +42,7 @@ def view(ask: Ask) -> Data:
         "counts": views.totals_data(app.counts()),
         "series": series(ended, by, now - span, now) if ended else [],
         "ended": views.ended_data(ended),
-        "failing": failing(ended),
+        **views.failures_data(app, since=now - span),
         "oldest": views.jobs_data(app, oldest)[0] if oldest else None,
         "workers": [views.worker_data(worker, now) for worker in workers],
         "slots": sum(worker.concurrency for worker in workers),
@@ -65,20 +63,6 @@ def series(ended: list[EndedJobs], by: By, since: datetime, until: datetime) -> 
         lines.append({"at": views.time_text(at), **views.ended_data(found.get(at, []))})
         at += step
     return lines
-
-
-def failing(ended: list[EndedJobs]) -> list[Data]:
-    """The tasks that failed most, with their share."""
-    all_of: Counter[str] = Counter()
-    bad: Counter[str] = Counter()
-    for jobs in ended:
-        all_of[jobs.task] += jobs.count
-        if END_STATE[jobs.outcome] is State.FAILED:
-            bad[jobs.task] += jobs.count
-    return [
-        {"task": task, "failed": number, "ended": all_of[task]}
-        for task, number in bad.most_common(MOST_TASKS)
-    ]
 
 
 PAGE = Page(
