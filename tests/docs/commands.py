@@ -13,8 +13,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 WIDTH = 100
 HEAD = """# Every command
 
-What `towline --help` and `towline COMMAND --help` print; what it means is in [command-line.md](command-line.md). This page is written by
-`python -m tests.docs.commands`.
+What `towline --help` and `towline COMMAND --help` print. What it means is in
+[command-line.md](command-line.md). Written by `python -m tests.docs.commands`.
 """
 
 
@@ -23,7 +23,8 @@ def page() -> str:
 
 
 def _parts() -> Iterator[str]:
-    whole = click.Context(group, info_name="towline", terminal_width=WIDTH, max_content_width=WIDTH)
+    settings = {**group.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    whole = click.Context(group, info_name="towline", **settings)
     yield HEAD
     yield _block(group.get_help(whole))
     for title, commands in SECTIONS.items():

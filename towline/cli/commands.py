@@ -14,6 +14,7 @@ from .demo import demo
 from .doctor import doctor
 from .ending import asked_for_traceback, explained
 from .errors import errors
+from .top import top
 from .worker import worker
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
@@ -26,6 +27,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
         stats.stats,
         stats.workers,
         tasks.tasks,
+        top,
         doctor,
     ),
     "Act": (
