@@ -29,7 +29,7 @@ from ..text import plain
 from .look import Look, look_at
 
 COLUMNS = {
-    "queues": ("queue", "pending", "running", "scheduled", "blocked", "failed", ""),
+    "queues": ("queue", "", "pending", "running", "scheduled", "blocked", "failed"),
     "running": ("job", "task", "queue", "worker", "for", "progress"),
     "workers": ("worker", "host/pid", "busy", "seen", "queues"),
     "failures": ("number", "task", "error", "last", "newest job"),
@@ -81,8 +81,10 @@ class Top(App[None]):
 
     CSS = """
     #summary { height: 1; padding: 0 1; }
-    Sparkline { height: 2; margin: 0 1; }
     Horizontal { height: 1fr; }
+    #rates { height: 4; }
+    Sparkline { height: 4; width: 1fr; border: round $surface-lighten-2; }
+    #failed > .sparkline--max-color, #failed > .sparkline--min-color { color: $error; }
     DataTable { height: 1fr; width: 1fr; border: round $surface-lighten-2; }
     DataTable:focus { border: round $accent; }
     """
@@ -103,7 +105,9 @@ class Top(App[None]):
 
     def compose(self) -> ComposeResult:
         yield Static("", id="summary", markup=False)
-        yield Sparkline([], id="ended")
+        with Horizontal(id="rates"):
+            yield rate("ended", "ended, by the minute")
+            yield rate("failed", "failed")
         with Horizontal():
             yield table("queues", "queues (p)")
             yield table("failures", "failures of the last hour (r)")
@@ -136,6 +140,7 @@ class Top(App[None]):
         self.seen = look = event.look
         self.query_one("#summary", Static).update(summary(look))
         self.query_one("#ended", Sparkline).data = look.ended
+        self.query_one("#failed", Sparkline).data = look.failed
         self.fill("queues", queue_rows(look))
         self.fill("running", running_rows(look))
         self.fill("workers", worker_rows(look))
@@ -209,6 +214,12 @@ class Top(App[None]):
         self.run_worker(run, thread=True)
 
 
+def rate(name: str, title: str) -> Sparkline:
+    shown = Sparkline([], id=name)
+    shown.border_title = title
+    return shown
+
+
 def table(name: str, title: str) -> DataTable[Text]:
     shown: DataTable[Text] = DataTable(id=name, cursor_type="row", zebra_stripes=True)
     shown.add_columns(*COLUMNS[name])
@@ -224,19 +235,20 @@ def cell(value: object) -> Text:
 
 def summary(look: Look) -> str:
     """How it goes, in a line."""
+    workers = len(look.workers)
     busy = sum(len(worker.running) for worker in look.workers)
     slots = sum(worker.concurrency for worker in look.workers)
     return (
-        f"{look.now.astimezone():%H:%M:%S}  {len(look.workers)} workers, {busy} of {slots} slots "
-        f"busy  last minute {look.ended[-1]}  last hour {sum(look.ended)} ended, "
-        f"{sum(look.failed)} failed"
+        f"{look.now.astimezone():%H:%M:%S}  {workers} worker{'s' * (workers != 1)}, "
+        f"{busy} of {slots} slots busy  last minute {look.ended[-1]}  "
+        f"last hour {sum(look.ended)} ended, {sum(look.failed)} failed"
     )
 
 
 def queue_rows(look: Look) -> Iterable[tuple[str, Sequence[object]]]:
     for queue, counts in look.queues.items():
-        numbers = [counts.get(state, "") for state in SHOWN]
-        yield queue, (queue, *numbers, "paused" if queue in look.paused else "")
+        paused = "paused" if queue in look.paused else ""
+        yield queue, (queue, paused, *(counts.get(state, "") for state in SHOWN))
 
 
 def running_rows(look: Look) -> Iterable[tuple[str, Sequence[object]]]:
