@@ -6,8 +6,9 @@
 Each figure is taken in a process of its own, on a database of its own, the two revisions in turn
 and the one that begins changing with every round; what is printed last is the ratio of the medians
 (above 1: this tree is faster). Wall time tells what users see, and the processor's time of the
-process, which a noisy machine disturbs less, what the library itself costs. Calls are timed in
-twenty parts: the median of their wall times, the least of their processor's.
+process, with that of process slots, which a noisy machine disturbs less, what the library itself
+costs. Calls are timed in twenty parts: the median of their wall times, the least of their
+processor's.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from bench.servers import quiet_server
 
 HERE = Path(__file__).resolve().parents[1]
 
-# Runs in either revision: only what both have always had.
+# Runs in either revision: only what both have always had. Process slots import it once more.
 SCRIPT = """
 import sys, time
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from towline import Towline
 
 kind, url, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 app = Towline(url)
-app.migrate()
 
 @app.task
 def plain(n: int) -> int:
@@ -43,47 +44,59 @@ def plain(n: int) -> int:
 async def awaiting(n: int) -> int:
     return n
 
-if kind == "enqueue":
-    for n in range(50):
+@app.task(run_in="process")
+def apart(n: int) -> int:
+    return n
+
+def enqueue():
+    for n in range(count):
         plain.enqueue(n)
-    def work():
-        for n in range(count):
-            plain.enqueue(n)
-elif kind == "read":
-    job = plain.enqueue(1)
-    def work():
-        for _ in range(count):
-            app.job(job.id)
-else:
-    task = awaiting if kind == "drain async" else plain
-    app.enqueue_many([task.call(n) for n in range(count)])
-    worker = app.worker(concurrency=8, drain=True)
-    work = worker.run
 
-def timed():
-    cpu, wall = time.process_time(), time.perf_counter()
+def read():
+    for _ in range(count):
+        app.job(job.id)
+
+def processor():
+    used = [getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+def timed(work):
+    used, wall = processor(), time.perf_counter()
     work()
-    return (time.perf_counter() - wall) / count * 1e6, (time.process_time() - cpu) / count * 1e6
+    return (time.perf_counter() - wall) / count * 1e6, (processor() - used) / count * 1e6
 
-if kind.startswith("drain"):
-    wall, cpu = timed()
-else:  # the least disturbed of twenty parts
-    count //= 20
-    taken = [timed() for _ in range(20)]
-    wall = sorted(wall for wall, _ in taken)[10]
-    cpu = min(cpu for _, cpu in taken)
-print(wall, cpu)
+if __name__ == "__main__":
+    app.migrate()
+    if kind.startswith("drain"):
+        task = {"drain": plain, "drain async": awaiting, "drain process": apart}[kind]
+        app.enqueue_many([task.call(n) for n in range(count)])
+        worker = app.worker(concurrency=2 if task is apart else 8, drain=True)
+        wall, cpu = timed(worker.run)
+    else:  # the least disturbed of twenty parts
+        for n in range(50):
+            job = plain.enqueue(n)
+        count //= 20
+        taken = [timed(enqueue if kind == "enqueue" else read) for _ in range(20)]
+        wall = sorted(wall for wall, _ in taken)[10]
+        cpu = min(cpu for _, cpu in taken)
+    print(wall, cpu)
 """
 
 COUNTS = {
-    "sqlite": {"enqueue": 3_000, "read": 20_000, "drain": 20_000, "drain async": 20_000},
-    "postgres": {"enqueue": 1_500, "read": 5_000, "drain": 15_000, "drain async": 15_000},
-}
+    "sqlite": {
+        "enqueue": 3_000, "read": 20_000, "drain": 20_000, "drain async": 20_000,
+        "drain process": 10_000,
+    },
+    "postgres": {
+        "enqueue": 1_500, "read": 5_000, "drain": 15_000, "drain async": 15_000,
+        "drain process": 10_000,
+    },
+}  # fmt: skip
 
 
-def measure(root: Path, kind: str, url: str, count: int) -> tuple[float, float]:
+def measure(script: Path, root: Path, kind: str, url: str, count: int) -> tuple[float, float]:
     ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT, kind, url, str(count)],
+        [sys.executable, str(script), kind, url, str(count)],
         cwd=root,
         env={**os.environ, "PYTHONPATH": str(root)},
         capture_output=True,
@@ -122,7 +135,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="towline-revisions-") as name:
         folder = Path(name)
-        other = folder / "other"
+        script, other = folder / "script.py", folder / "other"
+        script.write_text(SCRIPT)
         subprocess.run(["git", "clone", "-q", str(HERE), str(other)], check=True)
         subprocess.run(["git", "checkout", "-q", options.revision], cwd=other, check=True)
         with databases(options.engine, folder) as database:
@@ -132,13 +146,13 @@ def main() -> None:
                 taken: dict[Path, list[tuple[float, float]]] = {HERE: [], other: []}
                 for round_ in range(options.rounds):
                     for root in (HERE, other) if round_ % 2 else (other, HERE):
-                        taken[root].append(measure(root, kind, database(), count))
+                        taken[root].append(measure(script, root, kind, database(), count))
                 for index, what in enumerate(("wall", "cpu")):
                     before, now = (
                         [figures[index] for figures in taken[root]] for root in (other, HERE)
                     )
                     print(
-                        f"{kind:12} {what:5} µs each"
+                        f"{kind:13} {what:5} µs each"
                         f"  {options.revision}: {' '.join(f'{x:.1f}' for x in before)}"
                         f"  now: {' '.join(f'{x:.1f}' for x in now)}"
                         f"  ratio {statistics.median(before) / statistics.median(now):.2f}"

@@ -16,7 +16,7 @@ import pytest
 SHARED = {f"tests.{path.stem}" for path in Path(__file__).parent.iterdir()}
 pytest.register_assert_rewrite(*SHARED - sys.modules.keys())
 
-from tests import brokers, rights, servers  # noqa: E402
+from tests import brokers, browser, rights, servers  # noqa: E402
 from tests.kit import Clock  # noqa: E402
 from tests.memory import memory  # noqa: E402
 from towline import Towline  # noqa: E402
@@ -103,7 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Nothing is missing without a word."""
-    if names := [*servers.skipped(), *brokers.skipped(), *rights.skipped()]:
+    if names := [*servers.skipped(), *brokers.skipped(), *rights.skipped(), *browser.skipped()]:
         terminalreporter.section("left out by TOWLINE_SKIP")
         terminalreporter.line(", ".join(names))
     if names := servers.left_out():

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .model import ChainState as ChainState
     from .model import Outcome as Outcome
     from .model import State as State
+    from .secret import Secret as Secret
     from .task import Call as Call
     from .task import Next as Next
     from .task import Task as Task
@@ -48,6 +49,7 @@ _HOMES = {
         "InvalidState", "NotFound", "StoreUnavailable", "TowlineError", "WaitTimeout",
     ],
     "model": ["ChainState", "Outcome", "State"],
+    "secret": ["Secret"],
     "task": ["Call", "Next", "Task", "Tasks"],
     "task.context": ["INJECTED", "Blockers", "Context", "Failure", "context"],
     "task.retry": ["Backoff", "Cancel", "Fail", "Retry", "Snooze"],

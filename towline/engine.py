@@ -58,6 +58,7 @@ class Engine(Protocol):
     """A database: its statements, its connections, and its quirks."""
 
     name: str
+    has_one_writer: bool  # who writes keeps all others from it, if only for a moment
     place: str  # as messages say it: without a password
     migrations: Migrations
     wake_channel: str  # what tells apps apart that share a Redis or NATS server

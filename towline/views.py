@@ -16,6 +16,7 @@ from .app.filters import StatsWhere, stats_filter
 from .app.handles import Chain, Job
 from .app.rollups import EndedJobs, run_time
 from .model import END_STATE, DependentRecord, State
+from .secret import HIDDEN, hidden
 from .task.retry import Backoff
 from .times import MICRO, micros, to_datetime
 
@@ -87,15 +88,64 @@ def full_job_data(app: Towline, job: Job[Any]) -> Data:
         **jobs_data(app, [job])[0],
         "why": app.why(job.id),
         "description": None if task is None else inspect.getdoc(task.function),
-        "arguments": stored(job.arguments),
-        "output": stored(output_of(job)),
-        "attempts": [_data(attempt, ATTEMPT) for attempt in app.attempts(job.id)],
+        "arguments": shown_arguments(app, job),
+        "output": shown_output(app, job),
+        "attempts": attempts_data(app, job.id),
         "blockers": blockers_data(app, job.id),
+    }
+
+
+def attempts_data(app: Towline, id: int) -> list[Data]:
+    return [_data(attempt, ATTEMPT) for attempt in app.attempts(id)]
+
+
+def paused_data(app: Towline) -> dict[str, Data]:
+    """Queues that stand still, by name: since when, and by whose word."""
+    return {
+        queue.name: {
+            "paused_at": time_text(to_datetime(queue.paused_at)),
+            "paused_by": queue.paused_by,
+        }
+        for queue in app.runner.run(app.runner.store.paused())
     }
 
 
 def blockers_data(app: Towline, id: int) -> list[Data]:
     return [_data(blocker, BLOCKER) for blocker in app.blockers(id)]
+
+
+def shown_arguments(app: Towline, job: Job[Any]) -> Any:
+    """The arguments, with their secrets hidden."""
+    task = app.registry.get(job.task)
+    names = task.signature.secrets.arguments if task is not None else ()
+    return hidden(stored(job.arguments), names, app.settings.secret_names)
+
+
+def shown_output(app: Towline, job: Job[Any]) -> Any:
+    """The output, with its secrets hidden; None before it is there."""
+    task = app.registry.get(job.task)
+    value = stored(output_of(job))
+    if task is None:
+        return hidden(value, (), app.settings.secret_names)
+    secrets = task.signature.secrets
+    if secrets.whole_output and value is not None:
+        return HIDDEN
+    return hidden(value, secrets.output, app.settings.secret_names)
+
+
+def arguments_text(app: Towline, job: Job[Any]) -> str:
+    """The arguments as they are stored, with their secrets hidden."""
+    return _text(job.arguments, shown_arguments(app, job))
+
+
+def output_text(app: Towline, job: Job[Any]) -> str | None:
+    """The output as it is stored, with its secrets hidden; None before it is there."""
+    text = output_of(job)
+    return None if text is None else _text(text, shown_output(app, job))
+
+
+def _text(text: str, shown: Any) -> str:
+    return text if shown == stored(text) else json.dumps(shown, ensure_ascii=False)
 
 
 def output_of(job: Job[Any]) -> str | None:
@@ -166,8 +216,8 @@ def _backoff_data(backoff: Backoff) -> Data:
     }
 
 
-def chain_data(chain: Chain) -> Data:
-    output = None if chain.last is None else stored(output_of(chain.last))
+def chain_data(app: Towline, chain: Chain) -> Data:
+    output = None if chain.last is None else shown_output(app, chain.last)
     return {**_data(chain, CHAIN), "output": output, "error": chain.error}
 
 
@@ -199,6 +249,17 @@ def ended_data(ended: Sequence[EndedJobs]) -> Data:
         "p95": run_time(ended, 0.95),
         "p99": run_time(ended, 0.99),
     }
+
+
+def totals_data(counts: dict[str, dict[str, int]]) -> Data:
+    """All queues together."""
+    totals: dict[str, int] = {}
+    for of in counts.values():
+        for state, number in of.items():
+            total = int(totals.get(state, 0)) + int(number)
+            more = isinstance(number, AtLeast) or isinstance(totals.get(state), AtLeast)
+            totals[state] = AtLeast(total) if more else total
+    return counts_data(totals)
 
 
 def failures_data(app: Towline, **where: Unpack[StatsWhere]) -> Data:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from towline.cli.text import fit, plain
+from towline.text import fit, plain
 
 WIDEST = 100
 

@@ -28,7 +28,7 @@ WORKER = 77
 
 # Statements of one plain job, and of a turn that ends plain jobs and claims as many: however many.
 ENQUEUE = {"sqlite": 4, "postgres": 2}  # the second is NOTIFY, which our connections send later
-TURN = {"sqlite": 9, "postgres": 7}
+TURN = {"sqlite": 9, "postgres": 6}
 
 
 class Counted:

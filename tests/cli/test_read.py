@@ -107,7 +107,7 @@ def test_job(busy: Shop) -> None:
     (failed,) = busy.data("jobs", APP, "--state", "failed")["jobs"]
     full = busy.data("job", APP, str(failed["id"]))
     assert full.keys() >= JOB_KEYS | {"arguments", "output", "attempts", "blockers"}
-    assert full["arguments"] == {"secret": "x"}
+    assert full["arguments"] == {"secret": "***"}  # X12
     (attempt,) = full["attempts"]
     assert (attempt["number"], attempt["outcome"]) == (1, "failed")
     assert "Traceback" in attempt["error"]

@@ -13,8 +13,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 WIDTH = 100
 HEAD = """# Every command
 
-What `towline --help` and `towline COMMAND --help` print. What it means is in
-[command-line.md](command-line.md). Written by `python -m tests.docs.commands`.
+What `towline --help` and `towline COMMAND --help` print; what it means is in
+[command-line.md](command-line.md). This page is written by `python -m tests.docs.commands`.
 """
 
 

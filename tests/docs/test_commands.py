@@ -6,6 +6,9 @@ from tests.docs.commands import PAGE, page
 from towline.cli.commands import SECTIONS
 
 
+GOES_ON = ("worker", "top", "dashboard")
+
+
 def test_the_help_of_every_command_is_in_the_documents() -> None:
     assert PAGE.read_text() == page(), "run `python -m tests.docs.commands` and commit the page"
 
@@ -22,4 +25,4 @@ def test_every_command_says_what_it_does_and_has_json() -> None:
         for command in commands:
             assert command.help, command.name
             options = {word for parameter in command.params for word in parameter.opts}
-            assert "--json" in options or command.name in ("worker", "top"), command.name
+            assert "--json" in options or command.name in GOES_ON, command.name

@@ -25,10 +25,11 @@ from typing import Any
 from tests.faults.fresh import places
 from tests.faults.workers import ROOT, wait
 from towline import Towline
+from towline.sql import Row, Statement
 
 LEASE = 2.0
 POINTS = (
-    "find_due", "promote_jobs", "hold_chains_now", "find_awaited", "settle_jobs", "claim_pending",
+    "promote_due", "hold_ending", "settle_jobs", "claim_pending",
     "renew_worker", "find_running_of", "list_workers",
 )  # fmt: skip
 JOBS = 6
@@ -46,17 +47,17 @@ def make_app(url: str) -> tuple[Towline, Any]:
 
 def be_frozen(url: str, point: str, gate: str) -> None:
     """In a process of its own: work, and stop after the statement once jobs are in our hands."""
-    from towline.postgres import transaction
+    from towline.postgres.transaction import Transaction
 
-    execute = getattr(transaction, "execute")  # noqa: B009
+    execute = Transaction.execute
 
-    def stopping(cursor: Any, statement: Any, prepare: Any) -> Any:
-        rows = execute(cursor, statement, prepare)
+    def stopping(self: Transaction, statement: Statement) -> list[Row]:
+        rows = execute(self, statement)
         if statement.query.name == point and os.path.exists(gate):
             os.kill(os.getpid(), signal.SIGSTOP)
         return rows
 
-    setattr(transaction, "execute", stopping)  # noqa: B010
+    setattr(Transaction, "execute", stopping)  # noqa: B010
     app, _ = make_app(url)
     app.worker(concurrency=JOBS, lease=LEASE, name="frozen").run()
 

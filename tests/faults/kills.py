@@ -161,7 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as folder:
         with places(chosen.engine, Path(folder)) as place:
-            audit = kill_at_random(place, chosen.jobs, chosen.kills, seed=chosen.seed)
+            audit = kill_at_random(
+                place, chosen.jobs, chosen.kills, seed=chosen.seed, again=CONCURRENCY
+            )
     return 1 if audit.say(chosen.engine) else 0
 
 

@@ -40,12 +40,11 @@ ANY_ATTEMPT_IN_SQLITE = (
 
 # An ending that passes writes the row of whatever attempt runs, not of the one it was told of.
 WHATEVER_RUNS = (
-    *in_each(
-        ("record_attempts", "settle_jobs"),
-        "SELECT l.started_at,",
-        "SELECT l.attempt AS running, l.started_at,",
-    ),
-    *in_each(("record_attempts", "settle_jobs"), "SELECT r.*, ", "SELECT r.*, l.running, "),
+    Edit("record_attempts", "SELECT l.started_at,", "SELECT l.attempt AS running, l.started_at,"),
+    Edit("record_attempts", "SELECT r.*, ", "SELECT r.*, l.running, "),
+    Edit("settle_jobs", "SELECT l.ctid", "SELECT l.attempt AS running, l.ctid"),
+    Edit("settle_jobs", "SELECT l.row,", "SELECT l.running, l.row,"),
+    Edit("settle_jobs", "RETURNING h.job_id,", "RETURNING h.running, h.job_id,"),
     Edit("record_attempts", "h.job_id, h.attempt, h.outcome", "h.job_id, h.running, h.outcome"),
     Edit("settle_jobs", "SELECT job_id, attempt, outcome, 1", "SELECT job_id, running, outcome, 1"),
 )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from tests.mutants.mutant import POSTGRES, Edit, Mutant, in_each
@@ -48,9 +47,9 @@ UPDATE {live} AS l
                       AND (c.state = 0 OR (c.state <> 1 AND j.policy <> RUN)))
 """
 NOT_WAITING = (
-    "claim_pending", "find_due", "find_parked", "hold_blocked", "hold_running",
-    "hold_workers", "park_jobs", "put_back", "read_mark", "record_attempts", "record_progress",
-    "renew_worker", "settle_jobs",
+    "claim_pending", "find_parked", "hold_blocked", "hold_ending", "hold_running",
+    "hold_workers", "park_jobs", "promote_due", "put_back", "read_mark", "record_attempts",
+    "record_progress", "renew_worker", "settle_jobs",
 )  # fmt: skip
 WAITING_OR_NOT = ("hold_chains", "hold_doomed", "hold_keys", "share_chains")
 
@@ -66,9 +65,9 @@ def settle_in_one_statement(
             rows: list[Row] = []
             if isinstance(statement, Mark):
                 rows = yield statement
-            elif statement.query.name == "hold_chains_now":
-                rows = [(id, "read committed") for id in json.loads(str(statement.params[0]))]
-            elif statement.query.name != "find_awaited":
+            elif statement.query.name == "hold_ending":
+                rows = [(statement.params[0], "read committed")]
+            else:
                 rows = yield statement
             statement = steps.send(rows)
     except StopIteration as stop:
@@ -88,7 +87,12 @@ RACING = [
             POSTGRES: [
                 Edit("claim_pending", "FOR UPDATE SKIP LOCKED", ""),
                 Edit("claim_pending", " AND l.state::integer = 0", ""),
-                Edit("claim_pending", "SELECT x.job_id", "SELECT x.job_id, x.attempt"),
+                Edit("claim_pending", "SELECT x.row", "SELECT x.attempt, x.row"),
+                Edit(
+                    "claim_pending",
+                    "l.ctid = f.row",
+                    "l.job_id = (SELECT r.job_id FROM r WHERE r.row = f.row)",
+                ),
                 Edit(
                     "claim_pending", "l.job_id, l.priority\n", "l.job_id, l.priority, l.attempt\n"
                 ),
@@ -191,13 +195,10 @@ RACING = [
             POSTGRES: [
                 Edit(
                     "settle_jobs",
-                    "FOR UPDATE SKIP LOCKED) AS l\n",
-                    "FOR UPDATE SKIP LOCKED) AS l\n"
-                    " CROSS JOIN LATERAL (SELECT c.id FROM {chain} AS c WHERE c.id = r.chain_id"
-                    " FOR NO KEY UPDATE OF c) AS chained"
-                    " WHERE NOT EXISTS"
-                    " (SELECT 1 FROM {blocker} AS b WHERE b.chain_id = r.chain_id)\n",
-                )
+                    "unnest(:taken::text::bigint[]) AS t(id)",
+                    "(SELECT c.id FROM {chain} AS c WHERE c.id = ANY (:taken::text::bigint[])"
+                    " FOR NO KEY UPDATE OF c) AS t",
+                ),
             ]
         },
         {"towline.postgres.store.PostgresStore.settle": settle_in_one_statement},

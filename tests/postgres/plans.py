@@ -114,7 +114,7 @@ class Explained:
             f"{node['Node Type']} of {name}"
             for node, name in self.scans()
             if node["Node Type"] != "Bitmap Heap Scan"
-            and ("Seq" in node["Node Type"] or "Index Cond" not in node)
+            and ("Seq" in node["Node Type"] or not {"Index Cond", "TID Cond"} & node.keys())
         ]
 
     def examined(self) -> int:

@@ -81,7 +81,7 @@ def test_settings_of_storage_ship_with_the_tables(database: Database) -> None:
     options = {name: options for name, _, _, options, _ in catalogue(database.url)["relations"]}
     assert "fillfactor=70" in options["towline_live"]
     assert "autovacuum_vacuum_scale_factor=0.02" in options["towline_live"]
-    assert options["towline_chain"] == ["fillfactor=85"]
+    assert options["towline_chain"] == ["fillfactor=45"]
 
 
 # ---- M5

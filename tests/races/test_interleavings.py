@@ -201,7 +201,7 @@ PLANTS = {
         "stuck: ",
     ),
     "a chain that ends is not held": (
-        {"hold_chains_now": "FOR NO KEY UPDATE OF c SKIP LOCKED"},
+        {"hold_ending": "FOR NO KEY UPDATE OF c SKIP LOCKED"},
         "enqueue caller behind, finish completed, fail",
         "stuck: ",
     ),
@@ -249,7 +249,7 @@ LEVEL = "current_setting('transaction_isolation')"
 UNTOLD = [
     ("chains_of_jobs", "enqueue behind, completed repeatable read", "stuck: "),
     ("chains_of_jobs", "retry repeatable read, enqueue behind", "states: "),
-    ("hold_chains_now", "enqueue behind, finish repeatable read", "stuck: "),
+    ("hold_ending", "enqueue behind, finish repeatable read", "stuck: "),
     ("hold_running", "enqueue behind, finish with a key repeatable read", "stuck: "),
     ("hold_doomed", "delete repeatable read, enqueue behind", "stuck: "),
     ("hold_doomed_now", "prune repeatable read, enqueue behind", "edge: "),

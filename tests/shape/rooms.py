@@ -13,7 +13,18 @@ from typing import NamedTuple
 from tests.shape.source import PACKAGE, Module, modules
 
 WORDS = frozenset(
-    {"errors", "exit_codes", "model", "naming", "operation", "secret", "sql", "times", "version"}
+    {
+        "errors",
+        "exit_codes",
+        "model",
+        "naming",
+        "operation",
+        "secret",
+        "sql",
+        "text",
+        "times",
+        "version",
+    }
 )
 
 # From the inside out: a room imports rooms of its own floor and of the floors before it.

@@ -30,6 +30,7 @@ PUBLIC = {
     "NotFound",
     "Outcome",
     "Retry",
+    "Secret",
     "Snooze",
     "State",
     "StoreUnavailable",

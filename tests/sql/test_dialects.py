@@ -13,12 +13,13 @@ PACKAGES = ("towline.sqlite", "towline.postgres")
 # What one database needs and the other does not: at the end of its file, and listed here.
 ONLY_IN = {
     "towline.sqlite": [
-        "find_pending", "claim_jobs", "long_arguments", "find_awaited", "find_settled",
-        "settle_attempts", "settle_live", "settle_chains", "take_writer", "newest_migration",
+        "find_due", "promote_jobs", "find_pending", "claim_jobs", "long_arguments", "find_awaited",
+        "find_settled", "settle_attempts", "settle_live", "settle_chains", "take_writer",
+        "newest_migration",
     ],
     "towline.postgres": [
-        "claim_pending", "settle_jobs", "enqueue_plain",
-        "hold_running", "still_running", "find_awaited",
+        "promote_due", "claim_pending", "hold_ending", "settle_jobs", "enqueue_plain",
+        "hold_running", "still_running",
         "hold_chains", "share_chains", "hold_doomed", "hold_keys", "hold_blocked",
         "hold_jobs", "chains_of_jobs", "hold_workers", "is_registered", "notify", "notify_alone",
         "notify_ended",

@@ -133,6 +133,19 @@ def report(kind: str, ctx: Context = INJECTED) -> str:
     return "done"
 
 
+@app.task(run_in="process")
+def tell(number: int, ctx: Context = INJECTED) -> int:
+    ctx.progress(number / 1000, str(number))
+    return number
+
+
+@app.task(run_in="process")
+def note(path: str, ctx: Context = INJECTED) -> None:
+    """Writes which attempt was called, and where."""
+    with open(path, "a", encoding="ascii") as file:
+        file.write(f"{ctx.job_id} {ctx.attempt} {os.getpid()}\n")
+
+
 @app.task(run_in="process", max_attempts=1)
 def unsayable(ctx: Context = INJECTED) -> str:
     nonsense: Any = object(), None
@@ -279,9 +292,18 @@ def hoard(megabytes: int) -> int:
     return len(bytearray(megabytes << 20)) >> 20
 
 
+kept: list[bytearray] = []
+
+
+@app.task(run_in="process", max_attempts=1)
+def keep(megabytes: int) -> int:
+    kept.append(bytearray(megabytes << 20))
+    return os.getpid()
+
+
 @app.task(run_in="process", max_attempts=1)
 def hoard_slowly() -> None:
     """Piece by piece, until not even an error has room."""
-    kept: list[Any] = []
+    more: list[Any] = []
     while True:
-        kept.append([object() for _ in range(1000)])
+        more.append([object() for _ in range(1000)])

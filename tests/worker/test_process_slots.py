@@ -20,7 +20,7 @@ from tests.worker.gate import outcomes
 from towline import ChainCancelled, ChainFailed, State, Towline
 from towline.app.handles import Job
 from towline.errors import InvalidTask
-from towline.worker.slots.process import ProcessSlot
+from towline.worker.slots.process_slot import ProcessSlot
 
 MODULE = "tests.worker.tasks_process"
 
@@ -413,7 +413,7 @@ def test_a_process_that_dies_before_it_calls_the_handler_costs_no_attempt(
         job = tasks.own_process.enqueue()
         assert job.result(LIMIT) != pid
         assert outcomes(tasks.app, job.id) == ["completed"]
-        assert job.refresh().attempt == 2  # the number was given out, and is not given out again
+        assert job.refresh().attempt == 1  # it went to the next process, and not back
 
 
 def test_a_process_is_replaced_after_so_many_attempts(tasks: Any, sqlite: Any) -> None:
@@ -458,7 +458,7 @@ def test_an_app_that_cannot_be_loaded_over_there_is_a_failure(
     error: str,
 ) -> None:
     """O8: of the job that needed it; when it can be loaded again, work goes on."""
-    longest = "towline.worker.slots.process.LOAD_TIMEOUT"
+    longest = "towline.worker.slots.process_slot.LOAD_TIMEOUT"
     monkeypatch.setattr(longest, 1.0 if how == "hang" else LIMIT)
     with tasks.app.worker(concurrency=2):
         monkeypatch.setenv("TOWLINE_TEST_IMPORT", how)

@@ -28,7 +28,7 @@ from ..times import MICRO, Seconds, micros
 from ..wakes import open_wake
 from .handles import Job
 from .management import Management
-from .settings import check_settings, default_url, open_engine
+from .settings import SECRET_NAMES, check_settings, default_url, open_engine
 
 if TYPE_CHECKING:
     from ..worker import Worker
@@ -47,7 +47,8 @@ class Towline(Management):
     jobs at once, `connections` is the most this process opens for operations of its own, and
     `pooler` says that the URL leads to a pooler in transaction mode: nothing is prepared there, and
     `listen` is an address past it, for the connection that hears of new jobs. `wake` is the URL of
-    a Redis or NATS server that carries such hints as well.
+    a Redis or NATS server that carries such hints as well. `secret_names`: names, or patterns of
+    them, of arguments and fields whose values are shown nowhere, besides those marked `Secret`.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Towline(Management):
         keep_completed: Seconds | None = timedelta(days=7),
         keep_failed: Seconds | None = timedelta(days=30),
         keep_cancelled: Seconds | None = timedelta(days=30),
+        secret_names: Iterable[str] = SECRET_NAMES,
         clock: Callable[[], int] | None = None,
     ) -> None:
         super().__init__()
@@ -82,7 +84,7 @@ class Towline(Management):
             ),
         )
         keep = (keep_completed, keep_failed, keep_cancelled)
-        self.settings = check_settings(engine, payload_limit, keep)
+        self.settings = check_settings(engine, payload_limit, keep, secret_names)
         self.runner = Runner(
             open_engine(self.settings.engine),
             create=migrate,

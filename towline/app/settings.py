@@ -18,6 +18,8 @@ from ..times import Seconds, micros
 
 DEFAULT_URL = "sqlite:///towline.db"
 SERVER = ("postgresql://", "postgres://")
+# Names of arguments and outputs whose values are shown to nobody, unless others are given.
+SECRET_NAMES = ("*password*", "*passwd*", "*secret*", "*token*", "*api_key*", "authorization")
 # What names a place that only PostgreSQL has. `notify` and `connections` bound what is done there,
 # and are kept by doing less.
 ONLY_A_SERVER_HAS = ("schema", "pooler", "listen")
@@ -29,6 +31,7 @@ class Settings(Struct, frozen=True):
     engine: EngineSettings
     payload_limit: int
     keep: KeepFor
+    secret_names: tuple[str, ...]
 
     def at(self, url: str, **changed: object) -> Settings:
         """The same for another database."""
@@ -42,7 +45,10 @@ def default_url() -> str:
 
 
 def check_settings(
-    engine: EngineSettings, payload_limit: int, keep: Iterable[Seconds | None]
+    engine: EngineSettings,
+    payload_limit: int,
+    keep: Iterable[Seconds | None],
+    secret_names: Iterable[str],
 ) -> Settings:
     """The settings, or InvalidSetting for the first that makes no sense."""
     server = engine.server
@@ -57,11 +63,14 @@ def check_settings(
         raise InvalidSetting("connections is a number from 1")
     if server.listen is not None and not isinstance(server.listen, str):
         raise InvalidSetting("listen= is an address, postgresql://…; notify=False turns it off")
+    names = tuple(secret_names)
+    if isinstance(secret_names, str) or not all(isinstance(name, str) for name in names):
+        raise InvalidSetting('secret_names= is a list of names or patterns, such as ["*token*"]')
     check_prefix(server.schema, "schema")
     check_prefix(engine.prefix)
     engine = replace(engine, url=check_url(engine.url))
     _refuse_on_sqlite(engine)
-    return Settings(engine, payload_limit, KeepFor(*ages))
+    return Settings(engine, payload_limit, KeepFor(*ages), tuple(map(str.lower, names)))
 
 
 def check_url(url: str) -> str:

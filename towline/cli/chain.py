@@ -33,7 +33,7 @@ def chain(app: Towline, words: tuple[str, ...], limit: int, as_tree: bool, as_js
     if as_json:
         output.print_json(
             {
-                **views.chain_data(found),
+                **views.chain_data(app, found),
                 "jobs": views.jobs_data(app, members),
                 "cursor": members.cursor,
                 "dependents": [views.dependent_data(dependent) for dependent in dependents],
@@ -42,7 +42,7 @@ def chain(app: Towline, words: tuple[str, ...], limit: int, as_tree: bool, as_js
         )
         return
     now = app.now()
-    result = None if found.last is None else views.output_of(found.last)
+    result = None if found.last is None else views.output_text(app, found.last)
     output.facts(
         [
             ("chain", found.id),

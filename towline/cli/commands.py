@@ -9,6 +9,7 @@ from . import control, maintain, read, stats, tasks
 from .bench import bench
 from .chain import chain
 from .completion import completion
+from .dashboard import dashboard
 from .delete import delete
 from .demo import demo
 from .doctor import doctor
@@ -29,6 +30,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
         tasks.tasks,
         top,
         doctor,
+        dashboard,
     ),
     "Act": (
         control.retry,

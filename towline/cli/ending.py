@@ -20,8 +20,8 @@ from ..errors import (
     TowlineError,
 )
 from ..exit_codes import DATABASE, FAILED, INTERRUPTED, MEANING, OK, USAGE
+from ..text import fit, plain, shortened
 from .output import NotWritten, flush
-from .text import fit, plain, shortened
 
 LONGEST, LONGEST_WORD = 1000, 200  # characters of a complaint
 OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)

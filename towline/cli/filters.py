@@ -12,8 +12,8 @@ import click
 
 from ..app.filters import LARGEST_ID, parse_id
 from ..model import ChainState, State
+from ..text import shortened
 from . import completion
-from .text import shortened
 
 F = TypeVar("F", bound=Callable[..., Any])
 

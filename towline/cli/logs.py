@@ -12,8 +12,8 @@ import os
 import sys
 from datetime import UTC, datetime
 
+from ..text import plain
 from .output import exact
-from .text import plain
 
 COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
 

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..text import fit, plain
 from ..times import length
-from .text import fit, plain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..app import Towline
 from ..events.kinds import ChainPruned, JobControlled
-from .text import plain
+from ..text import plain
 
 if TYPE_CHECKING:
     from rich.progress import Progress

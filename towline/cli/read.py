@@ -102,8 +102,8 @@ def show_job(app: Towline, found: Job[Any]) -> None:
             ("started", output.both(found.started_at, now)),
             ("ended", output.both(found.ended_at, now)),
             ("ended by", found.ended_by),
-            ("arguments", found.arguments),
-            ("output", views.output_of(found)),
+            ("arguments", views.arguments_text(app, found)),
+            ("output", views.output_text(app, found)),
         ]
     )
     show_attempts(app.attempts(found.id), now)

@@ -173,9 +173,9 @@ def waited(app: Towline, job: Job[Any], timeout: timedelta | None, as_json: bool
         pass  # which is shown below
     chain = app.chain(job.chain_id)
     assert chain.last is not None
-    text = views.output_of(chain.last)
+    text = views.output_text(app, chain.last)
     if as_json:
-        output.print_json({**job_data(app, job.refresh()), "chain": views.chain_data(chain)})
+        output.print_json({**job_data(app, job.refresh()), "chain": views.chain_data(app, chain)})
     elif text is not None:
         output.say(text)
     if text is not None:

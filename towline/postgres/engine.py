@@ -61,6 +61,7 @@ class PostgresEngine:
     """One database, for this process."""
 
     name = "postgres"
+    has_one_writer = False
 
     def __init__(self, settings: EngineSettings) -> None:
         server, prefix, schema = settings.server, settings.prefix, settings.server.schema

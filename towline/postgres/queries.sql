@@ -264,20 +264,6 @@ UPDATE {live} SET state = 0, parked_for = NULL
  WHERE job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::text::json) AS r(job_id bigint)))
    AND state::integer = 4;
 
--- name: find_due
--- Scheduled jobs whose time has come. Rides live_due.
-SELECT queue, priority, job_id
-  FROM {live}
- WHERE state = 1 AND run_at <= :now
- ORDER BY run_at
- LIMIT :limit
-   FOR UPDATE SKIP LOCKED;
-
--- name: promote_jobs
-UPDATE {live} SET state = 0
- WHERE job_id = ANY (ARRAY(SELECT r.job_id FROM json_to_recordset(:rows::text::json) AS r(job_id bigint)))
-   AND state::integer = 1;
-
 -- name: next_due
 -- When the next scheduled job is due. Rides live_due.
 SELECT min(run_at) FROM {live} WHERE state = 1;
@@ -945,6 +931,18 @@ SELECT current_setting('server_version_num')::integer, current_setting('autovacu
 
 -- ---------------------------------------------------------------- only here: what is one statement
 
+-- name: promote_due
+-- Scheduled jobs whose time has come become pending, the oldest first. Rides live_due.
+UPDATE {live} SET state = 0
+ WHERE job_id = ANY (ARRAY(SELECT l.job_id
+                             FROM {live} AS l
+                            WHERE l.state = 1 AND l.run_at <= :now
+                            ORDER BY l.run_at
+                            LIMIT :limit
+                              FOR UPDATE SKIP LOCKED))
+   AND state::integer = 1
+RETURNING job_id;
+
 -- name: claim_pending
 -- The next jobs in order of claiming: pending → running, and the attempt number, which is the fence, grows.
 -- For each queue a range of live_pending, stopped as soon as enough rows are found; never a sort of the
@@ -977,67 +975,85 @@ WITH me AS MATERIALIZED (
              LIMIT :room::bigint) AS x
      GROUP BY x.queue
 ), r AS MATERIALIZED (
-    SELECT x.job_id, row_number() OVER (ORDER BY x.priority DESC, x.job_id) AS place
+    SELECT x.row, x.job_id, row_number() OVER (ORDER BY x.priority DESC, x.job_id) AS place
       FROM share AS s
      CROSS JOIN LATERAL (
-           SELECT l.job_id, l.priority
+           SELECT l.ctid AS row, l.job_id, l.priority
              FROM {live} AS l
             WHERE l.state = 0 AND l.queue = s.queue
             ORDER BY l.priority DESC, l.job_id
             LIMIT s.room
               FOR UPDATE SKIP LOCKED) AS x
+), found AS (
+    SELECT r.row, r.place, j.chain_id, j.position, j.task, j.arguments, {j.claimed}
+      FROM r
+     CROSS JOIN LATERAL (
+           SELECT j.chain_id, j.position, j.task, j.arguments, {j.claimed}
+             FROM {job} AS j WHERE j.id = r.job_id OFFSET 0) AS j
+    OFFSET 0
 )
 UPDATE {live} AS l
    SET state = 3, attempt = l.attempt + 1, claimed_at = :now, worker = :worker, progress = NULL,
        progress_text = NULL,
-       started_at = CASE WHEN l.lost < :safe::bigint
-                          AND l.job_id = ANY (ARRAY(SELECT r.job_id FROM r WHERE r.place <= :free::bigint))
-                         THEN :now::bigint END
-  FROM {job} AS j
- WHERE l.job_id = ANY (ARRAY(SELECT r.job_id FROM r)) AND l.state::integer = 0
-   AND j.id = ANY (ARRAY(SELECT r.job_id FROM r)) AND j.id = l.job_id
-RETURNING l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, j.arguments,
-          l.used, l.lost, {j.claimed}, l.claimed_at, l.worker;
+       started_at = CASE WHEN f.place <= :free::bigint AND l.lost < :safe::bigint THEN :now::bigint END
+  FROM found AS f
+ WHERE l.ctid = f.row AND l.state::integer = 0
+RETURNING l.job_id, l.attempt, l.queue, l.priority, f.chain_id, f.position, f.task, f.arguments,
+          l.used, l.lost, {f.claimed}, l.claimed_at, l.worker;
+
+-- name: hold_ending
+-- Chains that are about to end, taken without waiting: nobody begins to wait for them meanwhile. Says which, as
+-- one array.
+SELECT array_agg(c.id)::text, current_setting('transaction_isolation')
+  FROM (SELECT c.id FROM {chain} AS c WHERE c.id = ANY (:chains::text::bigint[])
+           FOR NO KEY UPDATE OF c SKIP LOCKED) AS c;
 
 -- name: settle_jobs
--- The whole end of jobs that ran, are over, and end a chain that is held and that nobody waits for:
--- nearly all. Everything follows from the rows that passed the fence.
-WITH held AS MATERIALIZED (
-    SELECT r.*, coalesce(r.started_at, l.started_at, l.claimed_at) AS began, l.progress, l.progress_text
-      FROM (SELECT *
-              FROM json_to_recordset(:rows::text::json)
-                AS r(job_id bigint, attempt integer, held_by bigint, chain_id bigint,
-                     chain_state smallint, outcome smallint, worker text, slot bigint, queue text, task text,
-                     started_at bigint, now bigint, output text, error text, error_type text)
-             ORDER BY job_id) AS r
+-- The whole end of jobs that ran, are over, and end a chain that was :taken and that nobody waits for: nearly
+-- all. A list for each column, in the same order. Everything follows from the rows that passed the fence.
+WITH free AS MATERIALIZED (
+    SELECT t.id FROM unnest(:taken::text::bigint[]) AS t(id)
+     WHERE t.id NOT IN (SELECT b.chain_id FROM {blocker} AS b WHERE b.chain_id = ANY (:taken::text::bigint[]))
+), held AS MATERIALIZED (
+    SELECT l.row, r.job_id, r.chain_id, r.outcome, r.attempt, l.queue, r.task,
+           coalesce(r.started_at, l.started_at, l.claimed_at) AS began, r.output, r.error, r.error_type,
+           l.progress, l.progress_text
+      FROM ROWS FROM (
+           unnest(:jobs::text::bigint[]), unnest(:chains::text::bigint[]), unnest(:attempts::text::integer[]),
+           unnest(:holders::text::bigint[]), unnest(:outcomes::text::smallint[]),
+           unnest(:started::text::bigint[]), json_array_elements_text(:tasks::text::json),
+           json_array_elements_text(:outputs::text::json), json_array_elements_text(:errors::text::json),
+           json_array_elements_text(:error_types::text::json))
+        AS r(job_id, chain_id, attempt, held_by, outcome, started_at, task, output, error, error_type)
      CROSS JOIN LATERAL (
-           SELECT l.started_at, l.claimed_at, l.progress, l.progress_text
+           SELECT l.ctid AS row, l.queue, l.started_at, l.claimed_at, l.progress, l.progress_text
              FROM {live} AS l
             WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
               AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)
               FOR UPDATE SKIP LOCKED) AS l
+     WHERE r.chain_id IN (SELECT f.id FROM free AS f)
 ), gone AS (
-    DELETE FROM {live} AS l USING held AS h
-     WHERE l.job_id = ANY (ARRAY(SELECT h.job_id FROM held AS h)) AND l.job_id = h.job_id
-    RETURNING h.*
+    DELETE FROM {live} AS l USING held AS h WHERE l.ctid = h.row
+    RETURNING h.job_id, h.chain_id, h.outcome, h.attempt, h.queue, h.task, h.began, h.output, h.error,
+              h.error_type, h.progress, h.progress_text
 ), recorded AS (
     INSERT INTO {attempt} ({tried})
-    SELECT job_id, attempt, outcome, 1, worker, began, now, output, error, error_type, progress,
+    SELECT job_id, attempt, outcome, 1, :worker, began, :now, output, error, error_type, progress,
            progress_text
       FROM gone
 ), completed AS (
-    UPDATE {chain} SET state = 1, ended_at = (SELECT max(g.now) FROM gone AS g)
-     WHERE id = ANY (ARRAY(SELECT g.chain_id FROM gone AS g WHERE g.chain_state = 1)) AND state = 0
+    UPDATE {chain} SET state = 1, ended_at = :now
+     WHERE id = ANY (ARRAY(SELECT g.chain_id FROM gone AS g WHERE g.outcome = 1)) AND state = 0
 ), failed AS (
-    UPDATE {chain} SET state = 2, bad = true, ended_at = (SELECT max(g.now) FROM gone AS g)
-     WHERE id = ANY (ARRAY(SELECT g.chain_id FROM gone AS g WHERE g.chain_state = 2)) AND state = 0
+    UPDATE {chain} SET state = 2, bad = true, ended_at = :now
+     WHERE id = ANY (ARRAY(SELECT g.chain_id FROM gone AS g WHERE g.outcome NOT IN (1, 6))) AND state = 0
 ), cancelled AS (
-    UPDATE {chain} SET state = 3, bad = true, ended_at = (SELECT max(g.now) FROM gone AS g)
-     WHERE id = ANY (ARRAY(SELECT g.chain_id FROM gone AS g WHERE g.chain_state = 3)) AND state = 0
+    UPDATE {chain} SET state = 3, bad = true, ended_at = :now
+     WHERE id = ANY (ARRAY(SELECT g.chain_id FROM gone AS g WHERE g.outcome = 6)) AND state = 0
 ), counted AS (
     INSERT INTO {rollup} AS t ({counted})
-    SELECT now / 60000000, queue, task, outcome,
-           CASE slot WHEN 0 THEN -1 - pg_backend_pid() ELSE slot END, count(*), 0, sum(took),
+    SELECT :now::bigint / 60000000, queue, task, outcome,
+           CASE :slot::bigint WHEN 0 THEN -1 - pg_backend_pid() ELSE :slot::bigint END, count(*), 0, sum(took),
            count(*) FILTER (WHERE took < 1000),
            count(*) FILTER (WHERE took >= 1000 AND took < 10000),
            count(*) FILTER (WHERE took >= 10000 AND took < 100000),
@@ -1046,9 +1062,9 @@ WITH held AS MATERIALIZED (
            count(*) FILTER (WHERE took >= 10000000 AND took < 100000000),
            count(*) FILTER (WHERE took >= 100000000 AND took < 1000000000),
            count(*) FILTER (WHERE took >= 1000000000)
-      FROM (SELECT *, greatest(now - began, 0) AS took FROM gone) AS g
-     GROUP BY 1, 2, 3, 4, 5
-     ORDER BY 2, 3, 4
+      FROM (SELECT queue, task, outcome, greatest(:now::bigint - began, 0) AS took FROM gone) AS g
+     GROUP BY queue, task, outcome
+     ORDER BY queue, task, outcome
     ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
        SET ended = t.ended + excluded.ended, duration = t.duration + excluded.duration,
            h0 = t.h0 + excluded.h0, h1 = t.h1 + excluded.h1, h2 = t.h2 + excluded.h2,
@@ -1116,11 +1132,6 @@ SELECT r.n
         WHERE l.job_id = r.job_id AND l.attempt = r.attempt AND l.state::integer = 3
           AND l.worker IS NOT DISTINCT FROM coalesce(r.held_by, l.worker)
        OFFSET 0) AS l;
-
--- name: find_awaited
--- Which of these chains some job waits or waited for.
-SELECT DISTINCT b.chain_id FROM {blocker} AS b
- WHERE b.chain_id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:chains::text::json)));
 
 -- name: hold_chains
 -- Chains that are about to end, to open again, or to wait: nobody begins to wait for them meanwhile.

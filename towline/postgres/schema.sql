@@ -89,7 +89,8 @@ CREATE INDEX {prefix}attempt_bad ON {attempt} (job_id) WHERE final = 1 AND outco
 
 -- One row per chain, updated once, when it ends. state: 0 open, 1 completed, 2 failed, 3 cancelled
 -- What waits for a chain locks this row. The state is in no index, so that the update of a success
--- can stay on its page (bad says what an index needs to know).
+-- can stay on its page (bad says what an index needs to know); there is room for all rows of a page, since
+-- those that were stored together end together.
 CREATE TABLE {chain} (
     id bigint PRIMARY KEY,
     task text COLLATE "C" NOT NULL,
@@ -98,7 +99,7 @@ CREATE TABLE {chain} (
     created_at bigint NOT NULL,
     ended_at bigint,
     trace text
-) WITH (fillfactor = 85);
+) WITH (fillfactor = 45);
 CREATE INDEX {prefix}chain_bad ON {chain} (id) WHERE bad;
 
 -- Which chain has a key. One upsert decides; the row is replaced when its chain is out of scope.

@@ -6,9 +6,9 @@ its jobs. A statement sees the database as it was when it began, so what is deci
 read by a later statement.
 
 A round trip costs as much as the work of several jobs. So a plain job is stored by one statement,
-claimed by one, and ended by three: hold its chain, see that no job waits for it, write the end.
-They cannot be one: a statement sees the database as it was when it began, and would miss an edge
-that was committed while it took the chain's lock.
+claimed by one, and ended by two: hold its chain; if no job waits for it, write the end. They cannot
+be one: a statement sees the database as it was when it began, and would miss an edge that was
+committed while it took the chain's lock.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from itertools import groupby
 from typing import Any
 
 from ..model import (
-    CHAIN_CODE,
-    CHAIN_END,
     OUTCOME_CODE,
     Claimed,
     Enqueued,
@@ -45,11 +43,6 @@ from ..store.ground import (
     portions,
 )
 from . import finish_locks, isolation
-
-SETTLE = (
-    "job_id", "attempt", "held_by", "chain_id", "chain_state", "outcome", "worker", "slot", "queue",
-    "task", "started_at", "now", "output", "error", "error_type",
-)  # fmt: skip
 
 
 def ended_channel(channel: str) -> str:
@@ -183,6 +176,9 @@ class PostgresStore(Store):
         yield from self.wake(queues)
         return [Enqueued(record, True) for record in records]
 
+    def promote(self, limit: int, now: int) -> Steps[int]:
+        return len((yield self.sql.promote_due(now=now, limit=limit)))
+
     def take_pending(
         self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int
     ) -> Steps[list[Claimed]]:
@@ -201,29 +197,34 @@ class PostgresStore(Store):
         plain = plain_ends(verdicts)
         if not plain:
             return []
-        rows = yield self.sql.hold_chains_now(chains=as_json(plain))
+        ends = list(plain.values())
+        chains = _array(plain)
+        rows = yield self.sql.hold_ending(chains=chains)
         isolation.refuse_old_snapshot(rows)
-        held = {int_of(id) for id, _ in rows}
-        if held:
-            rows = yield self.sql.find_awaited(chains=as_json(held))
-            held -= {int_of(id) for (id,) in rows}
-        if not held:
+        ((taken, _),) = rows
+        if taken is None:
             return []
-        rows = yield self.sql.settle_jobs.many(
-            SETTLE, [_settled(plain[chain], worker, slot, now) for chain in held]
-        )
+        endings = [verdict.ending for verdict in ends]
+        held = [ending.held for ending in endings]
+        rows = yield self.sql.settle_jobs(
+            now=now, worker=worker, slot=slot, taken=taken, chains=chains,
+            jobs=_array([each.job_id for each in held]),
+            attempts=_array([each.attempt for each in held]),
+            holders=_array([each.worker for each in held]),
+            outcomes=_array([OUTCOME_CODE[ending.outcome] for ending in endings]),
+            started=_array([ending.started_at for ending in endings]),
+            tasks=as_json([each.task for each in held]),
+            outputs=as_json([ending.output for ending in endings]),
+            errors=as_json([ending.error for ending in endings]),
+            error_types=as_json([ending.error_type for ending in endings]),
+        )  # fmt: skip
         gone = {int_of(id) for (id,) in rows}
         if gone:
             yield from self.tell_ended()
-        return [plain[chain] for chain in held if plain[chain].ending.held.job_id in gone]
+        return [verdict for verdict in ends if verdict.ending.held.job_id in gone]
 
 
-def _settled(verdict: Verdict, worker: str | None, slot: int, now: int) -> Row:
-    ending = verdict.ending
-    held = ending.held
-    state = CHAIN_CODE[CHAIN_END[ending.outcome]]
-    return (
-        held.job_id, held.attempt, held.worker, held.chain_id, state, OUTCOME_CODE[ending.outcome],
-        worker, slot, held.queue, held.task, ending.started_at, now, ending.output, ending.error,
-        ending.error_type,
-    )  # fmt: skip
+def _array(numbers: Iterable[int | None]) -> str:
+    """Many numbers as one parameter: the server reads an array in a tenth of the time of JSON."""
+    listed = ",".join(map(str, numbers))
+    return "{" + listed.replace("None", "NULL") + "}"

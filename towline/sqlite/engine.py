@@ -42,6 +42,7 @@ class SqliteEngine:
     """One database file, for this process."""
 
     name = "sqlite"
+    has_one_writer = True
 
     def __init__(self, settings: EngineSettings) -> None:
         prefix, clock = settings.prefix, settings.clock

@@ -154,18 +154,6 @@ SELECT queue, priority, job_id
 UPDATE {live} SET state = 0, parked_for = NULL
  WHERE state = +4 AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
--- name: find_due
--- Scheduled jobs whose time has come. Rides live_due.
-SELECT queue, priority, job_id
-  FROM {live} INDEXED BY {prefix}live_due
- WHERE state = 1 AND run_at <= :now
- ORDER BY run_at
- LIMIT :limit;
-
--- name: promote_jobs
-UPDATE {live} SET state = 0
- WHERE state = +1 AND queue = :queue AND priority = :priority AND job_id = :job_id;
-
 -- name: next_due
 -- When the next scheduled job is due. Rides live_due.
 SELECT min(run_at) FROM {live} INDEXED BY {prefix}live_due WHERE state = 1;
@@ -686,6 +674,18 @@ INSERT INTO {migration} (name, applied_at) VALUES (:name, :now);
 PRAGMA freelist_count;
 
 -- ---------------------------------------------------------------- only here: claiming in two steps
+
+-- name: find_due
+-- Scheduled jobs whose time has come. Rides live_due.
+SELECT queue, priority, job_id
+  FROM {live} INDEXED BY {prefix}live_due
+ WHERE state = 1 AND run_at <= :now
+ ORDER BY run_at
+ LIMIT :limit;
+
+-- name: promote_jobs
+UPDATE {live} SET state = 0
+ WHERE state = +1 AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: find_pending
 -- The next jobs in order of claiming. For each queue a range of the clustered key, stopped as soon as

@@ -28,6 +28,7 @@ from ..sql import Queries, Row
 T = TypeVar("T")
 Clock = Callable[[], int]
 
+KEY = ("queue", "priority", "job_id")
 CRASH_LIMIT = 3
 FOREVER = 2**62  # later than any time in microseconds
 CHUNK = 1000  # rows per statement
@@ -164,6 +165,13 @@ class Ground:
         """End the plainest in a quicker way, where an engine has one; return those."""
         return []
         yield
+
+    def promote(self, limit: int, now: int) -> Steps[int]:
+        """scheduled → pending, of those whose time has come, oldest first; how many."""
+        rows = yield self.sql.find_due(now=now, limit=limit)
+        if rows:
+            yield self.sql.promote_jobs.many(KEY, rows)
+        return len(rows)
 
     def take_pending(
         self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int

@@ -21,10 +21,9 @@ from ..sql import Row
 from . import finish, lease, read
 from .cascade import DELETE_LIVE
 from .finish import Finished
-from .ground import Ground, as_json, int_of
+from .ground import KEY, Ground, as_json, int_of
 from .lease import Begin, Report
 
-KEY = ("queue", "priority", "job_id")
 PARK = ("parked_for", "queue", "priority", "job_id", "attempt", "held_by")
 PROMOTE_LIMIT = 1000
 UNPARK_LIMIT = 1000
@@ -68,7 +67,7 @@ def turn(
     reports: Sequence[Report],
 ) -> Steps[Turn]:
     now = yield from store.now()
-    promoted = yield from promote(store, now=now)
+    promoted = yield from store.promote(PROMOTE_LIMIT, now)
     if begins or reports:
         yield from lease.progress(store, reports, begins)
     finished = yield from finish.finish(store, endings, name, worker, now)
@@ -100,14 +99,10 @@ def claim(
     return (yield from store.take_pending(worker, queues, room + ahead, room, name, now))
 
 
-def promote(store: Ground, limit: int = PROMOTE_LIMIT, now: int | None = None) -> Steps[int]:
+def promote(store: Ground, limit: int = PROMOTE_LIMIT) -> Steps[int]:
     """Make scheduled jobs pending whose time has come, oldest first, a bounded number."""
-    if now is None:
-        now = yield from store.now()
-    rows = yield store.sql.find_due(now=now, limit=limit)
-    if rows:
-        yield store.sql.promote_jobs.many(KEY, rows)
-    return len(rows)
+    now = yield from store.now()
+    return (yield from store.promote(limit, now))
 
 
 def _next_due(store: Ground) -> Steps[int | None]:

@@ -17,6 +17,7 @@ from ..errors import InvalidArguments, InvalidTask, OutputError, PayloadTooLarge
 from . import Next
 from .payload import Refused, Value, decoder, encode, members, type_text, unportable, where
 from .retry import Signal
+from .secrets import secrets_of
 
 # Arguments are stored as one object by parameter name. `*rest` and `**options` keep their
 # stars as names ("*rest": [...], "**options": {...}), which no parameter can collide with.
@@ -49,6 +50,7 @@ class Signature:
             _stored_name(p): _value(_stored_type(p, hints), name, f"argument '{p.name}'")
             for p in self._parameters
         }
+        self.secrets = secrets_of(hints)
         self._output = _value(_output_type(hints.get("return", Any)), name, "the result")
         self._decoder = self._build_decoder()
 

@@ -2,7 +2,9 @@
 handler's value or exception means is `ending.py`'s to say.
 
     claimed ──► waits for a slot ──► begun ──► over
-                     └── withdrawn ────────────► over
+                  │  ⇅           │
+                  │ sent ────────┘     sent: to a process, where it begins by itself (slots/process)
+                  └── withdrawn ─────────────► over
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
@@ -32,6 +34,14 @@ Progress = tuple[float | None, str | None]
 Key = tuple[int, int]  # job, attempt
 
 
+class Sender(Protocol):
+    """A slot that sends attempts to where they begin by themselves."""
+
+    def take_back(self, attempt: Attempt) -> bool:
+        """Take back all that has not begun there. False: this one has, as will be heard."""
+        ...
+
+
 class Attempt(Struct, eq=False, weakref=True):
     """A claimed job in this worker's hands: waiting for a slot, running, or over."""
 
@@ -45,8 +55,10 @@ class Attempt(Struct, eq=False, weakref=True):
     on_progress: Callable[[], None] | None = None
     on_error: Callable[[BaseException], None] | None = None  # called with what its handler raised
     claimed: float = field(default_factory=time.monotonic)
+    ahead: bool = False  # claimed though no slot was free for it
+    sent_to: Sender | None = None  # where it may have begun, or begin at any moment
     begun: float | None = None  # when the handler was called, by the monotonic clock
-    ended: float | None = None  # when its slot reported its end
+    ended: float | None = None  # when its handler returned, or its slot reported its end
     started_at: int | None = None  # when it was called, by the database's clock
     deadline: float | None = None
     stopped_for: Outcome | None = None
@@ -90,12 +102,13 @@ class Attempt(Struct, eq=False, weakref=True):
 
     # ---- what its slot and the pump call
 
-    def begin(self) -> bool:
-        """The slot takes it; False when it was withdrawn meanwhile."""
+    def begin(self, at: float | None = None) -> bool:
+        """Its handler is called, or was at that time by the monotonic clock; False when it was
+        withdrawn meanwhile. A second call changes nothing."""
         with self._mutex:
-            if self.withdrawn:
-                return False
-            self.begun = begun = time.monotonic()
+            if self.withdrawn or self.begun is not None:
+                return not self.withdrawn
+            self.begun = begun = time.monotonic() if at is None else at
         held = self.held
         self.started_at = held.claimed_at + round((begun - self.claimed) * MICRO)
         if self.ledger is not None:
@@ -118,11 +131,23 @@ class Attempt(Struct, eq=False, weakref=True):
             )
         )  # fmt: skip
 
+    def send(self, slot: Sender | None) -> bool:
+        """It goes there, or comes back from where it was; False when it was withdrawn meanwhile."""
+        with self._mutex:
+            if not self.withdrawn:
+                self.sent_to = slot
+            return not self.withdrawn
+
     def withdraw(self) -> bool:
         """Take it back from its slot, if it has not begun."""
-        with self._mutex:
-            self.withdrawn = self.begun is None
-            return self.withdrawn
+        while True:
+            with self._mutex:
+                slot = self.sent_to
+                if slot is None or self.begun is not None:
+                    self.withdrawn = self.begun is None
+                    return self.withdrawn
+            if not slot.take_back(self):
+                return False
 
     def ask_to_stop(self, why: Outcome) -> None:
         """Ask the handler to stop."""

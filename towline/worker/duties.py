@@ -72,7 +72,8 @@ class CollectEnded:
 
     def add(self, attempt: Attempt, ending: Ending | None) -> None:
         """From whatever thread the slot has."""
-        attempt.ended = time.monotonic()
+        if attempt.ended is None:
+            attempt.ended = time.monotonic()
         self._ended.append((attempt, ending))
 
     @property
@@ -194,7 +195,7 @@ class LookForWork:
     def do(self, now: float) -> None:
         lookout = self._lookout
         lookout.note_time(now)
-        if lookout.wants_look(now):
+        if not lookout.tries() and lookout.wants_look(now):
             self._look(let_others_first=lookout.woken and not self._turns.held)
 
     def _look(self, *, let_others_first: bool) -> None:

@@ -19,13 +19,16 @@ BARREN_TURNS = 3  # turns in a row that took nothing though jobs were there
 class Lookout:
     """Whether a turn is worth taking, and when to look otherwise."""
 
-    def __init__(self, prefetch: Prefetch, queues: int) -> None:
+    def __init__(self, prefetch: Prefetch, queues: int, *, may_try: bool) -> None:
         self._prefetch = prefetch
         self._queues = queues
+        self._may_try = may_try  # a turn that finds nothing disturbs nobody
         self.peers = 1  # workers that are there, this one too
         self.rank = 0  # its place among them
         self.may_have_work = True  # a turn may find some
         self.woken = False
+        self._tries = False  # a turn is taken for a wake, without a look
+        self._in_vain = False  # the last of those took nothing
         self.due: float | None = None  # when a scheduled job comes, by the monotonic clock
         self.look_at = 0.0
         self._looked_at = 0.0
@@ -55,6 +58,14 @@ class Lookout:
 
     def wants_look(self, now: float) -> bool:
         return now >= self._next_look
+
+    def tries(self) -> bool:
+        """Whether a wake is answered with a turn at once: of several idle workers the first need
+        not look whether it leaves the jobs to others. It looks later, for what no turn can see."""
+        first = self._may_try and self.rank == 0 and not self._in_vain
+        if self.woken and first and not self.may_have_work:
+            self.woken, self.may_have_work, self._tries = False, True, True
+        return self._tries
 
     @property
     def barren(self) -> bool:
@@ -94,6 +105,11 @@ class Lookout:
         if self._queues > 1 and not self.may_have_work:
             # Others may have held for a moment what they did not take.
             pause, self._pause = self._pause, min(4 * self._pause, LOOK_INTERVAL)
+        if self._tries:
+            pause, self._tries = min(pause, BUSY_INTERVAL), False
+            self._in_vain = not turn.claimed
+        elif turn.claimed:
+            self._in_vain = False
         self.look_at = time.monotonic() + pause
         if not self.may_have_work and self._note_due(turn.next_due, turn.now):
             self._overdue = min(2 * self._overdue, LONGEST_OVERDUE)

@@ -53,9 +53,9 @@ class Turns:
         self.endings = Unwritten()
         self._reports: dict[Key, Report] = {}  # the last progress of attempts that ended
         self.progress_made = False  # since it was written last
-        self._has_processes = False  # some task runs in processes
         self._prefetch = Prefetch()
-        self.lookout = Lookout(self._prefetch, len(settings.queues))
+        may_try = not app.runner.engine.has_one_writer
+        self.lookout = Lookout(self._prefetch, len(settings.queues), may_try=may_try)
         self.ahead = ClaimedAhead(self._prefetch)
         self.last_tries = LastTries()
         self.finished = 0
@@ -128,18 +128,12 @@ class Turns:
         return self.settings.concurrency + self._ahead() - len(self.held)
 
     def _ahead(self) -> int:
-        """How many may be claimed ahead; none while processes are used, which take longer."""
-        ahead = self.settings.prefetch
+        """How many may be claimed ahead."""
         if self._prefetch.stalled:
             return 0
-        if ahead is None:
-            ahead = min(self._prefetch.ahead(self.settings.concurrency), 2 * MOST_IN_TURN)
-            if ahead and self._has_processes and self._holds_processes():
-                ahead = 0
-        return ahead
-
-    def _holds_processes(self) -> bool:
-        return any(attempt.task.run_in == "process" for attempt in self.held.values())
+        if self.settings.prefetch is not None:
+            return self.settings.prefetch
+        return min(self._prefetch.ahead(self.settings.concurrency), 2 * MOST_IN_TURN)
 
     def note_progress(self) -> None:
         """From the thread of a handler."""
@@ -228,13 +222,12 @@ class Turns:
             blockers = turn.blockers.get(held.job_id, ()) if held.blockers else ()
             attempt = Attempt(app, task, held, blockers, name, ledger, ring, self.note_progress)
             self.held[held[:2]] = attempt
-            if task.run_in == "process":
-                self._has_processes = True
             in_danger = held.lost >= last
             if in_danger and attempt.task.slots != "process" and attempt.set_back < MOST_SET_BACK:
                 self.last_tries.add(attempt)
                 continue
             if place >= free:
+                attempt.ahead = True
                 ahead.append(attempt)
                 continue
             if in_danger:

@@ -1,7 +1,8 @@
 """A process of `run_in="process"`, from inside: its own app, and one attempt after another.
 
-Handlers run in the main thread. Another thread listens to the worker, so that a stop is heard
-while a handler runs, and so that this process ends when the worker does.
+Handlers run in the main thread, each when its token comes. Another thread listens to the worker: it
+lines up what is sent ahead, hears a stop while a handler runs, and ends this process when the
+worker has gone.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import inspect
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
-from multiprocessing.connection import Connection
+import time
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
+from ...errors import InvalidTask
 from ...model import Ending, storable
 from ..attempt import Attempt
 from ..ending import describe, of_error
@@ -30,7 +32,6 @@ from .protocol import (
     Broken,
     Channel,
     Ended,
-    Exit,
     Garbled,
     Load,
     Order,
@@ -38,10 +39,9 @@ from .protocol import (
     Report,
     Run,
     Stop,
+    packed,
 )
-
-if TYPE_CHECKING:
-    from ...app import Towline
+from .tokens import ANSWER, EXIT, Tokens
 
 PR_SET_PDEATHSIG = 1
 ORPHANED = 70  # exit status when the worker is gone
@@ -53,7 +53,7 @@ MEMORY_LIMIT = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLI
 MEMORY_RESERVE = 32 << 20  # bytes beyond the limit, for saying how a handler ended that took all
 
 
-def main(fileno: int) -> None:
+def main(channel_end: int, tokens_end: int) -> None:
     """Serve the worker at the other end of this socket until it says Exit."""
     _die_with_the_worker()
     _be_first_to_go()
@@ -61,27 +61,31 @@ def main(fileno: int) -> None:
         # Meant for the worker, which decides. Not SIG_IGN: programs a handler starts inherit that.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: None)
-    os.set_inheritable(fileno, False)
-    channel: Channel[Order] = Channel(Connection(fileno), Order)
+    for end in (channel_end, tokens_end):
+        os.set_inheritable(end, False)
+    channel: Channel[Order] = Channel(socket.socket(fileno=channel_end), Order)
+    tokens = Tokens(tokens_end)
     os.register_at_fork(after_in_child=channel.forget)  # or its death would go unseen
-    Child(channel).serve()
+    os.register_at_fork(after_in_child=tokens.close)
+    Child(channel, tokens).serve()
 
 
 class Child:
     """The process: what it has been given, and what it says about it."""
 
-    def __init__(self, channel: Channel[Order]) -> None:
+    def __init__(self, channel: Channel[Order], tokens: Tokens) -> None:
         self._channel = channel
-        self._app: Towline | None = None
-        self._line: SimpleQueue[Attempt | None] = SimpleQueue()
+        self._tokens = tokens
+        self._line: SimpleQueue[Run] = SimpleQueue()
         self._mutex = threading.Lock()  # a report is never sent behind the end of its attempt
         self._current: Attempt | None = None
+        self._last_stop: Stop | None = None
         self._report_due = False
         self._runner = asyncio.Runner()
 
     def serve(self) -> None:
-        order = self._channel.receive()
-        if not isinstance(order, Load):
+        orders = self._channel.receive()
+        if not orders or not isinstance(order := orders[0], Load):
             return
         try:
             threading.Thread(target=self._listen, name="towline-listen", daemon=True).start()
@@ -90,60 +94,35 @@ class Child:
             return
         try:
             self._memory = Memory(order.memory_limit)
-            self._app = app = load(order)
+            self._app = load(order)
             send_log_lines(self._channel.send, order.levels)
             self._memory.note()
         except BaseException as error:
             self._channel.send(Broken(storable(describe(error)) or ""))
             return
         self._channel.send(Ready())
-        while (attempt := self._line.get()) is not None:
-            ending = self._run(attempt)
-            self._memory.loosen()
-            _flush()
-            self._end(attempt, ending)
-            del attempt, ending
-            self._memory.tighten()
+        self._serve_tokens()
         self._runner.close()
-        app.close()
+        self._app.close()
 
     # ---- the worker's orders
 
     def _listen(self) -> None:
         try:
-            while (order := self._channel.receive()) is not None:
-                if isinstance(order, Run):
-                    self._take(order)
-                elif isinstance(order, Stop):
-                    self._stop(order)
-                elif isinstance(order, Exit):
-                    self._line.put(None)
+            while orders := self._channel.receive():
+                for order in orders:
+                    if isinstance(order, Run):
+                        self._line.put(order)
+                    elif isinstance(order, Stop):
+                        self._stop(order)
         except Garbled as error:
             self._channel.send(Broken(str(error)))
         finally:
             os._exit(ORPHANED)  # also when listening fails: the worker would go unheard
 
-    def _take(self, order: Run) -> None:
-        """Here and not in the main thread, so that a Stop right behind it finds the attempt."""
-        assert self._app is not None, "a worker waits for Ready"
-        task = self._app.registry.get(order.held.task)
-        if task is None:
-            where = f"no task named {order.held.task} is registered when the app is imported"
-            self._channel.send(Broken(f"{where}: define it at module level, or include it there"))
-            return
-        attempt = Attempt(
-            self._app, task, order.held, order.blockers,
-            worker=order.worker, on_progress=self._report_soon,
-        )  # fmt: skip
-        attempt.begin()
-        attempt.started_at = order.started_at  # as the worker, which has begun it, counts
-        with self._mutex:
-            self._current = attempt
-        self._channel.send(Begun())
-        self._line.put(attempt)
-
     def _stop(self, order: Stop) -> None:
         with self._mutex:
+            self._last_stop = order
             attempt = self._current
         if attempt is not None and attempt.key == (order.job_id, order.attempt):
             attempt.ask_to_stop(order.why)
@@ -151,6 +130,63 @@ class Child:
                 self._runner.get_loop().call_soon_threadsafe(slot.cancel)
 
     # ---- attempts
+
+    def _serve_tokens(self) -> None:
+        """Run what tokens say until the last, or until this process should not run any more.
+
+        What is to be said of an attempt that ended goes with the beginning of the next, if that is
+        there already: one message for each, and none behind which another handler has begun."""
+        said, worn = b"", False
+        try:
+            while not worn:
+                number = self._tokens.take()
+                if number is None:
+                    if said:
+                        self._channel.send_packed(said)
+                        said = b""
+                    number = self._tokens.wait()
+                if number == EXIT:
+                    break
+                if number == ANSWER:
+                    said += packed(Ready())
+                    continue
+                attempt = self._begin(number, said)
+                said = b""
+                self._memory.tighten()
+                ending = self._run(attempt)
+                ended = time.monotonic()
+                self._memory.loosen()
+                _flush()
+                worn = self._memory.is_worn()
+                said = self._end(attempt, ending, ended, worn)
+                del attempt, ending
+        except InvalidTask as error:
+            said += packed(Broken(str(error)))
+        finally:
+            if said:
+                self._channel.send_packed(said)
+
+    def _begin(self, number: int, said: bytes) -> Attempt:
+        """The attempt of this number, and from now on it counts."""
+        while (order := self._line.get()).number != number:
+            pass  # it was taken back
+        task = self._app.registry.get(order.held.task)
+        if task is None:
+            where = f"no task named {order.held.task} is registered when the app is imported"
+            raise InvalidTask(f"{where}: define it at module level, or include it there")
+        attempt = Attempt(
+            self._app, task, order.held, order.blockers,
+            worker=order.worker, on_progress=self._report_soon, claimed=order.claimed,
+        )  # fmt: skip
+        attempt.begin()
+        with self._mutex:
+            self._current = attempt
+            stop = self._last_stop
+        if stop is not None and (stop.job_id, stop.attempt) == attempt.key:
+            attempt.ask_to_stop(stop.why)
+        assert attempt.begun is not None, "nobody withdraws it here"
+        self._channel.send_packed(said + packed(Begun(number, attempt.begun)))
+        return attempt
 
     def _run(self, attempt: Attempt) -> Ending | None:
         try:
@@ -162,18 +198,15 @@ class Child:
             self._memory.loosen()
         return of_error(attempt, MemoryError("the process has no memory left"))
 
-    def _end(self, attempt: Attempt, ending: Ending | None) -> None:
-        worn = self._memory.is_worn()
+    def _end(self, attempt: Attempt, ending: Ending | None, at: float, worn: bool) -> bytes:
+        """It has ended: what is to be said of that."""
         with self._mutex:
-            try:
-                self._send_report()
-                self._channel.send(_ended(ending, worn))
-            except OSError:
-                raise  # the worker is gone
-            except Exception as error:
-                # Without an answer the worker would take it for the death of this process.
-                self._channel.send(_ended(of_error(attempt, error), worn))
             self._current = None
+        try:
+            return packed(*_report_of(attempt), Ended.by(ending, at, worn))
+        except Exception as error:
+            # Without an answer the worker would take it for the death of this process.
+            return packed(Ended.by(of_error(attempt, error), at, worn))
 
     # ---- progress
 
@@ -191,13 +224,15 @@ class Child:
     def _report_now(self) -> None:
         with self._mutex:
             self._report_due = False
-            self._send_report()
+            if self._current is not None:
+                self._channel.send(*_report_of(self._current))
 
-    def _send_report(self) -> None:
-        """The caller has the mutex."""
-        if self._current is not None and self._current.progress is not None:
-            fraction, text = self._current.progress
-            self._channel.send(Report(fraction, storable(text)))
+
+def _report_of(attempt: Attempt) -> list[Report]:
+    if attempt.progress is None:
+        return []
+    fraction, text = attempt.progress
+    return [Report(fraction, storable(text))]
 
 
 async def _awaited(attempt: Attempt) -> Ending | None:
@@ -205,12 +240,6 @@ async def _awaited(attempt: Attempt) -> Ending | None:
     if attempt.stop.is_set():
         attempt.slot.cancel()
     return await attempt.arun()
-
-
-def _ended(ending: Ending | None, worn: bool) -> Ended:
-    if ending is not None:
-        ending.held = ending.held._replace(arguments="")  # the worker has them
-    return Ended(ending, worn)
 
 
 def _flush() -> None:

@@ -15,36 +15,35 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import InvalidTask
 from ...model import Ending, Outcome
 from ..attempt import Attempt
-from ..ending import crashed, never_begun, of_error, released, timed_out
+from ..ending import of_error
 from ..settings import Settings
 from . import Done, hand_back
-from .locate import location_of
-from .log_lines import levels
-from .protocol import Begun, Broken, Ended, Garbled, Ready, Report, Run, Stop
-from .spawned import SpawnedProcess
+from .pace import MOMENT, Pace
+from .process_slot import ProcessSlot
 
 if TYPE_CHECKING:
     from ...app import Towline
 
 log = logging.getLogger("towline.worker")
 
-HANDLER_GRACE = 0.5  # seconds a handler has to stop by itself when the worker stops
-LOAD_TIMEOUT = 120.0  # seconds an app may take to be imported
 CLOSE_TIMEOUT = 10.0  # seconds in which all processes end, those that were killed too
+MOST_BYTES_BEHIND = 32 * 1024  # of arguments behind the first: sending waits for no handler
 
 
 class ProcessSlots:
     """Processes begin when they are needed, as many as attempts may run at a time.
 
-    Attempts wait in one line, and begin when a process that has loaded the app takes them: the
-    time of a timeout is the handler's own. A handler that is too late or was cancelled is killed
-    at once; when the worker stops it is asked first. What a handler started in its turn is killed
-    with it, as long as it is in the same process group.
+    Attempts wait in one line, and begin when a process that has loaded the app calls its handler:
+    the time of a timeout is the handler's own. While handlers are short a process gets several
+    at once. None of those waits behind a slow one: a slot that is free takes them over, and the
+    pump can withdraw them as if they were in the line. A handler that is too late or was cancelled
+    is killed at once; when the worker stops it is asked first. What a handler started in its turn
+    is killed with it, as long as it is in the same process group.
     """
 
     def __init__(self, app: Towline, settings: Settings, done: Done) -> None:
@@ -56,6 +55,7 @@ class ProcessSlots:
         self.mutex = threading.Lock()  # of the line, and of what each slot has
         self.work = threading.Condition(self.mutex)  # something is in the line
         self.closing = False
+        self.pace = Pace()
 
     # ---- what the pump calls
 
@@ -66,8 +66,7 @@ class ProcessSlots:
             self.work.notify()
 
     def interrupt(self, attempt: Attempt) -> None:
-        slot: ProcessSlot | None = attempt.slot
-        if slot is None:
+        if not isinstance(slot := attempt.sent_to, ProcessSlot):
             return
         if attempt.stopped_for is Outcome.RELEASED:
             # A thread of its own: the pump does not wait.
@@ -81,8 +80,8 @@ class ProcessSlots:
 
     def abandon(self, attempt: Attempt) -> None:
         attempt.abandoned = True
-        if attempt.slot is not None:
-            attempt.slot.kill(attempt)
+        if isinstance(slot := attempt.sent_to, ProcessSlot):
+            slot.kill(attempt)
 
     def close(self) -> None:
         """Return when every process has ended, or will not by any means."""
@@ -98,20 +97,29 @@ class ProcessSlots:
 
     # ---- what the slots call
 
-    def take(self, slot: ProcessSlot) -> Attempt | None:
-        """The next attempt, which begins now; None when the slot is not needed any more."""
+    def take(self, slot: ProcessSlot) -> bool:
+        """Give it the next attempts, if it has few; wait for one while it has none. False when the
+        slot is not needed any more."""
         with self.mutex:
-            while not self.closing:
+            while not slot.sent:
+                if self.closing or slot.ran == self.settings.max_tasks_per_child:
+                    return False
+                if not self._line:
+                    self._take_over()
                 if self._line and not slot.is_alive():
-                    return None  # it died while it was free: no attempt's fault
-                while self._line:
-                    attempt = self._line.popleft()
-                    slot.attempt, attempt.slot = attempt, slot
-                    if attempt.begin():
-                        return attempt
-                    slot.attempt = None
-                self.work.wait()
-            return None
+                    return False  # it died while it was free: no attempt's fault
+                self._fill(slot)
+                if slot.taken:
+                    return True
+                elsewhere = any(len(other.sent) > 1 for other in self._slots)
+                self.work.wait(MOMENT if elsewhere else None)
+            self._fill(slot)
+            return True
+
+    def put_back(self, attempts: Sequence[Attempt]) -> None:
+        """They were taken and have not begun: let them be the next. The caller has the mutex."""
+        self._line.extendleft(reversed(attempts))
+        self.work.notify(len(attempts))
 
     def refuse(self, error: Exception) -> None:
         """No process can be started. The attempt that needed it goes back with nothing used if
@@ -145,11 +153,43 @@ class ProcessSlots:
             self.work.notify()  # it may have been woken for what it did not take
         hand_back(back, self._done)
 
+    # ---- the caller has the mutex
+
+    def _fill(self, slot: ProcessSlot) -> None:
+        """Give it as many as it needs to be busy for a moment, and no more than its share."""
+        has, most = len(slot.sent), self.pace.at_once
+        if has > most // 2:
+            return
+        share = -(-len(self._line) // len(self._slots))
+        most = min(most - has, share)
+        if (limit := self.settings.max_tasks_per_child) is not None:
+            most = min(most, limit - slot.ran - has)
+        room = MOST_BYTES_BEHIND
+        while self._line and len(slot.taken) < most:
+            attempt = self._line[0]
+            if has or slot.taken:
+                room -= len(attempt.held.arguments)
+                # What was claimed for a free slot is not put behind another.
+                if not attempt.ahead or attempt.held.blockers or room < 0:
+                    return
+            self._line.popleft()
+            if not attempt.withdrawn:
+                slot.taken.append(attempt)
+
+    def _take_over(self) -> None:
+        """Put back what waits behind slow handlers."""
+        since = time.monotonic() - MOMENT
+        for slot in self._slots:
+            if len(slot.sent) > 1 and slot.heard_at <= since:
+                slot.take_all_back()
+
     def _open_slots(self, needed: int) -> None:
         """Have as many free as are needed; RuntimeError when there is not one at all. One more that
         cannot begin does not matter as long as there are others."""
-        needed -= sum(slot.attempt is None for slot in self._slots)
         room = 0 if self.closing else self.settings.concurrency - len(self._slots)
+        if not room:
+            return
+        needed -= sum(slot.is_free for slot in self._slots)
         for _ in range(min(needed, room)):
             slot = ProcessSlot(self)
             try:
@@ -159,147 +199,3 @@ class ProcessSlots:
                     raise
                 return
             self._slots.append(slot)
-
-
-class ProcessSlot:
-    """One process and the thread that keeps it. It is the thread that starts the process: the
-    kernel ends the process when that thread does."""
-
-    def __init__(self, owner: ProcessSlots) -> None:
-        self._owner = owner
-        self._process: SpawnedProcess | None = None  # as long as another thread may kill it
-        self._ready = False
-        self._killed = False
-        self.attempt: Attempt | None = None
-        self.thread = threading.Thread(target=self._serve, name="towline-process", daemon=True)
-
-    # ---- what other threads call
-
-    def is_alive(self) -> bool:
-        return self._process is not None and self._process.is_alive()
-
-    def kill(self, attempt: Attempt) -> None:
-        """Kill the process, if it is still this attempt that runs there."""
-        with self._owner.mutex:
-            if self.attempt is attempt:
-                self._kill()
-
-    def hurry(self) -> None:
-        """The slots are closed: kill what is not free. The caller has the mutex."""
-        if self.attempt is not None or not self._ready:
-            self._kill()
-
-    def ask_then_kill(self, attempt: Attempt) -> None:
-        process = self._process
-        if process is not None and attempt.stopped_for is not None:
-            try:
-                process.channel.send(Stop(*attempt.key, attempt.stopped_for))
-            except OSError:
-                pass  # it has just died
-        time.sleep(HANDLER_GRACE)
-        self.kill(attempt)
-
-    def _kill(self) -> None:
-        if self._process is not None:
-            self._killed = True
-            self._process.kill()
-
-    # ---- the thread
-
-    def _serve(self) -> None:
-        try:
-            try:
-                process = self._start()
-            except InvalidTask as error:
-                self._owner.refuse(error.with_traceback(None))  # its text says all
-            except Exception as error:
-                self._owner.refuse(error)
-            else:
-                try:
-                    self._run_attempts(process)
-                finally:
-                    self._end(process)
-        except Exception as error:
-            log.exception("a process slot ended by an error")
-            if (attempt := self.attempt) is not None:
-                self._owner.ended(attempt, of_error(attempt, error))
-        finally:
-            self._owner.left(self)
-
-    def _start(self) -> SpawnedProcess:
-        owner = self._owner
-        load = location_of(owner.app)
-        load.memory_limit, load.levels = owner.settings.memory_limit, levels()
-        process = SpawnedProcess(load)
-        with owner.mutex:
-            self._process = process
-            if owner.closing:
-                self._kill()
-        answer = process.receive(LOAD_TIMEOUT)
-        with owner.mutex:
-            self._ready = isinstance(answer, Ready)
-        if self._ready:
-            return process
-        why = self._end(process)
-        if isinstance(answer, Broken):
-            why = answer.error
-            if answer.passing:
-                raise OSError(why)
-        raise InvalidTask(f"the process for this task could not load its app: {why}")
-
-    def _run_attempts(self, process: SpawnedProcess) -> None:
-        ran = 0
-        while ran != self._owner.settings.max_tasks_per_child:
-            attempt = self._owner.take(self)
-            if attempt is None or not self._run(process, attempt):
-                return
-            ran += 1
-
-    def _run(self, process: SpawnedProcess, attempt: Attempt) -> bool:
-        """Run it there; return whether the process can take another one."""
-        try:
-            held, blockers = attempt.held, list(attempt.blockers)
-            process.channel.send(Run(held, blockers, attempt.worker, attempt.started_at))
-        except OSError:
-            pass  # it has just died, as will be seen
-        begun = False
-        answer: object
-        try:
-            while isinstance(answer := process.receive(), Begun | Report):
-                begun = True
-                if isinstance(answer, Report):
-                    attempt.report(answer.fraction, answer.text)
-        except Garbled as error:  # it lives, and may have done its work
-            answer = error
-        why = self._end(process) if answer is None else ""
-        killed = self._free()
-        ending: Ending | None = None
-        if isinstance(answer, Ended):
-            if (ending := answer.ending) is not None:  # with what only the worker knows
-                ending.held, ending.started_at = attempt.held, attempt.started_at
-        elif isinstance(answer, Garbled):
-            ending = of_error(attempt, answer)
-        elif isinstance(answer, Broken):  # the next process may have loaded what is missing
-            ending = of_error(attempt, InvalidTask(answer.error))
-        elif not killed:
-            log.warning("%s: %s", attempt, why)
-            ending = crashed(attempt, why) if begun else never_begun(attempt)
-        elif attempt.stopped_for is Outcome.TIMEOUT:
-            ending = timed_out(attempt)
-        elif attempt.stopped_for is Outcome.RELEASED:
-            ending = released(attempt)
-        self._owner.ended(attempt, ending)  # None also when it is not this worker's any more
-        return isinstance(answer, Ended) and not (killed or answer.worn)
-
-    def _free(self) -> bool:
-        """The attempt is over; say whether the process was killed because of it."""
-        with self._owner.mutex:
-            self.attempt = None
-            return self._killed
-
-    def _end(self, process: SpawnedProcess) -> str:
-        """Let it end, and see that it does. From here on no other thread may kill it: its number
-        can be another process's."""
-        with self._owner.mutex:
-            self._process = None
-        return process.end()

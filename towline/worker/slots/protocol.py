@@ -1,23 +1,29 @@
 """The protocol between a worker and its processes: frames over a socket. Data only, no pickle.
 
-worker → process    Load, then any number of Run, each perhaps with a Stop behind it; Exit
-process → worker    Ready or Broken; for each Run Broken, or Begun, any number of Report and Ended;
-                    a LogLine for what is logged, at any time after Ready
+worker → process    Load, then any number of Run; a Stop for the one that runs
+process → worker    Ready or Broken; for each Run that a token lets begin (`tokens.py`) Begun, any
+                    number of Report, and Ended or Broken; a LogLine for what is logged, at any
+                    time after Ready
+
+How an attempt ended is sent before the next one begins: a process that is killed has told of all
+but the one it ran.
 """
 
 from __future__ import annotations
 
+import select
+import socket
 import threading
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct, msgpack
 
-from ...model import BlockerRecord, Claimed, Ending, Outcome
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
+from ...model import BlockerRecord, Claimed, Ending, NewJob, Outcome
 
 T = TypeVar("T")
+
+LENGTH = 4  # bytes that say how long a frame is
+READ_AT_ONCE = 64 * 1024  # bytes
 
 
 class Load(Struct, tag=True):
@@ -36,12 +42,14 @@ class Load(Struct, tag=True):
 
 
 class Run(Struct, tag=True):
-    """Run this attempt, which began at that time by the database's clock."""
+    """An attempt that may be run when its number comes as a token. It was claimed at that time by
+    the monotonic clock, which is one for all processes of a machine."""
 
+    number: int
     held: Claimed
     blockers: list[BlockerRecord]
     worker: str
-    started_at: int | None
+    claimed: float
 
 
 class Stop(Struct, tag=True):
@@ -52,12 +60,8 @@ class Stop(Struct, tag=True):
     why: Outcome
 
 
-class Exit(Struct, tag=True):
-    """No more attempts will come."""
-
-
 class Ready(Struct, tag=True):
-    """The app is loaded."""
+    """The app is loaded, and nothing runs."""
 
 
 class Broken(Struct, tag=True):
@@ -71,6 +75,9 @@ class Broken(Struct, tag=True):
 class Begun(Struct, tag=True):
     """The handler is about to be called: from now on the attempt counts."""
 
+    number: int
+    at: float  # by the monotonic clock
+
 
 class Report(Struct, tag=True):
     """How far the handler is."""
@@ -79,15 +86,38 @@ class Report(Struct, tag=True):
     text: str | None
 
 
-class Ended(Struct, tag=True):
-    """How the attempt ended; no ending when there is nothing to record. `worn`: the next should
-    have another process."""
+class Ended(Struct, tag=True, omit_defaults=True):
+    """How the attempt that ran has ended, as in an Ending; no outcome when there is nothing to
+    record. `worn`: the process ends, and what is left for it should have another."""
 
-    ending: Ending | None
-    worn: bool
+    at: float  # by the monotonic clock
+    worn: bool = False
+    outcome: Outcome | None = None
+    output: str | None = None
+    error: str | None = None
+    delay: int | None = None
+    next: NewJob | None = None
+    error_type: str | None = None
+
+    @classmethod
+    def by(cls, ending: Ending | None, at: float, worn: bool) -> Ended:
+        if ending is None:
+            return cls(at, worn)
+        return cls(
+            at, worn, ending.outcome, ending.output, ending.error, ending.delay, ending.next,
+            ending.error_type,
+        )  # fmt: skip
+
+    def ending(self, held: Claimed, started_at: int | None) -> Ending | None:
+        if self.outcome is None:
+            return None
+        return Ending(
+            held, self.outcome, self.output, self.error, self.delay, started_at,
+            next=self.next, error_type=self.error_type,
+        )  # fmt: skip
 
 
-Order = Load | Run | Stop | Exit
+Order = Load | Run | Stop
 Answer = Ready | Broken | Begun | Report | Ended
 
 
@@ -95,31 +125,70 @@ class Garbled(Exception):
     """A frame came that makes no sense here: the other end may run another release."""
 
 
+def packed(*frames: Struct) -> bytes:
+    """Frames as they are sent; raise what says why one cannot be encoded."""
+    bodies = [msgpack.encode(frame) for frame in frames]
+    return b"".join(len(body).to_bytes(LENGTH) + body for body in bodies)
+
+
 class Channel(Generic[T]):
     """One end: sends frames whole, from any thread; one thread receives."""
 
-    def __init__(self, end: Connection, incoming: object) -> None:
+    def __init__(self, end: socket.socket, incoming: object) -> None:
         self._end = end
         self._decoder: msgpack.Decoder[T] = msgpack.Decoder(incoming)
         self._sending = threading.Lock()
+        self._buffer = bytearray()  # the beginning of a frame that is not here whole
+        self._garbled: Garbled | None = None
 
-    def send(self, frame: Struct) -> None:
+    def send(self, *frames: Struct) -> None:
         """Raise OSError when the other end is closed, something else when it cannot be encoded."""
-        body = msgpack.encode(frame)
-        with self._sending:
-            self._end.send_bytes(body)
+        self.send_packed(packed(*frames))
 
-    def receive(self, timeout: float | None = None) -> T | None:
-        """The next frame; None when the other end is closed, or silent until the timeout. Raise
-        Garbled when it is none of those that are known here."""
-        try:
-            if timeout is not None and not self._end.poll(timeout):
-                return None
-            return self._decoder.decode(self._end.recv_bytes())
-        except (OSError, EOFError):
-            return None
-        except ValueError as error:  # of msgspec, or of its UTF-8
-            raise Garbled(f"what the other process says cannot be read: {error}") from None
+    def send_packed(self, data: bytes) -> None:
+        with self._sending:
+            self._end.sendall(data)
+
+    def receive(self, timeout: float | None = None) -> list[T]:
+        """The frames that come next, all that are there; none when the other end is closed, or
+        silent until the timeout. Raise Garbled when the next is none of those known here."""
+        frames: list[T] = []
+        while not frames:
+            if self._garbled is not None:
+                raise self._garbled
+            if timeout is not None and not self._is_heard(timeout):
+                break
+            try:
+                data = self._end.recv(READ_AT_ONCE)
+            except OSError:
+                break
+            if not data:
+                break
+            frames = self._take_in(data)
+        return frames
+
+    def _take_in(self, data: bytes) -> list[T]:
+        frames: list[T] = []
+        buffer, at = self._buffer, 0
+        buffer += data
+        while (start := at + LENGTH) <= len(buffer):
+            end = start + int.from_bytes(buffer[at:start])
+            if end > len(buffer):
+                break
+            try:
+                frames.append(self._decoder.decode(buffer[start:end]))
+            except ValueError as error:  # of msgspec, or of its UTF-8
+                text = f"what the other process says cannot be read: {error}"
+                self._garbled = Garbled(text)
+                break
+            at = end
+        del buffer[:at]
+        return frames
+
+    def _is_heard(self, timeout: float) -> bool:
+        poll = select.poll()
+        poll.register(self._end, select.POLLIN)
+        return bool(poll.poll(timeout * 1000))
 
     def close(self) -> None:
         with self._sending:  # or a frame might go to the next file that gets this number

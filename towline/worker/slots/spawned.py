@@ -1,17 +1,19 @@
-"""A spawned process, as the worker sees it: its channel, its end, what its end means."""
+"""A spawned process, as the worker sees it: its channel and tokens, its end and what that means."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from multiprocessing.connection import Pipe
+from contextlib import ExitStack
 
 from .locate import search_path
 from .log_lines import LogLine
-from .protocol import Answer, Channel, Exit, Garbled, Load
+from .protocol import Answer, Channel, Garbled, Load
+from .tokens import EXIT, Tokens
 
 EXIT_GRACE = 2.0  # seconds a process has to end when it was asked
 
@@ -21,27 +23,38 @@ class SpawnedProcess:
 
     def __init__(self, load: Load) -> None:
         path = search_path(load.modules)
-        ours, theirs = Pipe()
         code = f"import sys; sys.path[:] = {path!r}; from towline.worker.slots.child import main"
         flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
-        with theirs:
-            self._popen = subprocess.Popen(
-                [sys.executable, *flags, "-c", f"{code}; main({theirs.fileno()})"],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                process_group=0,  # so that it and what it starts can be killed together
-            )
+        with ExitStack() as opened:
+            ours, theirs = socket.socketpair()
+            opened.enter_context(ours)
+            with theirs:
+                self.tokens = Tokens.pipe()
+                opened.callback(self.tokens.close)
+                ends = theirs.fileno(), self.tokens.reading
+                self._popen = subprocess.Popen(
+                    [sys.executable, *flags, "-c", f"{code}; main{ends}"],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=ends,
+                    process_group=0,  # so that it and what it starts can be killed together
+                )
+            opened.pop_all()
         self.channel: Channel[Answer | LogLine] = Channel(ours, Answer | LogLine)
         try:
             self.channel.send(load)
         except OSError:
             pass  # it has died already, as will be seen
 
-    def receive(self, timeout: float | None = None) -> Answer | None:
+    def receive(self, timeout: float | None = None) -> list[Answer]:
         """What it says; lines that it logs on the way are logged here, as this process does it."""
-        while isinstance(answer := self.channel.receive(timeout), LogLine):
-            answer.log()
-        return answer
+        answers: list[Answer] = []
+        while not answers and (frames := self.channel.receive(timeout)):
+            for frame in frames:
+                if isinstance(frame, LogLine):
+                    frame.log()
+                else:
+                    answers.append(frame)
+        return answers
 
     def is_alive(self) -> bool:
         return self._popen.poll() is None
@@ -57,8 +70,8 @@ class SpawnedProcess:
         """Ask it to end, then make it; return how it ended, in words."""
         deadline = time.monotonic() + EXIT_GRACE
         try:
-            self.channel.send(Exit())
-            while (left := deadline - time.monotonic()) > 0 and self.receive(left) is not None:
+            self.tokens.give([EXIT])
+            while (left := deadline - time.monotonic()) > 0 and self.receive(left):
                 pass  # its last lines are logged
         except (OSError, Garbled):
             pass
@@ -70,6 +83,7 @@ class SpawnedProcess:
             return "the process was silent and did not end, so it was killed"
         finally:
             self.channel.close()
+            self.tokens.close()
 
 
 def _in_words(status: int) -> str:

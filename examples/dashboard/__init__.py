@@ -1,0 +1,1 @@
+"""The dashboard inside an application of yours: FastAPI, Django, Flask. One file each."""

@@ -1,0 +1,44 @@
+"""A dashboard behind a real server on a port of its own, and who asks it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import uvicorn
+
+from tests.until import until
+
+
+class Served:
+    """A running server of an ASGI application."""
+
+    def __init__(self, site: Any, port: int = 0) -> None:
+        self._socket = socket.create_server(("127.0.0.1", port))
+        self.port: int = self._socket.getsockname()[1]
+        config = uvicorn.Config(site, log_level="warning", lifespan="off", access_log=False)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
+        self._thread.start()
+        until(lambda: self._server.started, "the server starts")
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join()
+        self._socket.close()
+
+
+@contextmanager
+def served(site: Any, prefix: str = "") -> Iterator[httpx.Client]:
+    """A client of a server that runs meanwhile."""
+    server = Served(site)
+    try:
+        with httpx.Client(base_url=server.url + prefix, timeout=60) as client:
+            yield client
+    finally:
+        server.stop()

@@ -1,0 +1,219 @@
+"""X2, X8, X9, X10: who is answered, who may act, and what a browser is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.requests import Request
+
+from tests.dashboard.serving import served
+from towline import Towline, dashboard
+from towline.dashboard import Viewer
+from towline.dashboard.pages import PAGES
+
+TOKEN = "a token of enough length"
+ROADS = ["/", "/jobs", "/queues", "/api/", "/api/jobs", "/live", "/api/openapi.json"]
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[Towline]:
+    """Access has nothing to do with the engine."""
+    app = Towline(f"sqlite:///{tmp_path}/x.db")
+    app.migrate()
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def failed(app: Towline) -> int:
+    @app.task
+    def a() -> None: ...
+
+    job = a.enqueue()
+    app.fail(job.id, "broken")
+    return job.id
+
+
+def test_X8_without_a_token_only_this_machine_is_answered_under_its_own_name(
+    client: httpx.Client,
+) -> None:
+    port = client.base_url.port
+    for name in ("localhost", "127.0.0.1", "[::1]"):
+        assert client.get("/", headers={"host": f"{name}:{port}"}).status_code == 200
+    for name in ("evil.example", "127.0.0.1.evil.example", "", "localhost.evil", "@"):
+        answer = client.get("/", headers={"host": name})
+        assert answer.status_code in (400, 403), name
+        if answer.status_code == 403:
+            assert "token=…" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_X8_with_a_token_nothing_is_shown_without_it(app: Towline, road: str) -> None:
+    with served(dashboard.asgi(app, token=TOKEN)) as client:
+        answer = client.get(road)
+        if road.startswith(("/api", "/live")):
+            assert answer.status_code == 401
+        else:
+            assert (answer.status_code, answer.headers["location"]) == (303, "/login")
+        for wrong in (
+            "Bearer no",
+            f"Basic {TOKEN}",
+            f"Bearer {TOKEN}x",
+            "Bearer",
+            f"Bearer {TOKEN[:-1]}",
+        ):
+            assert client.get("/api/jobs", headers={"authorization": wrong}).status_code == 401
+        right = {"authorization": f"Bearer {TOKEN}"}
+        if road != "/live":  # which never ends
+            assert client.get(road, headers=right).status_code == 200
+
+
+def test_X8_a_browser_logs_in_with_the_token_and_keeps_something_else(app: Towline) -> None:
+    with served(dashboard.asgi(app, token=TOKEN)) as client:
+        origin = {"origin": str(client.base_url).rstrip("/")}
+        assert client.post("/login", data={"token": "wrong"}, headers=origin).status_code == 403
+        answer = client.post("/login", data={"token": TOKEN}, headers=origin)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        cookie = answer.headers["set-cookie"]
+        assert "httponly" in cookie.lower()
+        assert "samesite=strict" in cookie.lower()
+        assert TOKEN not in cookie
+        assert client.get("/").status_code == 200
+        client.post("/logout", headers=origin)
+        assert client.get("/").status_code == 303
+
+
+def test_X8_a_token_is_no_short_word(app: Towline) -> None:
+    with pytest.raises(ValueError, match="at least 16 characters"):
+        dashboard.asgi(app, token="secret")
+
+
+def test_X8_the_token_may_come_from_the_environment(
+    app: Towline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOWLINE_DASHBOARD_TOKEN", TOKEN)
+    with served(dashboard.asgi(app)) as client:
+        assert client.get("/api/jobs").status_code == 401
+
+
+def test_X8_the_token_is_in_no_log(app: Towline, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG), served(dashboard.asgi(app, token=TOKEN)) as client:
+        origin = {"origin": str(client.base_url).rstrip("/")}
+        client.post("/login", data={"token": TOKEN}, headers=origin)
+        client.get("/api/jobs", headers={"authorization": f"Bearer {TOKEN}"})
+        client.get("/api/jobs", headers={"authorization": f"Bearer {TOKEN}x"})
+    assert TOKEN not in caplog.text
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+def test_X8_the_host_application_decides(app: Towline, awaits: bool) -> None:
+    def authorize(request: Request) -> Viewer | None:
+        name = request.headers.get("x-user")
+        return Viewer(name, frozenset({"retry"})) if name else None
+
+    async def aauthorize(request: Request) -> Viewer | None:
+        return authorize(request)
+
+    site = dashboard.asgi(app, authorize=aauthorize if awaits else authorize)
+    with served(site) as client:
+        assert client.get("/").status_code == 403
+        answer = client.get("/", headers={"x-user": "ann", "host": "shop.example"})
+        assert "you are ann" in answer.text
+
+
+def test_X9_each_action_asks_for_its_own_permission(app: Towline, failed: int) -> None:
+    site = dashboard.asgi(app, authorize=lambda _: Viewer("ann", frozenset({"pause"})))
+    with served(site) as client:
+        for action in ("retry", "cancel", "run", "delete", "retry_many", "cancel_many"):
+            answer = client.post(f"/do/{action}", json={"id": failed, "state": "failed"})
+            assert answer.status_code == 403, action
+        assert str(app.job(failed).state) == "failed"
+        assert client.post("/do/pause", json={"queue": "mail"}).status_code == 200
+        assert app.paused() == ["mail"]
+        assert "do/retry" not in client.get(f"/jobs/{failed}").text
+
+
+def test_X9_read_only_has_no_actions_and_refuses_them(app: Towline, failed: int) -> None:
+    with served(dashboard.asgi(app, token=TOKEN, read_only=True)) as client:
+        client.headers["authorization"] = f"Bearer {TOKEN}"
+        for road in ("/", "/jobs?state=failed", f"/jobs/{failed}", "/queues"):
+            assert "/do/" not in client.get(road).text
+        assert client.post("/do/retry", json={"id": failed}).status_code == 403
+        assert client.post("/do/pause", json={"queue": "mail"}).status_code == 403
+    assert str(app.job(failed).state) == "failed"
+    assert app.paused() == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({}, 403),  # a form that says nothing
+        ({"sec-fetch-site": "same-origin"}, 303),
+        ({"origin": "OWN"}, 303),
+    ],
+)
+def test_X10_a_form_of_another_site_changes_nothing(
+    client: httpx.Client, app: Towline, headers: dict[str, str], status: int
+) -> None:
+    own = str(client.base_url).rstrip("/")
+    headers = {name: own if value == "OWN" else value for name, value in headers.items()}
+    answer = client.post("/do/pause", data={"queue": "mail"}, headers=headers)
+    assert answer.status_code == status
+    assert app.paused() == (["mail"] if status == 303 else [])
+
+
+def test_X10_after_an_action_the_way_back_stays_here(client: httpx.Client) -> None:
+    own = {"origin": str(client.base_url).rstrip("/")}
+    for back, to in (("/queues", "/queues"), ("//evil.example", "/"), ("https://e.x", "/")):
+        data = {"queue": "mail", "back": back}
+        assert client.post("/do/pause", data=data, headers=own).headers["location"] == to
+
+
+@pytest.mark.parametrize("road", [page.path for page in PAGES if "{" not in page.path])
+def test_X10_what_a_browser_may_do_is_said_with_every_answer(
+    client: httpx.Client, road: str
+) -> None:
+    for answer in (client.get(road), client.get(f"/api{road}"), client.get("/nothing")):
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_X10_no_page_has_script_or_style_of_its_own_or_asks_elsewhere(
+    client: httpx.Client, failed: int
+) -> None:
+    for road in ("/", "/jobs", f"/jobs/{failed}", f"/chains/{failed}", "/queues", "/tasks"):
+        text = client.get(road).text
+        for forbidden in (" style=", "<style", " onclick", "javascript:", "http://", "https://"):
+            assert forbidden not in text, (road, forbidden)
+        assert text.count("<script ") == text.count('<script src="/static/')
+
+
+def test_under_a_prefix_every_link_stays_below_it(app: Towline, failed: int) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    host = Starlette(routes=[Mount("/admin/towline", dashboard.asgi(app))])
+    with served(host, "/admin/towline") as client:
+        for road in ("/", "/jobs", f"/jobs/{failed}", "/queues", "/nothing"):
+            text = client.get(road).text
+            links = [part.split('"')[0] for part in text.split(' href="')[1:]]
+            links += [part.split('"')[0] for part in text.split(' action="')[1:]]
+            links += [part.split('"')[0] for part in text.split(' src="')[1:]]
+            away = [x for x in links if not x.startswith(("/admin/towline/", "#", "?"))]
+            assert (bool(links), away) == (True, []), road
+        own = {"origin": f"http://127.0.0.1:{client.base_url.port}"}
+        answer = client.post("/do/retry", data={"id": failed, "back": "/jobs"}, headers=own)
+        assert answer.headers["location"] == "/admin/towline/jobs"
+    assert str(app.job(failed).state) == "pending"

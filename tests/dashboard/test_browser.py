@@ -1,0 +1,208 @@
+"""The dashboard in a real browser, with a real worker behind it, on both engines.
+
+X10: no request leaves the host. X11: markup in stored text does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests import database as databases
+from tests.browser import SWITCHES, chromium
+from tests.dashboard.serving import Served
+from towline import Next, Towline, dashboard
+
+# What a page looks like does not hang on the engine.
+on_one = pytest.mark.parametrize("app", [databases.SQLITE], indirect=True)
+MARKUP = "<img src=x onerror=document.title='taken'>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=SWITCHES)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def server(app: Towline) -> Iterator[Served]:
+    server = Served(dashboard.asgi(app))
+    yield server
+    server.stop()
+
+
+class Watched:
+    """A page, with what it asked for and what went wrong in it."""
+
+    def __init__(self, browser: Browser, server: Served, **settings: Any) -> None:
+        self.context = browser.new_context(base_url=server.url, **settings)
+        self.page: Page = self.context.new_page()
+        self.problems: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda told: self.problems.append(told.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+
+
+@pytest.fixture
+def watched(browser: Browser, server: Served) -> Iterator[Watched]:
+    watched = Watched(browser, server)
+    yield watched
+    watched.context.close()
+
+
+@pytest.fixture
+def jobs(app: Towline) -> dict[str, int]:
+    @app.task(max_attempts=1)
+    def bad(text: str) -> None:
+        """Fails always."""
+        raise ValueError(text)
+
+    @app.task
+    def first(n: int) -> Next[int]:
+        return second.then(n)
+
+    @app.task
+    def second(n: int) -> int:
+        return n + 1
+
+    ids = {"bad": bad.enqueue(MARKUP).id, "chain": first.enqueue(1).id}
+    app.worker(concurrency=2, drain=True).run()
+    ids["later"] = second.using(delay=3600, label=MARKUP).enqueue(5).id
+    ids["waiting"] = second.using(after=[ids["later"]]).enqueue(6).id
+    ids["pending"] = second.using(queue="mail").enqueue(7).id
+    return ids
+
+
+def roads(jobs: dict[str, int]) -> list[str]:
+    pages = ["/", "/jobs", "/jobs?state=failed", "/queues", "/tasks", "/workers"]
+    return [*pages, *(f"/jobs/{id}" for id in jobs.values()), f"/chains/{jobs['chain']}"]
+
+
+def test_X10_X11_every_page_is_whole_and_asks_nobody_else(
+    watched: Watched, server: Served, jobs: dict[str, int]
+) -> None:
+    for road in roads(jobs):
+        watched.page.goto(road)
+        expect(watched.page.locator("h1")).to_be_visible()
+        assert "taken" not in watched.page.title()
+    assert watched.problems == []
+    assert [url for url in watched.asked if not url.startswith(server.url)] == []
+
+
+@on_one
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_can_be_used_by_everybody(
+    browser: Browser, server: Served, jobs: dict[str, int], scheme: str
+) -> None:
+    """axe-core finds nothing against WCAG 2 AA."""
+    watched = Watched(browser, server, color_scheme=scheme)
+    axe = Axe()
+    for road in roads(jobs):
+        watched.page.goto(road)
+        found = axe.run(watched.page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21aa"]})
+        assert found.violations_count == 0, (road, found.generate_report())
+    watched.context.close()
+
+
+@on_one
+def test_on_a_phone_nothing_is_wider_than_the_screen(
+    browser: Browser, server: Served, jobs: dict[str, int]
+) -> None:
+    watched = Watched(browser, server, viewport={"width": 360, "height": 740})
+    for road in roads(jobs):
+        watched.page.goto(road)
+        assert watched.page.evaluate("document.documentElement.scrollWidth") <= 360, road
+    watched.context.close()
+
+
+def test_clicks_change_what_is_stored(watched: Watched, app: Towline, jobs: dict[str, int]) -> None:
+    page = watched.page
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.goto(f"/jobs/{jobs['bad']}")
+    page.get_by_role("button", name="retry").click()
+    page.wait_for_url(f"**/jobs/{jobs['bad']}")
+    assert str(app.job(jobs["bad"]).state) == "pending"
+    page.get_by_role("button", name="cancel").click()
+    expect(page.locator("h1 .state")).to_have_text("cancelled")
+    assert app.job(jobs["bad"]).ended_by == "dashboard"
+    page.goto(f"/jobs/{jobs['later']}")
+    page.get_by_role("button", name="run now").click()
+    expect(page.locator("h1 .state")).to_have_text("pending")
+    page.goto("/queues")
+    page.get_by_role("button", name="pause queue mail").click()
+    expect(page.get_by_role("button", name="resume queue mail")).to_be_visible()
+    assert app.paused() == ["mail"]
+    page.goto("/jobs?state=cancelled")
+    page.get_by_role("button", name="retry all that fit").click()
+    expect(page.get_by_text("No job fits")).to_be_visible()
+    assert str(app.job(jobs["bad"]).state) == "pending"
+    page.goto(f"/jobs/{jobs['chain']}")
+    page.get_by_role("button", name="delete").click()
+    page.wait_for_url("**/jobs")
+    assert not [job for job in app.jobs() if job.chain_id == jobs["chain"]]
+    assert watched.problems == []
+
+
+def test_a_change_is_seen_without_loading_the_page_again(
+    watched: Watched, app: Towline, jobs: dict[str, int]
+) -> None:
+    page = watched.page
+    page.goto(f"/jobs/{jobs['pending']}")
+    page.evaluate("window.same = true")
+    expect(page.locator("body")).to_have_attribute("data-link", "there")
+    app.cancel(jobs["pending"], by="ann")
+    expect(page.locator("h1 .state")).to_have_text("cancelled", timeout=30_000)
+    assert page.evaluate("window.same")
+    page.keyboard.press("p")
+    expect(page.locator("#live-word")).to_have_text("paused")
+    app.retry(jobs["pending"])
+    page.wait_for_timeout(2500)
+    expect(page.locator("h1 .state")).to_have_text("cancelled")
+    page.keyboard.press("p")
+    expect(page.locator("h1 .state")).to_have_text("pending", timeout=30_000)
+
+
+@on_one
+def test_keys_lead_everywhere(watched: Watched, jobs: dict[str, int]) -> None:
+    page = watched.page
+    page.goto("/")
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    page.wait_for_url("**/jobs")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs/*")
+    page.keyboard.press("/")
+    page.keyboard.type("bad")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs?q=bad")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.locator("h1").click()
+    page.keyboard.press("?")
+    expect(page.locator("#keys")).to_be_visible()
+
+
+def test_the_stream_comes_back_after_a_restart(
+    browser: Browser, app: Towline, jobs: dict[str, int]
+) -> None:
+    server = Served(dashboard.asgi(app))
+    watched = Watched(browser, server)
+    page = watched.page
+    page.goto(f"/jobs/{jobs['pending']}")
+    expect(page.locator("body")).to_have_attribute("data-link", "there")
+    server.stop()
+    expect(page.locator("#live-word")).to_have_text("reconnecting", timeout=30_000)
+    app.cancel(jobs["pending"])
+    again = Served(dashboard.asgi(app), port=server.port)
+    try:
+        expect(page.locator("h1 .state")).to_have_text("cancelled", timeout=30_000)
+    finally:
+        watched.context.close()
+        again.stop()

@@ -1,0 +1,95 @@
+"""`towline dashboard`: the dashboard behind a server of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..app import Towline
+from .ending import CommandError
+from .target import Command
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+PORT = 8383
+
+
+@click.command(cls=Command)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free."
+)
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file with the token, at least 16 characters; or $TOWLINE_DASHBOARD_TOKEN.",
+)
+@click.option("--read-only", is_flag=True, help="Look, and no actions.")
+@click.option("--name", "names", multiple=True, help="A host name it answers under; repeat it.")
+def dashboard(
+    app: Towline,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    read_only: bool,
+    names: tuple[str, ...],
+) -> None:
+    """Serve the dashboard, on this machine unless it has a token."""
+    site = site_of(app, host, token_file, read_only=read_only, hosts=names)
+    serve(site, host, port)
+
+
+def site_of(app: Towline, host: str, token_file: Path | None, **settings: Any) -> ASGIApp:
+    """The dashboard as ASGI application, refused where nothing would guard it."""
+    try:
+        from .. import dashboard
+        from ..dashboard.access import HOW, is_loopback
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"the dashboard needs {error.name}: pip install -e '.[dashboard]'"
+        ) from error
+    token = os.environ.get(dashboard.TOKEN_VARIABLE) or None
+    if token_file is not None:
+        try:
+            token = token_file.read_text().strip()
+        except OSError as error:
+            raise CommandError(f"{token_file} cannot be read: {error.strerror}") from error
+    if token is None and not is_loopback(host):
+        raise CommandError(
+            f"{host} can be reached from other machines, and nothing would guard the dashboard: "
+            f"name a --token-file or set ${dashboard.TOKEN_VARIABLE}, or mount it in your "
+            f"application. {HOW[0].upper()}{HOW[1:]}"
+        )
+    try:
+        return dashboard.asgi(app, token=token, **settings)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+def serve(site: ASGIApp, host: str, port: int) -> None:
+    """Until a signal comes; says where first."""
+    import socket
+
+    import uvicorn
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise CommandError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
+    with listening:
+        shown = f"[{host}]" if ":" in host else host
+        place = f"http://{shown}:{listening.getsockname()[1]}/"
+        click.echo(f"dashboard: {place} (Ctrl-C ends it)", err=True)
+        config = uvicorn.Config(
+            site, log_level="warning", access_log=False, timeout_graceful_shutdown=1
+        )
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # The server ends at one, then raises it again: that is no reason to die of it.
+            signal.signal(number, lambda *_: None)
+        uvicorn.Server(config).run([listening])

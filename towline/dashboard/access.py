@@ -1,0 +1,161 @@
+"""Who may see the dashboard and who may act: checked for every request, on the server.
+
+Without a token and without `authorize` only this machine is answered, and only under a name of its
+own: a page of another site that makes its name point here (DNS rebinding) has another one. A
+request that changes something must come from our own pages, or from a program that says so in a way
+that no form of another site can.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import inspect
+import ipaddress
+from collections.abc import Awaitable, Callable, Collection
+from typing import Literal
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+Permission = Literal["retry", "cancel", "run", "delete", "pause", "reveal"]
+ALL: frozenset[Permission] = frozenset(("retry", "cancel", "run", "delete", "pause", "reveal"))
+
+COOKIE = "towline_dashboard"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+HOW = (
+    "give it token=… (or TOWLINE_DASHBOARD_TOKEN), or authorize=… with a function of your own that "
+    "says who may see it"
+)
+
+
+class Viewer(Struct, frozen=True):
+    """Somebody who looks at the dashboard, by name, and what they may do beside looking."""
+
+    name: str
+    may: frozenset[Permission] = ALL
+
+
+Authorize = Callable[[Request], "Viewer | bool | Awaitable[Viewer | bool | None] | None"]
+
+
+class Access:
+    """Decides about requests. Raises HTTPException; 401 sends a browser to the login page."""
+
+    def __init__(
+        self,
+        token: str | None,
+        authorize: Authorize | None,
+        hosts: Collection[str],
+        *,
+        read_only: bool,
+    ) -> None:
+        if token is not None and len(token) < 16:
+            raise ValueError("a dashboard's token has at least 16 characters: it is a password")
+        self._token = token
+        self._authorize = authorize
+        self._hosts = {host.lower() for host in hosts}
+        self._read_only = read_only
+
+    @property
+    def has_login(self) -> bool:
+        return self._token is not None
+
+    async def viewer(self, request: Request) -> Viewer:
+        """Who asks; raises when nobody may, or when it is not asked from a page of ours."""
+        self.check_place(request)
+        viewer = await self._who(request)
+        return Viewer(viewer.name, frozenset()) if self._read_only else viewer
+
+    def check_place(self, request: Request) -> None:
+        """Raise unless it was asked under a name of ours and, to change something, by us."""
+        self._check_host(request)
+        if request.method not in ("GET", "HEAD"):
+            _check_origin(request)
+
+    async def _who(self, request: Request) -> Viewer:
+        if self._authorize is not None:
+            found = self._authorize(request)
+            answer = await found if inspect.isawaitable(found) else found
+            if answer is True:
+                return Viewer("dashboard")
+            if isinstance(answer, Viewer):
+                return answer
+            raise HTTPException(403, "you may not see this")
+        if self._token is None:
+            return Viewer("dashboard")
+        if self.is_token(_bearer(request)) or self._is_cookie(request.cookies.get(COOKIE)):
+            return Viewer("dashboard")
+        raise HTTPException(401, "the token of this dashboard is needed: Authorization: Bearer …")
+
+    # ---- the token
+
+    def is_token(self, given: str | None) -> bool:
+        """Compared in constant time."""
+        if self._token is None or given is None:
+            return False
+        return hmac.compare_digest(given.encode(), self._token.encode())
+
+    def cookie(self) -> str:
+        """What a browser keeps instead of the token: it opens this dashboard, and nothing else."""
+        assert self._token is not None
+        return hmac.new(self._token.encode(), b"towline dashboard", hashlib.sha256).hexdigest()
+
+    def _is_cookie(self, given: str | None) -> bool:
+        return given is not None and hmac.compare_digest(given.encode(), self.cookie().encode())
+
+    # ---- where a request comes from
+
+    def _check_host(self, request: Request) -> None:
+        name = _host_name(request.headers.get("host", ""))
+        if self._hosts:
+            if name not in self._hosts:
+                raise HTTPException(421, f"this dashboard is not called {name or 'nothing'}")
+        elif self._token is None and self._authorize is None:
+            peer = request.client.host if request.client else ""
+            if name not in LOOPBACK or not is_loopback(peer):
+                raise HTTPException(
+                    403, f"without a token this dashboard answers its own machine only; {HOW}"
+                )
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address, or the name of one, is this machine's own."""
+    if address in ("localhost", ""):  # a Unix socket has none
+        return True
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _host_name(header: str) -> str:
+    try:
+        return (urlsplit(f"//{header}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _bearer(request: Request) -> str | None:
+    scheme, _, value = request.headers.get("authorization", "").partition(" ")
+    return value if scheme.lower() == "bearer" else None
+
+
+def _check_origin(request: Request) -> None:
+    """A browser says where a request comes from; a program that says nothing must send something
+    that a form cannot: JSON, or a token."""
+    origin = request.headers.get("origin")
+    if origin is not None:
+        if urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+            raise HTTPException(403, "this was asked by a page of another site")
+        return
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        if site not in ("same-origin", "none"):
+            raise HTTPException(403, "this was asked by a page of another site")
+        return
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and _bearer(request) is None:
+        raise HTTPException(403, "send JSON, or a token: a form of another site could send this")
