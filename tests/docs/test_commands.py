@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.docs.commands import PAGE, page
 from towline.cli.commands import SECTIONS
 
-
 GOES_ON = ("worker", "top", "dashboard")
 
 

@@ -21,11 +21,11 @@ from textual.widgets import DataTable, Footer, Sparkline, Static
 from ...app import Towline
 from ...errors import TowlineError
 from ...model import State
+from ...text import plain
 from .. import output
 from ..control import who
 from ..errors import kind_of
 from ..lists import progress_of
-from ..text import plain
 from .look import Look, look_at
 
 COLUMNS = {
