@@ -112,8 +112,13 @@ def test_progress_has_a_bar_at_a_terminal(shop: Shop, tmp_path: Path) -> None:
             with Terminal(shop, "job", APP, str(job), "--follow", stdout=out.fileno()) as terminal:
                 terminal.sees("a quarter")
                 terminal.sees("25%")
-                shop.go("one")
+                with Terminal(shop, "job", APP, str(job), "--follow") as both:
+                    both.sees(" · 25% a quarter\r\n")  # a line, above the bar
+                    both.sees("25%")
+                    shop.go("one")
+                    assert both.ends() == 0
                 assert terminal.ends() == 0
+                assert "progress.percentage" not in terminal.shown
         assert followed.process.wait(LIMIT) == 0
     states = [line.split()[2] for line in (tmp_path / "out").read_text().splitlines()]
     assert states == ["running", "completed"]

@@ -23,7 +23,8 @@ def page() -> str:
 
 
 def _parts() -> Iterator[str]:
-    whole = click.Context(group, info_name="towline", terminal_width=WIDTH, max_content_width=WIDTH)
+    settings = {**group.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    whole = click.Context(group, info_name="towline", **settings)
     yield HEAD
     yield _block(group.get_help(whole))
     for title, commands in SECTIONS.items():

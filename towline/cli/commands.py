@@ -15,6 +15,7 @@ from .demo import demo
 from .doctor import doctor
 from .ending import asked_for_traceback, explained
 from .errors import errors
+from .top import top
 from .worker import worker
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
@@ -27,6 +28,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
         stats.stats,
         stats.workers,
         tasks.tasks,
+        top,
         doctor,
         dashboard,
     ),

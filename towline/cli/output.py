@@ -56,7 +56,7 @@ def write(text: str) -> None:
     if sys.stdout is None:
         raise NotWritten(OSError("it is closed"))
     try:
-        sys.stdout.write(fit(text, sys.stdout.encoding))
+        sys.stdout.write(fit(text, _encoding()))
     except OSError as error:
         raise NotWritten(error) from error
 
@@ -182,7 +182,13 @@ def say(text: str, style: str = "") -> None:
 def shown_text(value: object, *, lines: bool = True) -> str:
     """A value as the output can show it, before widths are measured."""
     text = plain(str(value), lines=lines)
-    return fit(text, sys.stdout.encoding) if sys.stdout is not None else text
+    return fit(text, _encoding()) if sys.stdout is not None else text
+
+
+def _encoding() -> str | None:
+    """What can be said on stdout. While a bar is shown there is something of rich's before it."""
+    encoding: str | None = getattr(sys.stdout, "rich_proxied_file", sys.stdout).encoding
+    return encoding
 
 
 def last_line(text: str | None) -> str:

@@ -92,7 +92,7 @@ def _progress(counts: bool) -> Progress:
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        *(numbers or [TaskProgressColumn(markup=False)]),
+        *(numbers or [TaskProgressColumn("{task.percentage:>3.0f}%", markup=False)]),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
