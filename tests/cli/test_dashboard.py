@@ -7,6 +7,7 @@ import re
 import httpx
 
 from tests.cli.shop import APP, Running, Shop
+from tests.until import until
 
 TOKEN = "a token of enough length"
 
@@ -57,3 +58,24 @@ def test_an_address_that_is_taken_is_told(shop: Shop) -> None:
     shop.app.migrate()
     port = address(shop.start("dashboard", APP, "--port", "0")).rpartition(":")[2]
     assert "cannot listen on 127.0.0.1" in shop.refused("dashboard", APP, "--port", port, code=2)
+
+
+def test_dev_is_a_worker_that_reloads_and_the_dashboard_in_one_log(shop: Shop) -> None:
+    running = shop.start("dev", APP, "--port", "0", "--concurrency", "2")
+    found = address(running)
+    running.told("worker    │ ")
+    job = shop.put("add", a=1, b=2)
+    until(lambda: shop.state(job) == "completed", "the worker runs it")
+    assert httpx.get(f"{found}/api/jobs/{job}", timeout=60).json()["job"]["output"] == 3
+    (shop.folder / "shop.py").touch()
+    running.told("the code has changed")
+    running.signal()
+    assert running.ends() == 0
+
+
+def test_dev_ends_when_one_of_them_does(shop: Shop) -> None:
+    shop.app.migrate()
+    port = address(shop.start("dashboard", APP, "--port", "0")).rpartition(":")[2]
+    line = shop.run("dev", APP, "--port", port, code=2).stderr
+    assert "cannot listen on 127.0.0.1" in line
+    assert "name your app" in shop.refused("dev", code=2)

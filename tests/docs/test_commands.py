@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.docs.commands import PAGE, page
 from towline.cli.commands import SECTIONS
 
-GOES_ON = ("worker", "top", "dashboard")
+GOES_ON = ("worker", "dev", "top", "dashboard")
 
 
 def test_the_help_of_every_command_is_in_the_documents() -> None:

@@ -12,6 +12,7 @@ from .completion import completion
 from .dashboard import dashboard
 from .delete import delete
 from .demo import demo
+from .dev import dev
 from .doctor import doctor
 from .ending import asked_for_traceback, explained
 from .errors import errors
@@ -19,7 +20,7 @@ from .top import top
 from .worker import worker
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Work": (worker, tasks.enqueue, demo),
+    "Work": (worker, dev, tasks.enqueue, demo),
     "Look": (
         read.jobs,
         read.job,
