@@ -6,14 +6,12 @@ import importlib
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from werkzeug.serving import make_server
 
 from tests.cluster import free_port
 from tests.dashboard.serving import served
@@ -67,20 +65,28 @@ def test_in_fastapi_for_its_own_people(example: Any) -> None:
         assert client.post(f"{PREFIX}/do/delete", json={"id": job}).status_code == 403
 
 
-def test_beside_a_django_project(tmp_path: Path) -> None:
-    """In a process of its own: a process has one Django project."""
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["uvicorn", "examples.dashboard.with_django:application"], "a page of the project"),
+        (["flask", "--app", "examples.dashboard.with_flask", "run"], "a page of the application"),
+    ],
+    ids=["Django", "Flask"],
+)
+def test_beside_a_project(tmp_path: Path, command: list[str], says: str) -> None:
+    """In a process of its own: a process has one Django project, and what a2wsgi starts stays."""
     url, port = f"sqlite:///{tmp_path}/x.db", free_port()
     app = Towline(url)
     app.migrate()
-    place = ["--port", str(port), "--log-level", "warning"]
     server = subprocess.Popen(
-        [sys.executable, "-m", "uvicorn", *place, "examples.dashboard.with_django:application"],
+        [sys.executable, "-m", *command, "--port", str(port)],
         env={**os.environ, "TOWLINE_URL": url, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
     )
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             until(lambda: is_there(client), "the server answers")
-            assert client.get("/").text == "a page of the project"
+            assert client.get("/").text == says
             looks_right(client)
         assert app.paused() == ["mail"]
     finally:
@@ -94,18 +100,3 @@ def is_there(client: httpx.Client) -> bool:
         return client.get("/").status_code == 200
     except httpx.TransportError:
         return False
-
-
-@pytest.mark.parametrize("example", ["with_flask"], indirect=True)
-def test_in_flask(example: Any) -> None:
-    server = make_server("127.0.0.1", 0, example.web, threaded=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=60) as client:
-            assert client.get("/").text == "a page of the application"
-            looks_right(client)
-    finally:
-        server.shutdown()
-        thread.join()
-    assert example.app.paused() == ["mail"]
