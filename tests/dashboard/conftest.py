@@ -1,4 +1,5 @@
-"""Cases run on SQLite and on the newest server, against a dashboard behind a real server."""
+"""Cases run against a dashboard behind a real server, on an engine; on each where it says so, or in
+a proof."""
 
 from __future__ import annotations
 
@@ -10,10 +11,19 @@ import pytest
 
 from tests import database as databases
 from tests.dashboard.serving import served
+from tests.speed import engines_of
 from towline import Towline, dashboard
 
 
-@pytest.fixture(params=[databases.SQLITE, databases.newest()])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    named = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    here = metafunc.module.__dict__.get("app")  # a file may have one of its own
+    if "app" in metafunc.fixturenames and "app" not in named and here is None:
+        names = engines_of(metafunc, [databases.SQLITE, databases.newest()])
+        metafunc.parametrize("app", names, indirect=True)
+
+
+@pytest.fixture
 def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Towline]:
     with databases.opened(request.param, tmp_path) as database:
         app = Towline(database.url)

@@ -130,6 +130,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(
     watched.context.close()
 
 
+@pytest.mark.each_engine
 def test_clicks_change_what_is_stored(watched: Watched, app: Towline, jobs: dict[str, int]) -> None:
     page = watched.page
     page.on("dialog", lambda dialog: dialog.accept())
@@ -158,6 +159,7 @@ def test_clicks_change_what_is_stored(watched: Watched, app: Towline, jobs: dict
     assert watched.problems == []
 
 
+@pytest.mark.each_engine
 def test_a_change_is_seen_without_loading_the_page_again(
     watched: Watched, app: Towline, jobs: dict[str, int]
 ) -> None:

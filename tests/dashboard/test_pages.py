@@ -40,6 +40,7 @@ def jobs(app: Towline) -> dict[str, int]:
     return ids
 
 
+@pytest.mark.each_engine
 def test_every_page_and_its_data(client: httpx.Client, jobs: dict[str, int]) -> None:
     for road in ("/", "/jobs", "/queues", "/tasks", "/workers", "/doctor"):
         assert client.get(road).status_code == 200, road
@@ -124,6 +125,7 @@ def test_what_is_not_there_is_said(client: httpx.Client) -> None:
     assert client.post("/do/cancel_many", json={}).status_code == 400
 
 
+@pytest.mark.each_engine
 def test_K4_actions_are_seen_in_the_database(
     client: httpx.Client, app: Towline, jobs: dict[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
