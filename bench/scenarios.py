@@ -117,12 +117,12 @@ SCENARIOS: tuple[Scenario, ...] = (
                 {**DISK, "count": 20_000},
                 {**MEMORY, "count": 20_000},
                 {**DISK, "handler": "async", "count": 10_000},
-                {**DISK, "handler": "process", "concurrency": 2, "count": 20_000},
+                {**DISK, "handler": "process", "concurrency": 2, "count": 10_000},
             ],
             POSTGRES: [
                 {**DISK, "count": 20_000},
                 {**DISK, "handler": "async", "count": 10_000},
-                {**DISK, "handler": "process", "concurrency": 2, "count": 20_000},
+                {**DISK, "handler": "process", "concurrency": 2, "count": 10_000},
             ],
         },
         {
