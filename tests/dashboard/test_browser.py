@@ -18,6 +18,7 @@ from tests.dashboard.serving import Served
 from tests.speed import PROOF
 from towline import Next, Towline, dashboard
 
+pytestmark = pytest.mark.timeout(900)  # the first may have to install the browser
 # What a page looks like does not hang on the engine.
 on_one = pytest.mark.parametrize("app", [databases.SQLITE], indirect=True)
 MARKUP = "<img src=x onerror=document.title='taken'>"
