@@ -19,6 +19,7 @@ class Served:
 
     def __init__(self, site: Any, port: int = 0) -> None:
         self._socket = socket.create_server(("127.0.0.1", port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port: int = self._socket.getsockname()[1]
         config = uvicorn.Config(site, log_level="warning", lifespan="off", access_log=False)
         self._server = uvicorn.Server(config)

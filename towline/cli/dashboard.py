@@ -83,6 +83,9 @@ def serve(site: ASGIApp, host: str, port: int) -> None:
     except OSError as error:
         raise CommandError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
     with listening:
+        # Inherited by each connection: an answer goes out in two parts, and the second would wait
+        # for the reader to acknowledge the first, 40 ms.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         shown = f"[{host}]" if ":" in host else host
         place = f"http://{shown}:{listening.getsockname()[1]}/"
         click.echo(f"dashboard: {place} (Ctrl-C ends it)", err=True)
