@@ -12,7 +12,11 @@ import pytest
 from tests import database as databases
 from tests.dashboard.serving import served
 from tests.speed import engines_of
-from towline import Towline, dashboard
+from towline import Next, Towline, dashboard
+
+# A name may hold that, and no more; any other text also what turns and moves other text.
+MARKUP = "<img src=x onerror=document.title='taken'><script>alert(1)</script>\"'&{{ 7 * 7 }}"
+HOSTILE = f"{MARKUP}\u202e\x1b[31m"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -36,3 +40,28 @@ def client(app: Towline) -> Iterator[httpx.Client]:
     """Who asks the dashboard from its own machine."""
     with served(dashboard.asgi(app)) as client:
         yield client
+
+
+@pytest.fixture
+def jobs(app: Towline) -> dict[str, int]:
+    """One job of each kind, run by a real worker; X11: with what stored text may try."""
+
+    @app.task(max_attempts=1)
+    def bad(text: str) -> None:
+        """Fails always."""
+        raise ValueError(text)
+
+    @app.task
+    def first(n: int) -> Next[int]:
+        return second.then(n)
+
+    @app.task
+    def second(n: int) -> int:
+        return n + 1
+
+    ids = {"bad": bad.enqueue(HOSTILE).id, "chain": first.enqueue(1).id}
+    app.worker(concurrency=2, drain=True).run()
+    ids["later"] = second.using(delay=3600).enqueue(5).id
+    ids["waiting"] = second.using(after=[ids["later"]]).enqueue(6).id
+    ids["pending"] = second.using(queue="mail", label=MARKUP).enqueue(7).id
+    return ids

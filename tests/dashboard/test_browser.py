@@ -16,12 +16,11 @@ from tests import database as databases
 from tests.browser import SWITCHES, chromium
 from tests.dashboard.serving import Served
 from tests.speed import PROOF
-from towline import Next, Towline, dashboard
+from towline import Towline, dashboard
 
 pytestmark = pytest.mark.timeout(900)  # the first may have to install the browser
 # What a page looks like does not hang on the engine.
 on_one = pytest.mark.parametrize("app", [databases.SQLITE], indirect=True)
-MARKUP = "<img src=x onerror=document.title='taken'>"
 
 
 @pytest.fixture(scope="module")
@@ -57,29 +56,6 @@ def watched(browser: Browser, server: Served) -> Iterator[Watched]:
     watched = Watched(browser, server)
     yield watched
     watched.context.close()
-
-
-@pytest.fixture
-def jobs(app: Towline) -> dict[str, int]:
-    @app.task(max_attempts=1)
-    def bad(text: str) -> None:
-        """Fails always."""
-        raise ValueError(text)
-
-    @app.task
-    def first(n: int) -> Next[int]:
-        return second.then(n)
-
-    @app.task
-    def second(n: int) -> int:
-        return n + 1
-
-    ids = {"bad": bad.enqueue(MARKUP).id, "chain": first.enqueue(1).id}
-    app.worker(concurrency=2, drain=True).run()
-    ids["later"] = second.using(delay=3600, label=MARKUP).enqueue(5).id
-    ids["waiting"] = second.using(after=[ids["later"]]).enqueue(6).id
-    ids["pending"] = second.using(queue="mail").enqueue(7).id
-    return ids
 
 
 def roads(jobs: dict[str, int]) -> list[str]:

@@ -9,35 +9,7 @@ import httpx
 import pytest
 
 from tests.until import until
-from towline import Next, Towline
-
-MARKUP = "<script>alert(1)</script>\"'&{{ 7 * 7 }}"  # a name may hold that, and no more
-HOSTILE = f"{MARKUP}\u202e\x1b[31m"
-
-
-@pytest.fixture
-def jobs(app: Towline) -> dict[str, int]:
-    """One job of each kind, run by a real worker."""
-
-    @app.task(max_attempts=1)
-    def bad(text: str) -> None:
-        """Fails always."""
-        raise ValueError(text)
-
-    @app.task
-    def first(n: int) -> Next[int]:
-        return second.then(n)
-
-    @app.task
-    def second(n: int) -> int:
-        return n + 1
-
-    ids = {"bad": bad.enqueue(HOSTILE).id, "chain": first.enqueue(1).id}
-    app.worker(concurrency=2, drain=True).run()
-    ids["later"] = second.using(delay=3600).enqueue(5).id
-    ids["waiting"] = second.using(after=[ids["later"]]).enqueue(6).id
-    ids["pending"] = second.using(queue="mail", label=MARKUP).enqueue(7).id
-    return ids
+from towline import Towline
 
 
 @pytest.mark.each_engine
