@@ -286,15 +286,14 @@ def ended_data(ended: Sequence[EndedJobs]) -> Data:
     }
 
 
-def totals_data(counts: dict[str, dict[str, int]]) -> Data:
-    """All queues together."""
-    totals: dict[str, int] = {}
-    for of in counts.values():
-        for state, number in of.items():
-            total = int(totals.get(state, 0)) + int(number)
-            more = isinstance(number, AtLeast) or isinstance(totals.get(state), AtLeast)
-            totals[state] = AtLeast(total) if more else total
-    return counts_data(totals)
+def totals(counts: dict[str, dict[str, int]]) -> dict[str, int]:
+    """All queues together, by state; "at least" when one of them is."""
+    return {str(state): _sum([of.get(state, 0) for of in counts.values()]) for state in State}
+
+
+def _sum(numbers: list[int]) -> int:
+    total = sum(int(number) for number in numbers)
+    return AtLeast(total) if any(isinstance(number, AtLeast) for number in numbers) else total
 
 
 def failures_data(app: Towline, **where: Unpack[StatsWhere]) -> Data:

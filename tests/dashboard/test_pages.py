@@ -129,6 +129,19 @@ def test_K4_actions_are_seen_in_the_database(
     assert f"retry: {{'id': '{jobs['bad']}', 'done': '1'}} by dashboard" in caplog.text
 
 
+def test_K4_an_action_on_many_means_the_jobs_that_are_listed(
+    client: httpx.Client, app: Towline, jobs: dict[str, int]
+) -> None:
+    """A chain is a filter like the others; what another job needs is not deleted: 409."""
+    where = {"state": "failed", "chain": jobs["chain"]}
+    assert client.get("/api/jobs", params=where).json()["jobs"] == []
+    assert client.post("/do/retry_many", json=where).json()["done"] == 0
+    assert str(app.job(jobs["bad"]).state) == "failed"
+    page = client.get("/jobs", params={"chain": jobs["bad"], "state": "failed"}).text
+    assert f'name="chain" value="{jobs["bad"]}"' in page.split('class="bulk"')[1]
+    assert client.post("/do/delete", json={"id": jobs["later"]}).status_code == 409
+
+
 def test_X11_stored_text_stays_text(client: httpx.Client, jobs: dict[str, int]) -> None:
     roads = [
         f"/jobs/{jobs['bad']}",

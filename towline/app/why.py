@@ -78,8 +78,7 @@ def _completed(why: Why) -> str:
     ended = _ago(job.last_ended_at or why.now, why.now)
     if job.continued_by is not None:
         return f"it ended {ended} and was continued by job {job.continued_by}"
-    by = f" by {job.ended_by}" if job.ended_by else ""
-    return f"it was completed{by} {ended}"
+    return f"it was completed{_by(job.ended_by)} {ended}"
 
 
 def _failed(why: Why) -> str:
@@ -87,14 +86,15 @@ def _failed(why: Why) -> str:
     ended = _ago(job.last_ended_at or why.now, why.now)
     if job.last_blocker is not None:
         return f"it failed {ended}: chain {job.last_blocker}, for which it waited, did not complete"
-    by = f" by {job.ended_by}" if job.ended_by else ""
-    return f"it was failed{by} {ended}" if by else f"it failed {ended} with {_cause(why)}"
+    if job.ended_by:
+        return f"it was failed{_by(job.ended_by)} {ended}"
+    return f"it failed {ended} with {_cause(why)}"
 
 
 def _cancelled(why: Why) -> str:
     job = why.job
-    by = f" by {job.ended_by}" if job.ended_by else ""
-    return f"it was cancelled{by} {_ago(job.last_ended_at or why.now, why.now)}"
+    ended = _ago(job.last_ended_at or why.now, why.now)
+    return f"it was cancelled{_by(job.ended_by)} {ended}"
 
 
 _SENTENCES = {
@@ -115,7 +115,7 @@ def _held_up(why: Why) -> str | None:
     """What keeps every job of its queue from running."""
     queue = why.job.queue
     if why.paused is not None:
-        by = f" by {why.paused.paused_by}" if why.paused.paused_by else ""
+        by = _by(why.paused.paused_by)
         since = why.paused.paused_at
         return f"queue {queue} is paused{by} since {_time(since)}, {_span(why.now - since)} ago"
     living = [worker for worker in why.workers if worker.lease_until >= why.now]
@@ -139,6 +139,10 @@ def _cause(why: Why) -> str:
     if job.last_error_type:
         return job.last_error_type.removeprefix("builtins.")
     return "a timeout" if job.outcome is Outcome.TIMEOUT else "a failure"
+
+
+def _by(name: str | None) -> str:
+    return f" by {name}" if name else ""
 
 
 def _due(at: int | None, now: int) -> str:

@@ -8,7 +8,6 @@ import click
 
 from .. import views
 from ..app import Towline
-from ..app.answers import AtLeast
 from ..model import State
 from ..times import length
 from . import output
@@ -32,7 +31,7 @@ def stats(app: Towline, as_json: bool) -> None:
     busy = sum(len(worker.running) for worker in workers)
     waiting = app.jobs(state=State.PENDING, newest=False, limit=1)
     oldest = waiting[0].created_at if waiting else None
-    totals = {str(state): sum_of([of.get(state, 0) for of in counts.values()]) for state in State}
+    totals = views.totals(counts)
     hour = views.ended_data(app.stats(since=now - HOUR))
     if as_json:
         output.print_json(
@@ -86,12 +85,6 @@ def show_counts(counts: dict[str, dict[str, int]], totals: dict[str, int]) -> No
 
 def shown(number: int) -> str:
     return str(number) if number else "·"
-
-
-def sum_of(numbers: list[int]) -> int:
-    """The sum; "at least" when one of them is."""
-    total = sum(int(number) for number in numbers)
-    return AtLeast(total) if any(isinstance(number, AtLeast) for number in numbers) else total
 
 
 @click.command(cls=Command)

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 
 from .. import views
 from ..app.filters import JobsWhere
-from ..errors import InvalidSetting, InvalidState, NotFound, TowlineError
+from ..errors import TowlineError
 from ..text import plain
 from .access import Permission, Viewer
-from .page import Data
+from .page import FILTERS, Data, number_of, refusal, where_of
 
 if TYPE_CHECKING:
     from ..app import Towline  # noqa: TC004 (msgspec never looks at the types)
@@ -45,22 +45,15 @@ def do(app: Towline, name: str, given: Given, viewer: Viewer) -> Data:
         raise HTTPException(403, f"you may not {action.permission}")
     try:
         done = action.do(app, given, viewer.name)
-    except NotFound as error:
-        raise HTTPException(404, str(error)) from None
-    except (InvalidState, InvalidSetting) as error:
-        raise HTTPException(409, str(error)) from None
     except TowlineError as error:
-        raise HTTPException(503, str(error)) from None
+        raise refusal(error) from None
     told = {key: plain(str(done[key]), lines=False)[:200] for key in TOLD if key in done}
     log.info("%s: %s by %s", name, told, plain(viewer.name, lines=False))
     return done
 
 
 def _id(given: Given) -> int:
-    try:
-        return int(given.get("id", ""))
-    except ValueError:
-        raise HTTPException(400, "id is the number of a job") from None
+    return number_of(given.get("id", ""), "id")
 
 
 def _queue(given: Given) -> str:
@@ -99,11 +92,9 @@ def _resume(app: Towline, given: Given, by: str) -> Data:
 
 
 def _where(given: Given) -> JobsWhere:
-    names = ("state", "task", "queue", "label", "key")
-    found: Any = {name: given[name] for name in names if given.get(name)}
-    if not found:
-        raise HTTPException(400, f"which jobs? At least one of {', '.join(names)}")
-    return cast(JobsWhere, found)
+    if not (found := where_of(given)):
+        raise HTTPException(400, f"which jobs? At least one of {', '.join(FILTERS)}")
+    return found
 
 
 def _reveal(app: Towline, given: Given, by: str) -> Data:

@@ -18,12 +18,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from ..errors import InvalidSetting, NotFound, TowlineError
+from ..errors import TowlineError
 from ..version import VERSION
 from . import actions, openapi, words
 from .access import COOKIE, Access, Viewer
 from .live import Live, Looks
-from .page import Ask, Data, Page
+from .page import Ask, Data, Page, refusal
 from .pages import PAGES
 
 if TYPE_CHECKING:
@@ -106,12 +106,8 @@ class Site:
         asked = (request.url.path, str(request.query_params), viewer.may)
         try:
             found: Data = await run_in_threadpool(self._looks.get, asked, lambda: page.view(ask))
-        except NotFound as error:
-            raise HTTPException(404, str(error)) from None
-        except InvalidSetting as error:
-            raise HTTPException(400, str(error)) from None
         except TowlineError as error:
-            raise HTTPException(503, str(error)) from None
+            raise refusal(error) from None
         return found
 
     def _as_json(self, page: Page) -> Callable[[Request, Viewer], Awaitable[Response]]:
@@ -130,7 +126,7 @@ class Site:
     def _page(
         self, request: Request, template: str, viewer: Viewer | None, status: int = 200, **data: Any
     ) -> Response:
-        root = request.scope.get("root_path", "").rstrip("/")
+        root = root_of(request)
         text = self._templates.get_template(template).render(
             root=root,
             here=request.url.path.removeprefix(root),
@@ -156,7 +152,7 @@ class Site:
         self._live.ring()
         if is_json:
             return JSONResponse(done, headers=NOT_KEPT)
-        root = request.scope.get("root_path", "").rstrip("/")
+        root = root_of(request)
         back = given.get("back") or "/"
         if not back.startswith("/") or back.startswith("//"):
             back = "/"
@@ -168,7 +164,7 @@ class Site:
         self._access.check_place(request)
         if not self._access.has_login:
             raise HTTPException(404, "this dashboard has no token to log in with")
-        root = request.scope.get("root_path", "").rstrip("/")
+        root = root_of(request)
         if request.method == "GET":
             return self._page(request, "login.html", None, wrong=False)
         if not self._access.is_token((await given_by(request)).get("token")):
@@ -186,7 +182,7 @@ class Site:
 
     async def _logout(self, request: Request) -> Response:
         self._access.check_place(request)
-        root = request.scope.get("root_path", "").rstrip("/")
+        root = root_of(request)
         answer = RedirectResponse(f"{root}/login", 303)
         answer.delete_cookie(COOKIE, path=root or "/", httponly=True, samesite="strict")
         return answer
@@ -204,14 +200,14 @@ class Site:
         return EventSourceResponse(({"data": word} async for word in self._live.words()), ping=PING)
 
     async def _described(self, request: Request, viewer: Viewer) -> Response:
-        root = request.scope.get("root_path", "").rstrip("/")
+        root = root_of(request)
         return JSONResponse(openapi.document(root), headers=NOT_KEPT)
 
     # ---- what went wrong
 
     async def _refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        root = request.scope.get("root_path", "").rstrip("/")
+        root = root_of(request)
         api = request.url.path.removeprefix(root).startswith(("/api", "/do", "/live"))
         if error.status_code == 401 and self._access.has_login and not api:
             return RedirectResponse(f"{root}/login", 303)
@@ -224,6 +220,12 @@ class Site:
 
 
 NOT_KEPT = {"cache-control": "no-store"}
+
+
+def root_of(request: Request) -> str:
+    """Where the dashboard is mounted, without a slash at the end."""
+    root: str = request.scope.get("root_path", "")
+    return root.rstrip("/")
 
 
 async def given_by(request: Request) -> dict[str, str]:

@@ -49,9 +49,7 @@ def _fields(hint: Any, seen: set[Any]) -> Iterator[str]:
     seen.add(hint)
     try:
         fields = typing.get_type_hints(hint, include_extras=True)
-    except (
-        Exception
-    ):  # a name that is not known at run time: the type has been accepted all the same
+    except Exception:  # a name that is not known at run time; the type was accepted all the same
         return
     for name, inner in fields.items():
         if _is_secret(inner):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +18,7 @@ from ..errors import InvalidArguments, InvalidTask, OutputError, PayloadTooLarge
 from . import Next
 from .payload import Refused, Value, decoder, encode, members, type_text, unportable, where
 from .retry import Signal
-from .secrets import secrets_of
+from .secrets import Secrets, secrets_of
 
 # Arguments are stored as one object by parameter name. `*rest` and `**options` keep their
 # stars as names ("*rest": [...], "**options": {...}), which no parameter can collide with.
@@ -50,9 +51,14 @@ class Signature:
             _stored_name(p): _value(_stored_type(p, hints), name, f"argument '{p.name}'")
             for p in self._parameters
         }
-        self.secrets = secrets_of(hints)
+        self._hints = hints
         self._output = _value(_output_type(hints.get("return", Any)), name, "the result")
         self._decoder = self._build_decoder()
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        """What of it is not to be shown; read when something is shown."""
+        return secrets_of(self._hints)
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, limit: int) -> str:
         """Give the arguments as JSON text.

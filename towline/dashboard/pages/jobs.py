@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 from ... import views
 from ...app.filters import JobsWhere
 from ...errors import NotFound
 from ...model import State
-from ..page import Ask, Data, Page, Param
+from ..page import FILTERS, Ask, Data, Page, Param, where_of
 
 LIMIT, MOST = 50, 500
-FILTERS = ("state", "task", "queue", "label", "key", "chain")
-
-
-def where_of(ask: Ask) -> JobsWhere:
-    """The filters of the query; a search is an id, a key, a label or a task."""
-    found: dict[str, Any] = {name: text for name in FILTERS if (text := ask.text(name))}
-    if "chain" in found:
-        found["chain"] = ask.number("chain", 0, 2**62)
-    return cast(JobsWhere, found)
 
 
 def view(ask: Ask) -> Data:
@@ -29,7 +18,7 @@ def view(ask: Ask) -> Data:
     if search is not None:
         return _answer(ask, *_searched(ask, search, limit), search)
     newest = ask.text("order") != "oldest"
-    page = app.jobs(limit=limit, cursor=ask.text("cursor"), newest=newest, **where_of(ask))
+    page = app.jobs(limit=limit, cursor=ask.text("cursor"), newest=newest, **where_of(ask.query))
     return _answer(ask, views.jobs_data(app, page), page.cursor, None)
 
 

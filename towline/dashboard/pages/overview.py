@@ -39,7 +39,7 @@ def view(ask: Ask) -> Data:
         "range": chosen,
         "ranges": list(RANGES),
         "by": by,
-        "counts": views.totals_data(app.counts()),
+        "counts": views.counts_data(views.totals(app.counts())),
         "series": series(ended, by, now - span, now) if ended else [],
         "ended": views.ended_data(ended),
         **views.failures_data(app, since=now - span),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from ... import views
+from ...app.rollups import EndedJobs
 from ...model import State
 from ..page import Ask, Data, Page
 
@@ -16,6 +17,9 @@ def view(ask: Ask) -> Data:
     now = app.now()
     counts, paused = app.counts(), views.paused_data(app)
     served = {queue for worker in app.workers() for queue in worker.queues}
+    ended: dict[str, list[EndedJobs]] = {}
+    for jobs in app.stats(since=now - HOUR):
+        ended.setdefault(jobs.queue, []).append(jobs)
     lines: list[Data] = []
     for name in sorted({*counts, *paused, *served}):
         oldest = app.jobs(state=State.PENDING, queue=name, newest=False, limit=1)
@@ -24,7 +28,7 @@ def view(ask: Ask) -> Data:
                 "name": name,
                 **views.counts_data(counts.get(name, {})),
                 "oldest": views.time_text(oldest[0].created_at) if oldest else None,
-                "last_hour": views.ended_data(app.stats(since=now - HOUR, queue=name)),
+                "last_hour": views.ended_data(ended.get(name, [])),
                 "paused": name in paused,
                 **paused.get(name, {"paused_at": None, "paused_by": None}),
                 "served": name in served,
