@@ -133,7 +133,7 @@ def test_K4_an_action_on_many_means_the_jobs_that_are_listed(
     client: httpx.Client, app: Towline, jobs: dict[str, int]
 ) -> None:
     """A chain is a filter like the others; what another job needs is not deleted: 409."""
-    where = {"state": "failed", "chain": jobs["chain"]}
+    where = {"state": "failed", "chain": str(jobs["chain"])}
     assert client.get("/api/jobs", params=where).json()["jobs"] == []
     assert client.post("/do/retry_many", json=where).json()["done"] == 0
     assert str(app.job(jobs["bad"]).state) == "failed"
