@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .app import Towline as Towline
     from .app.handles import Chain as Chain
     from .app.handles import Job as Job
+    from .cron import Cron as Cron
     from .errors import BlockerError as BlockerError
     from .errors import ChainCancelled as ChainCancelled
     from .errors import ChainFailed as ChainFailed
@@ -27,32 +28,34 @@ if TYPE_CHECKING:
     from .task import Call as Call
     from .task import Next as Next
     from .task import Task as Task
-    from .task import Tasks as Tasks
     from .task.context import INJECTED as INJECTED
-    from .task.context import Blockers as Blockers
     from .task.context import Context as Context
     from .task.context import Failure as Failure
     from .task.context import context as context
     from .task.retry import Backoff as Backoff
     from .task.retry import Cancel as Cancel
+    from .task.retry import Defaults as Defaults
     from .task.retry import Fail as Fail
     from .task.retry import Retry as Retry
     from .task.retry import Snooze as Snooze
+    from .task.tasks import Tasks as Tasks
 
 __version__ = VERSION
 
 _HOMES = {
     "app": ["Towline"],
     "app.handles": ["Chain", "Job"],
+    "cron": ["Cron"],
     "errors": [
         "BlockerError", "ChainCancelled", "ChainFailed", "DuplicateKey", "InvalidArguments",
         "InvalidState", "NotFound", "StoreUnavailable", "TowlineError", "WaitTimeout",
     ],
     "model": ["ChainState", "Outcome", "State"],
     "secret": ["Secret"],
-    "task": ["Call", "Next", "Task", "Tasks"],
-    "task.context": ["INJECTED", "Blockers", "Context", "Failure", "context"],
-    "task.retry": ["Backoff", "Cancel", "Fail", "Retry", "Snooze"],
+    "task": ["Call", "Next", "Task"],
+    "task.tasks": ["Tasks"],
+    "task.context": ["INJECTED", "Context", "Failure", "context"],
+    "task.retry": ["Backoff", "Cancel", "Defaults", "Fail", "Retry", "Snooze"],
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -5,21 +5,28 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from .app import Towline
 from .app.answers import WorkerInfo
+from .app.handles import Job
+from .app.limits import Lane, Limit
 from .engine import NOTE, OK, PROBLEM, Finding
 from .errors import NotFound, SchemaMissing, StoreError
 from .model import Outcome, State
+from .naming import EVERY
 from .times import distance, length
 
 LONG_WAIT = timedelta(minutes=5)
 USUAL_LEASE = timedelta(seconds=30)  # of a worker that is gone
 LEASES = 10  # a job that runs for more of them is named
-LOOKED_AT = 200  # jobs per check
+LOOKED_AT = 200  # jobs per check, and lanes of a queue
+PATIENCE = timedelta(seconds=10)  # in which a lane that could go on does
+SCHEDULES = 1000
 DAY = timedelta(days=1)
+LOST_STATES = (State.SCHEDULED, State.RUNNING, State.FAILED)  # and pending ones, the oldest
 
 
 def check(app: Towline) -> None:
@@ -60,9 +67,12 @@ def examine(app: Towline) -> Iterator[Finding]:
     yield from _workers(app, workers, now)
     yield from _queues(app, workers, counts)
     yield from _parked(app)
-    yield from _waiting(app, now)
+    yield from _schedules(app)
+    yield from _limits(app, workers, counts, now)
+    pending = app.jobs(state=State.PENDING, newest=False, limit=LOOKED_AT)
+    yield from _waiting(app, pending, now)
     yield from _long(app, workers, now)
-    yield from _lost(app, now)
+    yield from _lost(app, pending, now)
 
 
 def _workers(app: Towline, workers: list[WorkerInfo], now: datetime) -> Iterator[Finding]:
@@ -110,11 +120,14 @@ def _queues(
     for queue in paused:
         number = counts.get(queue, {}).get(State.PENDING, 0)
         text = f"queue {queue} is paused; pending there: {number}"
-        yield Finding(NOTE, "queue", text, f"towline resume {queue}")
-    served = {queue for worker in workers for queue in worker.queues}
+        if queue == EVERY:
+            text = "every queue is paused"
+        name = f'"{queue}"' if queue == EVERY else queue  # a shell would make files of it
+        yield Finding(NOTE, "queue", text, f"towline resume {name}")
     for queue, states in counts.items():
         number = states.get(State.PENDING, 0)
-        if number and queue not in served and queue not in paused:
+        served = any(worker.serves(queue) for worker in workers)
+        if number and not served and {queue, EVERY}.isdisjoint(paused):
             yield Finding(
                 PROBLEM,
                 "queue",
@@ -134,11 +147,105 @@ def _parked(app: Towline) -> Iterator[Finding]:
         )
 
 
-def _waiting(app: Towline, now: datetime) -> Iterator[Finding]:
+def _schedules(app: Towline) -> Iterator[Finding]:
+    """Those that nobody fires, and those whose jobs take longer than the time between two ticks."""
+    for schedule in app.schedules(limit=SCHEDULES):
+        if not schedule.paused and schedule.record.next_at is not None and schedule.reason:
+            yield Finding(
+                PROBLEM,
+                "schedule",
+                f"schedule {schedule.name} does not tick: {schedule.reason}",
+                "start a worker of the release that has the task; if it is gone for good: "
+                f"towline schedule {schedule.name} pause",
+            )
+        elif schedule.skipped > schedule.ticks:
+            yield Finding(
+                NOTE,
+                "schedule",
+                f"schedule {schedule.name} was skipped more often than run: {schedule.skipped} "
+                f"times of {schedule.skipped + schedule.ticks}",
+                "its jobs take longer than the time between two ticks: fewer ticks, or "
+                'overlap="queue" or "allow"',
+            )
+
+
+def _limits(
+    app: Towline, workers: list[WorkerInfo], counts: dict[str, dict[str, int]], now: datetime
+) -> Iterator[Finding]:
+    """Limits nobody uses, lanes without one, lanes that sleep, limits full of old jobs."""
+    limits = app.limits()
+    queues = {limit.queue for limit in limits}
+    known = {task.queue for task in app.registry.values()}
+    served = {queue for worker in workers for queue in worker.queues}
+    for queue in sorted(queues - served - known - counts.keys()):
+        yield Finding(
+            NOTE, "limit", f"queue {queue} has a limit, and nobody uses it",
+            f"is it spelt right? towline limit {queue} --none",
+        )  # fmt: skip
+    for limit in limits:
+        yield from _filled(app, limit, now)
+    each = {limit.queue for limit in limits if limit.lane is not None}
+    for task in app.registry.values():
+        if task.lane is not None and task.queue not in each:
+            yield Finding(
+                NOTE, "lane",
+                f"task {task.name} has lanes, and no lane of queue {task.queue} has a limit: they "
+                "take turns, and one may fill every worker",
+                f"towline limit {task.queue} --lane '*' --concurrency N",
+            )  # fmt: skip
+    asleep = [lane for queue in sorted(counts) for lane in _asleep(app, queue, now)]
+    for lane in asleep:
+        yield Finding(
+            PROBLEM, "lane",
+            f"lane {lane.lane} of queue {lane.queue} is {lane.state} with {lane.waiting} jobs and "
+            "room for them: this is a bug of Towline, please report it",
+            f"towline limit {lane.queue} --lane '*' --concurrency N opens it",
+        )  # fmt: skip
+    if limits and not asleep:
+        yield Finding(OK, "limits", f"{len(limits)} set; no lane sleeps")
+
+
+def _asleep(app: Towline, queue: str, now: datetime) -> Iterator[Lane]:
+    """Lanes that are closed though they have work and room. Looked at twice: the first may have
+    come between two steps."""
+    if not queue.isprintable():
+        return
+    found = {lane.lane for lane in app.lanes(queue, limit=LOOKED_AT) if _could_go_on(lane, now)}
+    if found:
+        again = app.lanes(queue, limit=LOOKED_AT)
+        yield from (lane for lane in again if lane.lane in found and _could_go_on(lane, now))
+
+
+def _could_go_on(lane: Lane, now: datetime) -> bool:
+    if not lane.waiting:
+        return False
+    if lane.state == "full":
+        return lane.running == 0 and lane.concurrency != 0
+    late = lane.opens_at is not None and now - lane.opens_at > PATIENCE
+    return lane.state == "resting" and late
+
+
+def _filled(app: Towline, limit: Limit, now: datetime) -> Iterator[Finding]:
+    if not limit.concurrency or (limit.running or 0) < limit.concurrency:
+        return
+    page = app.jobs(state=State.RUNNING, queue=limit.queue, lane=limit.lane, newest=False)
+    begun = now - LEASES * USUAL_LEASE
+    old = [job for job in page if job.started_at is not None and job.started_at < begun]
+    if old and len(old) == len(page):
+        where = f"queue {limit.queue}" + (f", lane {limit.lane}" if limit.lane else "")
+        tasks = ", ".join(sorted({job.task for job in old}))
+        yield Finding(
+            NOTE, "limit", f"the limit of {where} is full of jobs that run for long: {tasks}",
+            "give them a timeout=, or raise the limit",
+        )  # fmt: skip
+
+
+def _waiting(app: Towline, pending: Sequence[Job[Any]], now: datetime) -> Iterator[Finding]:
     """Parked and paused ones have lines of their own."""
     paused = app.paused()
-    page = app.jobs(state=State.PENDING, newest=False, limit=LOOKED_AT)
-    waiting = [job for job in page if job.reason is None and job.queue not in paused]
+    waiting = [job for job in pending if job.reason is None and job.queue not in paused]
+    if EVERY in paused:
+        waiting = []
     if not waiting:
         yield Finding(OK, "pending", "nothing waits that could run")
         return
@@ -166,10 +273,12 @@ def _long(app: Towline, workers: list[WorkerInfo], now: datetime) -> Iterator[Fi
             )
 
 
-def _lost(app: Towline, now: datetime) -> Iterator[Finding]:
-    """Attempts of the last day whose worker died or did not renew its lease in time."""
-    page = app.jobs(outcome=Outcome.LOST, since=now - DAY, limit=LOOKED_AT)
-    for task, number in sorted(Counter(job.task for job in page).items()):
+def _lost(app: Towline, pending: Sequence[Job[Any]], now: datetime) -> Iterator[Finding]:
+    """Jobs of the last day whose worker died or did not renew its lease in time. They wait for a
+    turn or have failed: the many that completed, or never ran, need not be looked at."""
+    there = app.jobs(outcome=Outcome.LOST, state=LOST_STATES, since=now - DAY, limit=LOOKED_AT)
+    lost = [*there, *(job for job in pending if job.outcome == Outcome.LOST)]
+    for task, number in sorted(Counter(job.task for job in lost).items()):
         yield Finding(
             NOTE,
             "lost",

@@ -61,6 +61,7 @@ class Engine(Protocol):
     has_one_writer: bool  # who writes keeps all others from it, if only for a moment
     place: str  # as messages say it: without a password
     migrations: Migrations
+    lock_timeout: float  # seconds that an operation waits for others
     wake_channel: str  # what tells apps apart that share a Redis or NATS server
 
     @property

@@ -19,6 +19,7 @@ from msgspec import Struct
 from .errors import SchemaMismatch, SchemaMissing
 from .operation import Steps
 from .sql import (
+    SERVER_TABLES,
     TABLES,
     Queries,
     Query,
@@ -131,7 +132,10 @@ class Migrations(Struct, dict=True):
 
     def vacuum(self) -> list[str]:
         """One statement for each table, where vacuum is done by table."""
-        return [fill(f"VACUUM {{{table}}}", self.prefix, self.schema) for table in TABLES]
+        return [
+            fill(f"VACUUM {{{table}}}", self.prefix, self.schema)
+            for table in TABLES + SERVER_TABLES
+        ]
 
     def check(self, sql: Queries) -> Steps[None]:
         """Raise unless the schema is one this release can work with."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+import sys
+from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
 from .errors import InvalidSetting, InvalidTask
@@ -13,6 +14,7 @@ V = TypeVar("V")
 
 MOST_PRIORITY = 2**31 - 1
 MOST_ATTEMPTS = 2**31 - 1
+EVERY = "*"  # queue
 
 
 def check_known(call: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -39,6 +41,20 @@ def check_name(value: V, what: str) -> V:
     return value
 
 
+def check_queue(queue: object) -> None:
+    """The name of a queue, which is no word for several of them."""
+    check_name(queue, "queue")
+    if isinstance(queue, str) and (queue == EVERY or queue.startswith("-")):
+        raise InvalidSetting(
+            f'queue {queue!r} cannot be a name: "*" means every queue, "-…" all but one'
+        )
+
+
+def serves(words: Collection[str], queue: str) -> bool:
+    """Whether who works on these serves a queue: names, "*" for every one, "-name" for all but."""
+    return (queue in words or EVERY in words) and f"-{queue}" not in words
+
+
 def check_priority(priority: object) -> None:
     if priority is None:
         return
@@ -61,6 +77,32 @@ def check_limits(max_attempts: object, timeout: Seconds | None) -> None:
         raise InvalidSetting(f"timeout is a positive duration, not {timeout!r}")
 
 
+def check_parameter(task: str, function: Any, name: str) -> None:
+    """Raise InvalidTask unless a function has a parameter of this name that can name a lane."""
+    parameters = inspect.signature(function).parameters
+    found = parameters.get(name)
+    if found is None or found.kind in (found.VAR_POSITIONAL, found.VAR_KEYWORD):
+        raise InvalidTask(
+            f"{task} has no parameter {name!r} to name its lane; it has {', '.join(parameters)}"
+        )
+
+
+def refuse_arguments(name: str, function: Any) -> None:
+    """Raise InvalidSetting if a function cannot be called without arguments: a tick has none."""
+    needed = [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and "Context" not in str(parameter.annotation)
+    ]
+    if needed:
+        raise InvalidSetting(
+            f"{name}({', '.join(needed)}) needs arguments: "
+            f"app.declare_schedule('…', {name}.call(…), …)"
+        )
+
+
 def refuse_method(function: Any) -> None:
     """A function inside a class whose first parameter is the object: a worker has none to pass."""
     method = inspect.ismethod(function) or isinstance(function, classmethod)
@@ -71,4 +113,18 @@ def refuse_method(function: Any) -> None:
         raise InvalidTask(
             f"{function.__qualname__} is a method: a task is a plain function or a staticmethod, "
             "since there is no object to call it on in a worker"
+        )
+
+
+def is_of_prompt(function: Any) -> bool:
+    """Whether a function was defined by hand: at a prompt, or in a cell of a notebook."""
+    return getattr(function, "__module__", None) == "__main__" and hasattr(sys, "ps1")
+
+
+def refuse_process(name: str, function: Any) -> None:
+    """Raise InvalidTask for a task in a process that is defined where no other process finds it."""
+    if is_of_prompt(function):
+        raise InvalidTask(
+            f'{name} cannot have run_in="process" at a prompt: the process imports the module that '
+            "defines it, and there is none; put it into a file, or leave run_in= away"
         )

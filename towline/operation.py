@@ -51,10 +51,11 @@ class Op(Generic[T]):
     anew. All of its steps are one transaction.
 
     `reads`: it changes nothing. `loss`: when a crash may take its commit. `single`: it is one
-    statement, and as atomic as that. `follows`: what its last run marked, None for nothing.
+    statement, and as atomic as that. `follows`: what its last run marked, None for nothing. `by`,
+    `queue`: who asked for it, and which queue it is about, where its event is to say so.
     """
 
-    __slots__ = ("_args", "_begin", "follows", "loss", "name", "reads", "single")
+    __slots__ = ("_args", "_begin", "by", "follows", "loss", "name", "queue", "reads", "single")
 
     def __init__(
         self,
@@ -64,11 +65,15 @@ class Op(Generic[T]):
         reads: bool = False,
         loss: Loss = Loss.NEVER,
         single: bool = False,
+        by: str | None = None,
+        queue: str | None = None,
     ) -> None:
         self.name = name
         self.reads = reads
         self.loss = loss
         self.single = single
+        self.by = by
+        self.queue = queue
         self.follows: Mark | None = None
         self._begin: Callable[..., Steps[T]] = begin
         self._args = args

@@ -42,6 +42,8 @@ class Runner:
     of a channel, where the app has one.
     """
 
+    on: object = None  # where operations run that name no connection; None: on ours
+
     def __init__(
         self,
         engine: Engine,

@@ -7,7 +7,7 @@ which a connection executes. Nothing here talks to a database.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
@@ -23,8 +23,9 @@ Copy = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 TABLES = (
     "job", "live", "attempt", "chain", "key", "blocker",
-    "worker", "queue", "rollup", "mark", "migration",
+    "worker", "queue", "schedule", "limit", "lane", "audit", "rollup", "mark", "migration",
 )  # fmt: skip
+SERVER_TABLES = ("note",)  # of PostgreSQL alone
 VIEWS = ("jobs", "attempts", "chains")
 SEQUENCES = ("job_ids",)
 STATES = range(5)  # of a row in `live`
@@ -32,9 +33,10 @@ STATES = range(5)  # of a row in `live`
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _LIST = re.compile(r"^-- columns: (\w+) = (.*(?:\n--  .*)*)", re.MULTILINE)
 _COLUMN = re.compile(r"[a-z]\w* ?(?:text|bigint|integer|smallint)?")
-_LISTED = re.compile(r"\{([a-z]\.|:)?(\w+)( typed)?\}")
+_LISTED = re.compile(r"\{([a-z]\.|:)?(\w+)( typed| set| added| summed)?\}")
 _COMMENT = re.compile(r"--[^\n]*")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
+_ABOVE = "-- above:"
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _RECORDS = re.compile(r"json_to_recordset\(:rows::text::json\)\s+AS r\(([^()]*)\)")
 _COPYABLE = re.compile(
@@ -140,12 +142,14 @@ def _read_once(package: str, prefix: str, schema: str) -> dict[str, Query]:
 def read_queries(package: str, prefix: str, schema: str = "") -> Iterator[Query]:
     """Yield the statements of `queries.sql`, names filled in, comments taken out.
 
-    Comments go because Python's sqlite3 looks at the first word to tell a write.
+    Comments go because Python's sqlite3 looks at the first word to tell a write, indentation
+    because psycopg reads a statement of more than 4096 characters anew each time.
     """
     head, *parts = _NAME.split(read_text(package, "queries.sql"))
     lists = read_columns(head)
-    for name, text in zip(parts[::2], parts[1::2], strict=True):
-        plain = "\n".join(line for line in strip_comments(text).splitlines() if line.strip())
+    for name, text in _variants(zip(parts[::2], parts[1::2], strict=True)):
+        lines = [line.strip() for line in strip_comments(text).splitlines()]
+        plain = "\n".join(line for line in lines if line)
         filled = fill(list_columns(plain.rstrip(";"), lists), prefix, schema)
         if "{direction}" in filled:
             for suffix, past, direction in (("newest", "<", "DESC"), ("oldest", ">", "ASC")):
@@ -158,6 +162,14 @@ def read_queries(package: str, prefix: str, schema: str = "") -> Iterator[Query]
             yield Query(name, filled)
 
 
+def _variants(parts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """A statement with lines `-- above: …` is two: in the second one they count."""
+    for name, text in parts:
+        yield name, text
+        if _ABOVE in text:
+            yield f"{name}_above", text.replace(_ABOVE, "")
+
+
 def read_columns(head: str) -> dict[str, list[str]]:
     """The lists of columns that the head of `queries.sql` names, each column perhaps with its type.
 
@@ -167,19 +179,33 @@ def read_columns(head: str) -> dict[str, list[str]]:
     for name, text in _LIST.findall(head):
         lists[name] = [column.strip() for column in text.replace("\n--", "").split(",")]
         wrong = [column for column in lists[name] if not _COLUMN.fullmatch(column)]
-        if wrong or name in TABLES + VIEWS + SEQUENCES:
+        if wrong or name in TABLES + SERVER_TABLES + VIEWS + SEQUENCES:
             raise ValueError(f"columns {name}: {wrong or 'a table has this name'}")
     return lists
 
 
 def list_columns(text: str, lists: dict[str, list[str]]) -> str:
-    """Put the columns in place of `{stored}`, `{j.stored}`, `{:stored}` and `{stored typed}`."""
+    """Put the columns in place of `{stored}`, `{j.stored}`, `{:stored}`, `{stored typed}` and
+    `{stored set}`, which gives each the parameter of its name; parameters of their names and types
+    in place of `{:stored typed}`. Of numbers also `{counted summed}`, and `{counted added}`: what
+    an upsert of `t` adds to them."""
 
     def listed(found: re.Match[str]) -> str:
-        front, name, typed = found.groups()
+        front, name, form = found.groups()
         if name not in lists:
             return found[0]
-        columns = lists[name] if typed else [column.partition(" ")[0] for column in lists[name]]
+        if form == " typed" and front == ":":
+            typed = (column.split() for column in lists[name])
+            return ", ".join(f":{column}::{type} AS {column}" for column, type in typed)
+        if form == " typed":
+            return ", ".join(lists[name])
+        columns = [column.partition(" ")[0] for column in lists[name]]
+        if form == " set":
+            return ", ".join(f"{column} = :{column}" for column in columns)
+        if form == " added":
+            return ", ".join(f"{column} = t.{column} + excluded.{column}" for column in columns)
+        if form == " summed":
+            return ", ".join(f"cast(sum({column}) AS bigint)" for column in columns)
         return ", ".join(f"{front or ''}{column}" for column in columns)
 
     return _LISTED.sub(listed, text)
@@ -223,7 +249,7 @@ def split_statements(text: str) -> list[str]:
 def fill(text: str, prefix: str, schema: str = "") -> str:
     """Put the real names of tables and views in place of `{job}` and the like."""
     place = f'"{schema}".' if schema else ""  # quoted: it may be a word of SQL, such as user
-    for name in TABLES + VIEWS + SEQUENCES:
+    for name in TABLES + SERVER_TABLES + VIEWS + SEQUENCES:
         text = text.replace("{" + name + "}", place + prefix + name)
     return text.replace("{prefix}", prefix).replace("{schema}", schema)
 

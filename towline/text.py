@@ -49,6 +49,25 @@ def escaped(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
+TRACEBACK = "Traceback (most recent call last)"
+_GROUP = "  + Exception Group "  # several exceptions: each line of their traceback is set in
+
+
+def gist(error: str | None) -> str:
+    """The line of an error that says what it is: below the last traceback, where the exception is
+    named. What it says may go on for more lines."""
+    lines = [line for line in (error or "").splitlines() if line.strip()]
+    if not lines:
+        return ""
+    if lines[0].startswith(_GROUP):
+        lines = [line.removeprefix(_GROUP).removeprefix("  | ") for line in lines]
+    if not lines[0].startswith(TRACEBACK):
+        return lines[0].strip()
+    last = max(n for n, line in enumerate(lines) if line.startswith(TRACEBACK))
+    named = (line for line in lines[last + 1 :] if not line[0].isspace())
+    return next(named, lines[-1]).strip()
+
+
 def shortened(text: str, most: int) -> str:
     """With a gap in its middle when it is longer than that."""
     if len(text) <= most:

@@ -3,6 +3,7 @@ inside."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 from .errors import InvalidSetting
@@ -14,9 +15,12 @@ LONGEST = 10**10  # seconds, about 300 years: later than that has no date and no
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_SECOND = timedelta(seconds=1)
 # A day is left at either end, so that each can be shown in every time zone.
 _FIRST = datetime.min.replace(tzinfo=UTC) + timedelta(days=1)
 _LAST = datetime.max.replace(tzinfo=UTC) - timedelta(days=1)
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)")
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -39,6 +43,16 @@ def can_be_shown(time: datetime) -> bool:
     return _FIRST <= time <= _LAST
 
 
+def check_moment(moment: object, what: str) -> None:
+    """A time that is the same for everybody, or InvalidSetting."""
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise InvalidSetting(
+            f"{what} is a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
+        )
+    if not can_be_shown(moment):
+        raise InvalidSetting(f"{what} is beyond what a calendar can show in every time zone")
+
+
 def to_datetime_or_none(micros: int | None) -> datetime | None:
     return None if micros is None else to_datetime(micros)
 
@@ -55,6 +69,20 @@ def micros(duration: Seconds, what: str = "a duration") -> int:
     if isinstance(duration, timedelta):
         return duration // timedelta(microseconds=1)
     return round(duration * MICRO)
+
+
+def span_of(text: str) -> timedelta | None:
+    """How long: 15m, 2h, 3d; None when the text says something else."""
+    found = _SPAN.fullmatch(text.strip())
+    return timedelta(seconds=float(found[1]) * _SECONDS[found[2]]) if found else None
+
+
+def moment_of(text: str) -> datetime:
+    """A time, or how long ago: 2026-05-01T12:00, 15m, 2h, 3d. Raises ValueError, or OverflowError
+    for one beyond the calendar."""
+    if span := span_of(text):
+        return datetime.now(UTC) - span
+    return datetime.fromisoformat(text).astimezone(UTC)
 
 
 def length(span: timedelta, units: int = 2) -> str:
@@ -74,9 +102,9 @@ def length(span: timedelta, units: int = 2) -> str:
 
 
 def distance(when: datetime | None, now: datetime) -> str:
-    """A time as people say it: 3 s ago, in 5 min."""
+    """A time as people say it: just now, 3 s ago, in 5 min."""
     if when is None:
         return ""
     if when > now:
         return f"in {length(when - now, 1)}"
-    return f"{length(now - when, 1)} ago"
+    return f"{length(now - when, 1)} ago" if now - when >= _SECOND else "just now"

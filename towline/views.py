@@ -11,14 +11,18 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
-from .app.answers import AtLeast, Progress, WorkerInfo
+from .app.answers import AtLeast, AttemptInfo, AuditLine, Progress, WorkerInfo
 from .app.filters import StatsWhere, stats_filter
+from .app.group import Group
 from .app.handles import Chain, Job
-from .app.rollups import EndedJobs, run_time
-from .model import END_STATE, DependentRecord, State
+from .app.limits import Lane, Limit
+from .app.rollups import By, EndedJobs, Times, ended_jobs, minutes_of, together
+from .app.schedules import Schedule
+from .model import END_STATE, State
+from .records import DependentRecord
 from .secret import HIDDEN, hidden
 from .task.retry import Backoff
-from .times import MICRO, micros, to_datetime
+from .times import MICRO, micros, to_datetime, to_datetime_or_none
 
 if TYPE_CHECKING:
     from .app import Towline
@@ -28,9 +32,10 @@ Data = dict[str, Any]
 
 # What is shown of each, in this order; a name is one of its attributes.
 JOB = (
-    "id", "chain_id", "position", "task", "label", "queue", "priority", "key", "state", "reason",
-    "attempt", "max_attempts", "outcome", "open_blockers", "continued_by", "created_at", "run_at",
-    "started_at", "ended_at", "worker", "ended_by", "progress", "error",
+    "id", "chain_id", "position", "task", "label", "queue", "priority", "lane", "weight", "key",
+    "schedule", "tick", "state", "reason", "attempt", "max_attempts", "outcome", "open_blockers",
+    "continued_by", "created_at", "run_at", "expires_at", "started_at", "ended_at", "worker",
+    "ended_by", "progress", "error",
 )  # fmt: skip
 CHAIN = ("id", "task", "state", "label", "key", "created_at", "ended_at")
 ATTEMPT = (
@@ -38,12 +43,36 @@ ATTEMPT = (
     "error_type",
 )  # fmt: skip
 BLOCKER = ("chain_id", "name", "state", "task", "error")
+GROUP = ("id", "task", "queue", "state", "total", "ended", "created_at")
 DEPENDENT = ("job_id", "chain_id", "task", "name")
 WORKER = (
     "id", "name", "host", "pid", "version", "queues", "concurrency", "running", "started_at",
     "seen_at", "lease_until",
 )  # fmt: skip
 
+SCHEDULE = (
+    "name", "task", "queue", "declared", "edited", "paused", "paused_at", "paused_by", "next_at",
+    "last_tick", "last_job", "ticks", "skipped", "missed", "reason",
+)  # fmt: skip
+LIMIT = (
+    "queue", "lane", "concurrency", "rate", "per", "running", "began", "opens_at", "declared",
+    "edited", "changed_at", "changed_by",
+)  # fmt: skip
+LANE = (
+    "queue", "lane", "state", "waiting", "running", "served_at", "opens_at", "concurrency", "rate",
+    "per", "began",
+)  # fmt: skip
+
+AUDIT = ("at", "by", "action", "job_id", "queue", "number", "chosen")
+DONE = {
+    "retry": "retried", "cancel": "cancelled", "run_now": "told to run now", "fail": "failed",
+    "complete": "completed", "delete": "deleted", "pause": "paused", "resume": "resumed",
+    "reveal": "revealed", "set_schedule": "set", "pause_schedule": "paused",
+    "resume_schedule": "resumed", "run_schedule": "stored", "delete_schedule": "deleted",
+    "enqueue": "stored", "change": "changed", "rerun": "run again", "limit": "limited",
+}  # fmt: skip
+
+MOST_BLOCKERS = 1000
 DEEPEST = 100  # lists and objects in one another that are shown as such
 
 
@@ -92,45 +121,48 @@ def full_job_data(app: Towline, job: Job[Any]) -> Data:
         "output": shown_output(app, job),
         "attempts": attempts_data(app, job.id),
         "blockers": blockers_data(app, job.id),
+        "audit": audit_data(app.audit(job=job.id)),
     }
+
+
+def schedule_data(app: Towline, schedule: Schedule) -> Data:
+    """A schedule with its next ticks, in its own time zone."""
+    record = schedule.record
+    return {
+        **_data(schedule, SCHEDULE),
+        "arguments": shown_template(app, schedule),
+        "cron": record.cron,
+        "every": None if record.every is None else record.every / MICRO,
+        "tz": record.tz,
+        "start": time_text(to_datetime_or_none(record.start_at)),
+        "end": time_text(to_datetime_or_none(record.end_at)),
+        "jitter": record.jitter / MICRO,
+        "catch_up": record.catch_up,
+        "overlap": record.overlap,
+        "explained": schedule.explain(),
+        "upcoming": [tick.isoformat() for tick in schedule.upcoming()],
+    }
+
+
+def shown_template(app: Towline, schedule: Schedule) -> Any:
+    """The arguments of a schedule's jobs, with their secrets hidden."""
+    return _shown_arguments(app, schedule.task, schedule.arguments)
 
 
 def attempts_data(app: Towline, id: int) -> list[Data]:
     return [_data(attempt, ATTEMPT) for attempt in app.attempts(id)]
 
 
-def graph_data(app: Towline, id: int) -> Data:
-    """A chain with all that it waits for and needs it. Chains of the same task and state that wait
-    for the same and are needed by the same are one node, with their number."""
-    found = app.runner.run(app.runner.store.graph(id))
-    before: dict[int, set[int]] = {chain.id: set() for chain in found.chains}
-    behind: dict[int, set[int]] = {chain.id: set() for chain in found.chains}
-    for edge in found.edges:
-        before[edge.waiting].add(edge.blocker)
-        behind[edge.blocker].add(edge.waiting)
-    groups: dict[object, list[int]] = {}
-    for chain in found.chains:
-        own = chain.id if chain.id == id else None
-        key = own, chain.task, chain.state, *map(frozenset, (before[chain.id], behind[chain.id]))
-        groups.setdefault(key, []).append(chain.id)
-    place = {member: members[0] for members in groups.values() for member in members}
-    chains = {chain.id: chain for chain in found.chains}
+def audit_data(lines: Iterable[AuditLine]) -> list[Data]:
+    """What people did; `done` is the action as it is told: "retried"."""
+    return [{**_data(line, AUDIT), "done": DONE.get(line.action, line.action)} for line in lines]
+
+
+def attempts_of(app: Towline, ids: Sequence[int]) -> dict[int, list[Data]]:
+    """The same of many jobs, read at once."""
+    found = app.runner.run(app.runner.store.attempts_of(ids))
     return {
-        "nodes": [
-            {
-                "id": members[0],
-                "task": chains[members[0]].task,
-                "state": str(chains[members[0]].state),
-                "chains": len(members),
-            }
-            for members in groups.values()
-        ],
-        "edges": [
-            list(edge)
-            for edge in dict.fromkeys((place[e.blocker], place[e.waiting]) for e in found.edges)
-        ],
-        "chains": len(found.chains),
-        "complete": found.complete,
+        id: [_data(AttemptInfo.of(record), ATTEMPT) for record in found.get(id, ())] for id in ids
     }
 
 
@@ -145,15 +177,45 @@ def paused_data(app: Towline) -> dict[str, Data]:
     }
 
 
+def limits_data(limits: Iterable[Limit]) -> list[Data]:
+    return [_data(limit, LIMIT) for limit in limits]
+
+
+def lanes_data(lanes: Iterable[Lane]) -> list[Data]:
+    return [_data(lane, LANE) for lane in lanes]
+
+
 def blockers_data(app: Towline, id: int) -> list[Data]:
-    return [_data(blocker, BLOCKER) for blocker in app.blockers(id)]
+    """What a job waits for, the first thousand; a group has its own page."""
+    found = app.runner.run(app.runner.store.members(id, 0, MOST_BLOCKERS))
+    return [_data(blocker, BLOCKER) for blocker in found]
+
+
+def group_data(app: Towline, group: Group[Any], most: int) -> Data:
+    """How far a group is, and so many of its members, those that failed first."""
+    run, store = app.runner.run, app.runner.store
+    failed = group.failed()
+    bad = run(store.bad_members(group.id, most)) if failed else []
+    named = {member.position for member in bad}
+    others = [m for m in run(store.members(group.id, 0, most)) if m.position not in named]
+    members = [*bad, *others[: most - len(bad)]]
+    return {
+        **_data(group, GROUP),
+        "failed": failed,
+        "why": app.why(group.id),
+        "members": [_data(member, ("position", *BLOCKER)) for member in members],
+    }
 
 
 def shown_arguments(app: Towline, job: Job[Any]) -> Any:
     """The arguments, with their secrets hidden."""
-    task = app.registry.get(job.task)
+    return _shown_arguments(app, job.task, job.arguments)
+
+
+def _shown_arguments(app: Towline, name: str, arguments: str) -> Any:
+    task = app.registry.get(name)
     names = task.signature.secrets.arguments if task is not None else ()
-    return hidden(stored(job.arguments), names, app.settings.secret_names)
+    return hidden(stored(arguments), names, app.settings.secret_names)
 
 
 def shown_output(app: Towline, job: Job[Any]) -> Any:
@@ -232,6 +294,7 @@ def task_data(task: Task[..., Any]) -> Data:
         "timeout": None if task.timeout is None else micros(task.timeout) / MICRO,
         "backoff": _backoff_data(task.backoff),
         "run_in": task.run_in,
+        "cron": None if task.cron is None else task.cron.explain(),
         "slots": task.slots,
         "description": inspect.getdoc(task.function),
     }
@@ -274,16 +337,29 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+def ended_over(app: Towline, by: By, **where: Unpack[StatsWhere]) -> list[EndedJobs]:
+    """What ended, over time: all queues and tasks together, which is far less to read than each."""
+    op = app.runner.store.stats(stats_filter(where), minutes_of(by), whole=True)
+    return ended_jobs(app.runner.run(op), by)
+
+
 def ended_data(ended: Sequence[EndedJobs]) -> Data:
-    """All of these jobs together: how many ended, how many of them badly, how long they ran."""
-    failed = [jobs.count for jobs in ended if END_STATE[jobs.outcome] is State.FAILED]
+    """All of these jobs together: how many ended, how many of them badly, how long they ran, and
+    how long they waited before."""
+    number = sum(jobs.count for jobs in ended)
+    failed = sum(jobs.count for jobs in ended if END_STATE[jobs.outcome] is State.FAILED)
     return {
-        "ended": sum(jobs.count for jobs in ended),
-        "failed": sum(failed),
-        "p50": run_time(ended, 0.5),
-        "p95": run_time(ended, 0.95),
-        "p99": run_time(ended, 0.99),
+        "ended": number,
+        "failed": failed,
+        "failure_rate": failed / number if number else None,
+        "run": _times_data(together(jobs.run for jobs in ended)),
+        "wait": _times_data(together(jobs.wait for jobs in ended)),
     }
+
+
+def _times_data(times: Times) -> Data:
+    """Seconds."""
+    return {"p50": times.p50, "p95": times.p95, "p99": times.p99}
 
 
 def totals(counts: dict[str, dict[str, int]]) -> dict[str, int]:

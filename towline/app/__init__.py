@@ -1,32 +1,32 @@
-"""The application: its settings and tasks, enqueueing, workers, the schema.
+"""The application: its settings and tasks, workers, the schema.
 
-What one reads is in `reading`, what one does to jobs in `management`, running operations in
-`runner`. A method whose name begins with `a` awaits; apart from that the two are the same, and a
-test compares them.
+What one stores is in `batches`, what one reads in `reading`, what one does to jobs in `management`;
+schedules are in `schedules`, limits in `limits`, running operations in `runner`. A method whose
+name begins with `a` awaits; apart from that the two are the same, and a test compares them.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from ..engine import EngineSettings, ServerSettings
-from ..errors import InvalidTask
 from ..executor import in_thread
-from ..model import NewJob
 from ..naming import check_known
 from ..runner import Runner
 from ..secret import masked
-from ..task import Call, Task, Tasks, check_name
-from ..task.batch import new_jobs
+from ..task import Task, check_name
+from ..task.group import built_in_tasks
+from ..task.retry import Defaults
+from ..task.tasks import Tasks
 from ..telemetry.log import write_each, write_log
 from ..times import MICRO, Seconds, micros
 from ..wakes import open_wake
-from .handles import Job
+from .declarations import Declaring
+from .groups import Groups
 from .management import Management
 from .settings import SECRET_NAMES, check_settings, default_url, open_engine
 
@@ -34,11 +34,15 @@ if TYPE_CHECKING:
     from ..worker import Worker
     from ..worker.middleware import Middleware
     from ..worker.settings import WorkerSettings
+    from .named import NamedTask
 
-log = logging.getLogger("towline")
+S = TypeVar("S", bound=Callable[[Any], object])
+
+apps: weakref.WeakSet[Towline] = weakref.WeakSet()  # of this process
+welcomes: list[Callable[[Towline], object]] = []  # called with each that is made
 
 
-class Towline(Management):
+class Towline(Declaring, Groups, Management):
     """Durable background work in the application's own database.
 
     Opens lazily and creates its tables on first use, unless migrate=False. `durable=False` lets
@@ -49,7 +53,10 @@ class Towline(Management):
     `listen` is an address past it, for the connection that hears of new jobs. `wake` is the URL of
     a Redis or NATS server that carries such hints as well. `secret_names`: names, or patterns of
     them, of arguments and fields whose values are shown nowhere, besides those marked `Secret`.
+    `defaults`: the timeout, attempts and back-off of tasks that do not say their own.
     """
+
+    found_at: tuple[str, str] | None = None  # module and name, for processes; None: looked for
 
     def __init__(
         self,
@@ -70,9 +77,11 @@ class Towline(Management):
         keep_failed: Seconds | None = timedelta(days=30),
         keep_cancelled: Seconds | None = timedelta(days=30),
         secret_names: Iterable[str] = SECRET_NAMES,
+        defaults: Defaults | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         super().__init__()
+        self.defaults = defaults or Defaults()
         engine = EngineSettings(
             url=url or default_url(),
             prefix=prefix,
@@ -84,7 +93,9 @@ class Towline(Management):
             ),
         )
         keep = (keep_completed, keep_failed, keep_cancelled)
-        self.settings = check_settings(engine, payload_limit, keep, secret_names)
+        self.settings = self.first_settings = check_settings(
+            engine, payload_limit, keep, secret_names
+        )
         self.runner = Runner(
             open_engine(self.settings.engine),
             create=migrate,
@@ -92,7 +103,11 @@ class Towline(Management):
         )
         write_log(self.runner.events)
         self.middleware: list[Middleware] = []
-        self._queues: set[str] = set()  # of its tasks, and those that were mentioned
+        self.built_in = built_in_tasks(self)
+        self.workers_here: set[Worker] = set()  # that run in this process
+        apps.add(self)
+        for welcome in welcomes:
+            welcome(self)
 
     @property
     def url(self) -> str:
@@ -109,46 +124,27 @@ class Towline(Management):
             self._register(task, prefix + name)
 
     def _register(self, task: Task[..., Any], name: str) -> None:
+        if task.cron is not None and not self._replaces(task, name):
+            self.refuse_declared_twice(name)
         super()._register(task, name)
         task.bind(self, name)
         self._queues.add(task.queue)
 
-    # ---- enqueue
+    def named(self, name: str) -> NamedTask:
+        """A task whose code lives elsewhere, by its name: `app.named("other.task").enqueue(to=1)`.
 
-    def enqueue_many(self, calls: Iterable[Call[Any]], *, on: object = None) -> list[Job[Any]]:
-        """Store many calls in one transaction; jobs come back in the order given.
-
-        A call in the `after=` of another is stored with it: a whole graph at once.
+        Its arguments go by name, as plain JSON; the worker that knows the task checks them.
         """
-        calls = list(calls)
-        jobs = self._new_jobs(calls, on)
-        answers = self.runner.run(self.runner.store.enqueue(jobs), on)
-        return [Job(self, answer.record, answer.created) for answer in islice(answers, len(calls))]
+        from .named import NamedTask
 
-    async def aenqueue_many(
-        self, calls: Iterable[Call[Any]], *, on: object = None
-    ) -> list[Job[Any]]:
-        calls = list(calls)
-        jobs = self._new_jobs(calls, on)
-        answers = await self.runner.arun(self.runner.store.enqueue(jobs), on)
-        return [Job(self, answer.record, answer.created) for answer in islice(answers, len(calls))]
+        check_name(name, "task name")
+        if name not in self.registry:
+            self._elsewhere.add(name)
+        return NamedTask(self, name)
 
-    def _new_jobs(self, calls: Sequence[Call[Any]], on: object) -> list[NewJob]:
-        """The calls in their order, and behind them what only their `after=` names."""
-        jobs = [calls[0].new_job(())] if _is_plain(calls, on) else new_jobs(calls, on)
-        for job in jobs:
-            if job.task not in self.registry:
-                raise InvalidTask(f"task {job.task} belongs to another app; enqueue it there")
-            if job.queue not in self._queues:
-                self._mention(job.queue)
-        return jobs
-
-    def _mention(self, queue: str) -> None:
-        """Say once that a queue is no task's own: a worker serves those of its tasks."""
-        self._queues.add(queue)
-        log.warning(
-            "no task of this app declares queue %r; a worker serves it only with queues=[…]", queue
-        )
+    def knows(self, task: str) -> bool:
+        """Whether code of this process has said this name of a task."""
+        return task in self.registry or task in self._elsewhere or task in self.built_in
 
     # ---- workers
 
@@ -170,6 +166,29 @@ class Towline(Management):
         self.middleware.append(middleware)
         return middleware
 
+    # ---- events
+
+    @overload
+    def on(self, function: S, /) -> S: ...
+    @overload
+    def on(self, *names: str) -> Callable[[S], S]: ...
+    def on(self, *names: Any) -> Any:
+        """Tell a function of events, after the commits they tell of: `@app.on("attempt.ended")`,
+        of several, or without a name of all. It runs on a thread of its own, one event after the
+        other; docs/guides/see/events.md lists them. `off` ends it."""
+        if names and callable(names[0]):
+            return self.on()(names[0])
+
+        def subscribe(function: S) -> S:
+            self.runner.events.subscribe(function, names)
+            return function
+
+        return subscribe
+
+    def off(self, function: Callable[[Any], object]) -> None:
+        """Tell this function of nothing any more."""
+        self.runner.events.unsubscribe(function)
+
     # ---- schema and end
 
     def migrate(self) -> list[str]:
@@ -187,13 +206,18 @@ class Towline(Management):
         return self.runner.engine.migrations.text(self.runner.store.sql, after)
 
     def use(
-        self, url: str, *, durable: bool | None = None, clock: Callable[[], int] | None = None
+        self,
+        url: str,
+        *,
+        schema: str | None = None,
+        durable: bool | None = None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         """Point the app at another database; its tasks and its other settings stay.
 
         For tests, and for a program that learns its URL late. Not while a worker of it runs.
         """
-        settings = self.settings.at(url, durable=durable, clock=clock)
+        settings = self.settings.at(url, schema, durable=durable, clock=clock)
         self.runner.use(open_engine(settings.engine))
         self.settings = settings
 
@@ -206,11 +230,3 @@ class Towline(Management):
 
     def __repr__(self) -> str:
         return f"<Towline {masked(self.url)}>"
-
-
-def _is_plain(calls: Sequence[Call[Any]], on: object) -> bool:
-    """One call that waits for nothing: no batch."""
-    if len(calls) != 1 or not isinstance(calls[0], Call):
-        return False
-    options = calls[0].options
-    return options.after == () and (options.on is None or options.on is on)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from msgspec import Struct
 
-from ..model import AttemptRecord, Outcome, State, WorkerRecord
+from ..model import Outcome, State
+from ..naming import serves
+from ..records import AttemptRecord, WorkerRecord
+from ..store.audit import AuditRecord
 from ..times import to_datetime, to_datetime_or_none
 
 T_co = TypeVar("T_co", covariant=True)
@@ -78,13 +81,46 @@ class WorkerInfo(Struct, frozen=True):
     running: tuple[int, ...]
     birth: str | None
 
+    def serves(self, queue: str) -> bool:
+        """Whether it takes jobs of this queue."""
+        return serves(self.queues, queue)
+
     @classmethod
     def of(cls, record: WorkerRecord, running: Iterable[int]) -> WorkerInfo:
         fields = record._asdict()
+        del fields["declares"]  # a hash, for workers
         for time in ("started_at", "seen_at", "lease_until"):
             fields[time] = to_datetime(fields[time])
         fields["queues"] = tuple(json.loads(record.queues))
         return cls(**fields, running=tuple(running))
+
+
+class AuditLine(Struct, frozen=True):
+    """What somebody did, and to how many jobs or chains.
+
+    An action on many has one for each page of jobs that it changed, with what it was about in
+    `chosen`; the line of each of those jobs has no number.
+    """
+
+    at: datetime
+    by: str
+    action: str
+    job_id: int | None
+    queue: str | None
+    number: int | None
+    chosen: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, record: AuditRecord) -> AuditLine:
+        return cls(
+            to_datetime(record.at),
+            record.done_by,
+            record.action,
+            record.job_id,
+            record.queue,
+            record.number,
+            None if record.chosen is None else json.loads(record.chosen),
+        )
 
 
 class Page(Sequence[T_co]):
@@ -109,6 +145,11 @@ class Page(Sequence[T_co]):
     def __getitem__(self, index: slice) -> Sequence[T_co]: ...
     def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
         return self._items[index]
+
+    def _repr_html_(self) -> str:
+        from .tables import table_of
+
+        return table_of(self._items, more=self.cursor is not None)
 
     def __repr__(self) -> str:
         return f"<page {list(self._items)!r}, cursor {self.cursor!r}>"

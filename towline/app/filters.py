@@ -18,22 +18,37 @@ MOST_LISTED = 10_000
 LARGEST_ID = 2**63 - 1
 
 
-class JobsWhere(TypedDict, total=False):
-    """Filters of a list of jobs; of several states each one fits."""
+class TaskJobsWhere(TypedDict, total=False):
+    """Filters of a list of the jobs of one task; of several ids or states each one fits.
+
+    `roots`: first jobs of their chains only. `chain_task`: the task of a chain's first job.
+    `worker`: by name, that runs the job or ran its last attempt.
+    """
 
     state: State | str | Collection[State | str] | None
     outcome: Outcome | str | None
-    task: str | None
     queue: str | None
     chain: int | None
     key: str | None
     label: str | None
+    lane: str | None
     since: datetime | None
     until: datetime | None
+    ids: Collection[int] | None
+    schedule: str | None
+    roots: bool | None
+    chain_task: str | None
+    worker: str | None
+
+
+class JobsWhere(TaskJobsWhere, total=False):
+    """Filters of a list of jobs."""
+
+    task: str | None
 
 
 class ChainsWhere(TypedDict, total=False):
-    """Filters of a list of chains; of several states each one fits."""
+    """Filters of a list of chains; of several ids or states each one fits."""
 
     state: ChainState | str | Collection[ChainState | str] | None
     task: str | None
@@ -41,6 +56,7 @@ class ChainsWhere(TypedDict, total=False):
     label: str | None
     since: datetime | None
     until: datetime | None
+    ids: Collection[int] | None
 
 
 class StatsWhere(TypedDict, total=False):
@@ -112,6 +128,21 @@ def _some_of(words: type[State | ChainState]) -> Callable[[str | Collection[str]
     return check
 
 
+def _check_ids(value: Collection[int], name: str) -> frozenset[int]:
+    """Some; none at all would silently be any."""
+    if isinstance(value, str) or not isinstance(value, Collection) or not value:
+        raise InvalidSetting(f"{name}= is a list of ids, not {value!r}")
+    if len(value) > MOST_LISTED:
+        raise InvalidSetting(f"{name}= takes at most {MOST_LISTED}")
+    return frozenset(map(check_id, value))
+
+
+def _check_roots(value: bool, name: str) -> bool | None:
+    if not isinstance(value, bool):
+        raise InvalidSetting(f"{name}= is True or False, not {value!r}")
+    return value or None
+
+
 # How each word of a filter is checked, and what the store gets.
 OF_JOBS: dict[str, Callable[[Any, str], Any]] = {
     "state": _some_of(State),
@@ -121,8 +152,14 @@ OF_JOBS: dict[str, Callable[[Any, str], Any]] = {
     "chain": lambda value, _: check_id(value),
     "key": check_name,
     "label": check_name,
+    "lane": check_name,
     "since": _check_time,
     "until": _check_time,
+    "ids": _check_ids,
+    "schedule": check_name,
+    "roots": _check_roots,
+    "chain_task": check_name,
+    "worker": check_name,
 }
 OF_CHAINS = {name: OF_JOBS[name] for name in ChainsWhere.__annotations__}
 OF_CHAINS["state"] = _some_of(ChainState)

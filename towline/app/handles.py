@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from msgspec import Struct
 
 from ..errors import ChainCancelled, ChainFailed, WaitTimeout
-from ..model import ChainRecord, ChainState, JobRecord, Outcome, State, unknown_task
+from ..model import ChainState, Outcome, State, unknown_task
 from ..operation import Op, Steps
+from ..records import ChainRecord, JobRecord
 from ..task.stored import Stored
+from ..task.trace import Traceparent
 from ..times import to_datetime, to_datetime_or_none
+from ..wakes.waiting import stood_still
 from .answers import Progress, progress_of
 
 if TYPE_CHECKING:
@@ -43,11 +46,14 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
     queue = Stored[str]()
     priority = Stored[int]()
     key = Stored[str | None]()
+    lane = Stored[str | None]()
+    weight = Stored[int | None]()
     state = Stored[State]()
     max_attempts = Stored[int]()
     outcome = Stored[Outcome | None]()  # how the last ended attempt ended
     arguments = Stored[str]()  # the stored arguments, as JSON text
-    trace = Stored[str | None]()
+    trace = Traceparent()
+    schedule = Stored[str | None]()  # by whose tick, or run(), it was stored
 
     def result(self, timeout: float | None = None, *, on: object = None) -> T_co:
         """Wait for the chain and return its output; raise ChainFailed or WaitTimeout."""
@@ -57,7 +63,7 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
                 chain, last = self._app.runner.run(op, on)
                 if chain.state is not ChainState.OPEN:
                     return self._settle(last)
-        raise self._too_late(timeout)
+        raise self._too_late(timeout, stood_still(timeout, "await job.aresult()"))
 
     async def aresult(self, timeout: float | None = None, *, on: object = None) -> T_co:
         async with aclosing(self._app.runner.waiting.alooks(timeout)) as looks:
@@ -92,13 +98,13 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
         op = self._checked(self._app.runner.store.cancel(self.id, reason, by))
         return self._update(await self._app.runner.arun(op, on))
 
-    def retry(self, *, on: object = None) -> Job[T_co]:
+    def retry(self, *, by: str | None = None, on: object = None) -> Job[T_co]:
         """Make a failed or cancelled job pending again with fresh attempts."""
-        op = self._checked(self._app.runner.store.retry(self.id))
+        op = self._checked(self._app.runner.store.retry(self.id, by))
         return self._update(self._app.runner.run(op, on))
 
-    async def aretry(self, *, on: object = None) -> Job[T_co]:
-        op = self._checked(self._app.runner.store.retry(self.id))
+    async def aretry(self, *, by: str | None = None, on: object = None) -> Job[T_co]:
+        op = self._checked(self._app.runner.store.retry(self.id, by))
         return self._update(await self._app.runner.arun(op, on))
 
     def _checked(self, op: Op[T]) -> Op[T]:
@@ -127,8 +133,10 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
             last.last_error,
         )
 
-    def _too_late(self, timeout: float | None) -> WaitTimeout:
-        return WaitTimeout(f"chain {self.chain_id} has not ended within {timeout:g} s; it goes on")
+    def _too_late(self, timeout: float | None, hint: str = "") -> WaitTimeout:
+        return WaitTimeout(
+            f"chain {self.chain_id} has not ended within {timeout:g} s; it goes on{hint}"
+        )
 
     @property
     def record(self) -> JobRecord:
@@ -162,9 +170,19 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
         return to_datetime(self._record.created_at)
 
     @property
+    def tick(self) -> datetime | None:
+        """The tick of its schedule that it was stored for."""
+        return to_datetime_or_none(self._record.tick)
+
+    @property
     def run_at(self) -> datetime | None:
         """When it is due; None once it has ended."""
         return to_datetime_or_none(self._record.run_at)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it is too late to start it."""
+        return to_datetime_or_none(self._record.expires_at)
 
     @property
     def started_at(self) -> datetime | None:
@@ -206,6 +224,11 @@ class Job(Struct, Generic[T_co], gc=False, eq=False):
             return progress_of(record.progress, record.progress_text)
         return progress_of(record.last_progress, record.last_progress_text)
 
+    def _repr_html_(self) -> str:
+        from .tables import table_of
+
+        return table_of([self])
+
     def __repr__(self) -> str:
         return f"<job {self.id} {self.task} {self.state}>"
 
@@ -220,7 +243,7 @@ class Chain:
     state = Stored[ChainState]()
     label = Stored[str | None]()
     key = Stored[str | None]()
-    trace = Stored[str | None]()
+    trace = Traceparent()
 
     def __init__(self, app: Reading, record: ChainRecord, last: JobRecord | None = None) -> None:
         self._record = record
@@ -242,6 +265,11 @@ class Chain:
     @property
     def error(self) -> str | None:
         return None if self.last is None else self.last.error
+
+    def _repr_html_(self) -> str:
+        from .tables import table_of
+
+        return table_of([self])
 
     def __repr__(self) -> str:
         return f"<chain {self.id} {self.task} {self.state}>"

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
-from ..model import BlockerRecord, ChainRecord, DependentRecord, JobRecord
+from ..errors import InvalidSetting
+from ..model import State
 from ..operation import Op, Steps
+from ..records import BlockerRecord, ChainRecord, DependentRecord, JobRecord
 from ..runner import Runner
 from ..store import Store
+from ..store.audit import AuditPage
 from ..store.listing import RecordPage
 from ..store.stats import RollupRecord
-from ..task import Tasks
+from ..task import GROUP
+from ..task.tasks import Tasks
 from ..times import to_datetime
-from .answers import AttemptInfo, Page, WorkerInfo, plain_counts
+from .answers import AttemptInfo, AuditLine, Page, WorkerInfo, plain_counts
 from .filters import (
     ChainsWhere,
     JobsWhere,
@@ -34,6 +38,9 @@ from .rollups import By, EndedJobs, ended_jobs, minutes_of
 from .settings import Settings
 from .why import sentence
 
+if TYPE_CHECKING:
+    from ..events.tracing import Tracing
+
 R = TypeVar("R", JobRecord, ChainRecord)
 H = TypeVar("H", Job[Any], Chain)
 
@@ -43,10 +50,16 @@ class Reading(Tasks):
 
     runner: Runner
     settings: Settings
+    tracing: Tracing | None = None  # who is told of what it stores and runs, to make spans of it
 
     @property
     def _store(self) -> Store:
         return self.runner.store
+
+    @property
+    def known_tasks(self) -> list[str]:
+        """Names of the tasks that a worker of this app can run, the built-in ones too."""
+        return sorted((*self.registry, GROUP))
 
     def decode_output(self, task: str, text: str | None) -> Any:
         """An output by its task's return type, or as plain JSON when the task is unknown here."""
@@ -153,6 +166,30 @@ class Reading(Tasks):
     async def awhy(self, id: int, *, on: object = None) -> str:
         return sentence(await self.runner.arun(self._store.why(check_id(id)), on))
 
+    def audit(
+        self,
+        *,
+        job: int | None = None,
+        queue: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        on: object = None,
+    ) -> Page[AuditLine]:
+        """What people did to a job, to a queue, or to anything, newest first: all that was done
+        with `by`. `cursor` goes on after a page."""
+        return self._audited(self.runner.run(self._audit(job, queue, limit, cursor), on))
+
+    async def aaudit(
+        self,
+        *,
+        job: int | None = None,
+        queue: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        on: object = None,
+    ) -> Page[AuditLine]:
+        return self._audited(await self.runner.arun(self._audit(job, queue, limit, cursor), on))
+
     def workers(self, *, on: object = None) -> list[WorkerInfo]:
         """Registered workers, each with its lease and the jobs it holds."""
         return self.runner.run(Op("workers", self._workers, reads=True), on)
@@ -160,13 +197,17 @@ class Reading(Tasks):
     async def aworkers(self, *, on: object = None) -> list[WorkerInfo]:
         return await self.runner.arun(Op("workers", self._workers, reads=True), on)
 
-    def counts(self, *, on: object = None) -> dict[str, dict[str, int]]:
-        """Jobs by queue and state, such as {"mail": {"pending": 3}}; what there is none of is left
-        out. Beyond 100,000 open ones a number is AtLeast."""
-        return plain_counts(self.runner.run(self._store.counts(), on))
+    def counts(
+        self, *, by: Literal["queue", "task"] = "queue", on: object = None
+    ) -> dict[str, dict[str, int]]:
+        """Jobs by queue or task, and state, such as {"mail": {"pending": 3}}; what there is none of
+        is left out. Beyond 100,000 open ones a number is AtLeast."""
+        return plain_counts(self.runner.run(self._counts(by), on))
 
-    async def acounts(self, *, on: object = None) -> dict[str, dict[str, int]]:
-        return plain_counts(await self.runner.arun(self._store.counts(), on))
+    async def acounts(
+        self, *, by: Literal["queue", "task"] = "queue", on: object = None
+    ) -> dict[str, dict[str, int]]:
+        return plain_counts(await self.runner.arun(self._counts(by), on))
 
     def stats(
         self, *, by: By | None = None, on: object = None, **where: Unpack[StatsWhere]
@@ -213,6 +254,11 @@ class Reading(Tasks):
 
     # ---- shared by both twins
 
+    def _counts(self, by: str) -> Op[dict[str, dict[State, tuple[int, bool]]]]:
+        if by not in ("queue", "task"):
+            raise InvalidSetting(f'by= is "queue" or "task", not {by!r}')
+        return self._store.counts(by_task=by == "task")
+
     def _list_jobs(
         self, where: JobsWhere, limit: int, cursor: str | None, newest: bool
     ) -> Op[RecordPage[JobRecord]]:
@@ -228,6 +274,18 @@ class Reading(Tasks):
     def _page(self, handle: Callable[[Reading, R], H], found: RecordPage[R]) -> Page[H]:
         cursor = None if found.cursor is None else str(found.cursor)
         return Page([handle(self, record) for record in found.records], cursor)
+
+    def _audit(
+        self, job: int | None, queue: str | None, limit: int, cursor: str | None
+    ) -> Op[AuditPage]:
+        if job is not None and queue is not None:
+            raise InvalidSetting("audit() is about a job or a queue, not both")
+        job = None if job is None else check_id(job)
+        return self._store.audit(job, queue, check_limit(limit), parse_cursor(cursor))
+
+    def _audited(self, found: AuditPage) -> Page[AuditLine]:
+        cursor = None if found.cursor is None else str(found.cursor)
+        return Page([AuditLine.of(record) for record in found.records], cursor)
 
     def _workers(self) -> Steps[list[WorkerInfo]]:
         found: list[WorkerInfo] = []

@@ -1,4 +1,4 @@
-"""Ended jobs over time, as callers see them: how many, and how long they ran."""
+"""Ended jobs over time, as callers see them: how many, how long they ran, and waited before."""
 
 from __future__ import annotations
 
@@ -11,21 +11,51 @@ from msgspec import Struct
 from ..errors import InvalidSetting
 from ..model import Outcome
 from ..store.cascade import MINUTE
+from ..store.columns import BUCKETS
 from ..store.retention import DAY, HOUR
 from ..store.stats import RollupRecord, percentile
 from ..times import MICRO, to_datetime
 
 By = Literal["minute", "hour", "day"]
 UNITS = {"minute": 1, "hour": HOUR, "day": DAY}  # in minutes
+BOUNDS = tuple(bound / MICRO for bound in BUCKETS)  # of a histogram, in seconds
+
+
+class Times(Struct, frozen=True):
+    """How long jobs took over something: all of them together in seconds, and by magnitude.
+
+    The histogram says how many took less than 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, 1000 s, and
+    longer. Percentiles are estimated from it: seconds that this share stayed below, None when
+    there are none.
+    """
+
+    total: float
+    histogram: tuple[int, ...]
+
+    @property
+    def p50(self) -> float | None:
+        return self._percentile(0.5)
+
+    @property
+    def p95(self) -> float | None:
+        return self._percentile(0.95)
+
+    @property
+    def p99(self) -> float | None:
+        return self._percentile(0.99)
+
+    def _percentile(self, share: float) -> float | None:
+        found = percentile(self.histogram, share)
+        return None if found is None else found / MICRO
 
 
 class EndedJobs(Struct, frozen=True):
     """Jobs of one queue and task that ended with one outcome, in a bucket of time.
 
     `start` is the bucket's beginning, None when it is all of the time that was asked for. Of the
-    `count` some may not have run: they have no part in `duration`, the seconds that the rest took
-    together, nor in `histogram`: how many took less than 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s,
-    1000 s, and longer.
+    `count` some may not have run: they have no part in `run`, how long the others ran, nor in
+    `wait`, how long those waited until they began: from when on they were due, no longer blocked,
+    and back from the attempt before. Both are of a job's last attempt.
     """
 
     start: datetime | None
@@ -33,28 +63,14 @@ class EndedJobs(Struct, frozen=True):
     task: str
     outcome: Outcome
     count: int
-    duration: float
-    histogram: tuple[int, ...]
-
-    @property
-    def p50(self) -> float | None:
-        """Seconds that half of those that ran stayed below, estimated; None when none ran."""
-        return run_time([self], 0.5)
-
-    @property
-    def p95(self) -> float | None:
-        return run_time([self], 0.95)
-
-    @property
-    def p99(self) -> float | None:
-        return run_time([self], 0.99)
+    run: Times
+    wait: Times
 
 
-def run_time(ended: Iterable[EndedJobs], share: float) -> float | None:
-    """Seconds that this share of all of them stayed below, estimated; None when none ran."""
-    together = [sum(jobs) for jobs in zip(*[e.histogram for e in ended], strict=True)]
-    found = percentile(together, share)
-    return None if found is None else found / MICRO
+def together(times: Iterable[Times]) -> Times:
+    found = list(times)
+    histogram = tuple(sum(jobs) for jobs in zip(*[each.histogram for each in found], strict=True))
+    return Times(sum(each.total for each in found), histogram)
 
 
 def minutes_of(by: By | None) -> int | None:
@@ -74,8 +90,8 @@ def ended_jobs(records: list[RollupRecord], by: By | None) -> list[EndedJobs]:
             record.task,
             record.outcome,
             record.ended,
-            record.duration / MICRO,
-            record.histogram,
+            Times(record.duration / MICRO, record.histogram),
+            Times(record.waited / MICRO, record.wait_histogram),
         )
         for record in records
     ]

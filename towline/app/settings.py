@@ -33,9 +33,11 @@ class Settings(Struct, frozen=True):
     keep: KeepFor
     secret_names: tuple[str, ...]
 
-    def at(self, url: str, **changed: object) -> Settings:
+    def at(self, url: str, schema: str | None = None, **changed: object) -> Settings:
         """The same for another database."""
         given = {name: value for name, value in changed.items() if value is not None}
+        if schema is not None:
+            given["server"] = replace(self.engine.server, schema=check_prefix(schema, "schema"))
         engine = replace(self.engine, url=check_url(url), **given)
         return replace(self, engine=engine)
 

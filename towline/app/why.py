@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
-from ..model import ChainState, Outcome, State, WorkerRecord, unknown_task
-from ..store.why import MOST_BEFORE, Why
+from ..model import ChainState, Live, Outcome, State, unknown_task
+from ..naming import EVERY, serves
+from ..records import WorkerRecord
+from ..store.why import MOST_BEFORE, MOST_NAMED, HeldBack, Why
+from ..task import GROUP
 from ..times import MICRO, length, to_datetime
 
 SHOWN = 5  # chains and queues that are named; the others are counted
@@ -27,12 +30,45 @@ def _pending(why: Why) -> str:
         )
     if held_up := _held_up(why):
         return held_up
+    if why.held_back is not None:
+        return _held_back(why, why.held_back)
+    if job.lane is not None and job.live_state == Live.PARKED:
+        return _in_lane(why)
     if why.before >= MOST_BEFORE:
         return f"at least {MOST_BEFORE} jobs are before it in queue {job.queue}"
     if why.before:
         jobs = "1 job is" if why.before == 1 else f"{why.before} jobs are"
         return f"{jobs} before it in queue {job.queue}"
     return f"it is the next of queue {job.queue}: a worker takes it when a slot is free"
+
+
+def _held_back(why: Why, held: HeldBack) -> str:
+    """Which limit, filled by which jobs or closed until when."""
+    job, most = why.job, held.numbers.concurrency
+    where = f"queue {job.queue}" if held.lane is None else f"lane {held.lane} of queue {job.queue}"
+    if held.rests:
+        return f"{where} rests until {_time(held.opens_at or why.now)}: a handler asked for it"
+    if held.opens_at is not None:
+        per = _span(held.numbers.per or 0)
+        return (
+            f"{where} has used up its rate of {held.numbers.rate} in {per}: "
+            f"the next begins in {_span(held.opens_at - why.now)} ({_time(held.opens_at)})"
+        )
+    if most == 0:
+        return f"{where} is stopped: its limit is 0"
+    jobs = [str(id) for id in held.jobs[:SHOWN]] + ["…"] * (len(held.jobs) > SHOWN)
+    by = f" by {'job' if len(held.jobs) == 1 else 'jobs'} {', '.join(jobs)}" if jobs else ""
+    weight = f", and it counts as {job.weight}" if (job.weight or 1) > 1 else ""
+    return f"{where} is full: {held.running} of {most} running{by}{weight}"
+
+
+def _in_lane(why: Why) -> str:
+    job = why.job
+    if not why.before:
+        return f"it is the next of lane {job.lane} of queue {job.queue}: it waits for its turn"
+    number = f"at least {why.before}" if why.before >= MOST_BEFORE else str(why.before)
+    jobs = "1 job is" if why.before == 1 else f"{number} jobs are"
+    return f"{jobs} before it in lane {job.lane} of queue {job.queue}"
 
 
 def _scheduled(why: Why) -> str:
@@ -53,12 +89,18 @@ def _scheduled(why: Why) -> str:
 
 
 def _blocked(why: Why) -> str:
+    job = why.job
+    if job.blockers > MOST_NAMED:
+        return f"it waits for {job.open_blockers:,} of its {job.blockers:,} chains"
     open = [blocker for blocker in why.blockers if blocker.state is not ChainState.COMPLETED]
     named = [f"{blocker.chain_id} ({blocker.state})" for blocker in open[:SHOWN]]
     if len(open) > SHOWN:
         named.append(f"and {len(open) - SHOWN} more")
     if not named:  # by the hand of somebody else
-        return f"it waits for {why.job.open_blockers} chains that are not there any more"
+        return f"it waits for {job.open_blockers} chains that are not there any more"
+    if job.task == GROUP:
+        number = f"{len(open)} of the {job.blockers} members of its group"
+        return f"it waits for {number}: {', '.join(named)}"
     return f"it waits for {'chain' if len(open) == 1 else 'chains'} {', '.join(named)}"
 
 
@@ -117,13 +159,14 @@ def _held_up(why: Why) -> str | None:
     if why.paused is not None:
         by = _by(why.paused.paused_by)
         since = why.paused.paused_at
-        return f"queue {queue} is paused{by} since {_time(since)}, {_span(why.now - since)} ago"
+        what = "every queue" if why.paused.name == EVERY else f"queue {queue}"
+        return f"{what} is paused{by} since {_time(since)}, {_span(why.now - since)} ago"
     living = [worker for worker in why.workers if worker.lease_until >= why.now]
     if not living:
         return "no worker is running"
-    served = sorted({name for worker in living for name in _queues(worker)})
-    if queue in served:
+    if any(serves(_queues(worker), queue) for worker in living):
         return None
+    served = sorted({name for worker in living for name in _queues(worker)})
     shown = ", ".join(served[:SHOWN]) + (", …" if len(served) > SHOWN else "")
     return f"no worker serves queue {queue}: those that run serve {shown}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..version import VERSION
-from . import control, maintain, read, stats, tasks
+from . import change, control, limits, maintain, read, stats, tasks
 from .bench import bench
 from .chain import chain
 from .completion import completion
@@ -16,34 +16,58 @@ from .dev import dev
 from .doctor import doctor
 from .ending import asked_for_traceback, explained
 from .errors import errors
+from .group import show_group
+from .health import health, metrics
+from .mcp import mcp
+from .schedules import schedule, schedules
+from .shell import shell
 from .top import top
 from .worker import worker
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Work": (worker, dev, tasks.enqueue, demo),
+    "Work": (worker, dev, tasks.enqueue, shell, demo),
     "Look": (
         read.jobs,
         read.job,
         chain,
+        show_group,
         errors,
         stats.stats,
         stats.workers,
+        limits.limits,
+        limits.lanes,
         tasks.tasks,
+        schedules,
+        schedule,
         top,
         doctor,
         dashboard,
+        mcp,
+        health,
+        metrics,
     ),
     "Act": (
         control.retry,
         control.cancel,
         control.run,
+        change.change,
+        change.rerun,
         control.complete,
         control.fail,
         delete,
         control.pause,
         control.resume,
+        limits.limit,
     ),
-    "Keep": (maintain.prune, maintain.vacuum, maintain.migrate, maintain.sql, bench, completion),
+    "Keep": (
+        maintain.prune,
+        maintain.vacuum,
+        maintain.migrate,
+        maintain.sql,
+        maintain.take_over,
+        bench,
+        completion,
+    ),
 }
 WHOLE = 1000  # characters: what does not fit on a line goes on below it
 

@@ -1,4 +1,5 @@
-"""Completion in shells: the command that prints the script, and the names of tasks and queues."""
+"""Completion in shells: the command that prints the script, and the names of tasks, queues and
+schedules."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from . import output
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_TOWLINE_COMPLETE"
+MOST_NAMES = 200  # of schedules
 Names = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
@@ -66,9 +68,37 @@ def queues(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[s
     return _beginning(begin, {task.queue for task in _registry(ctx).values()})
 
 
+def schedules(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    """Names of schedules, and behind one what can be done to it."""
+    from .target import is_name
+
+    said = [word for word in ctx.params.get("words") or () if not is_name(word)]
+    if said:
+        return _beginning(begin, ("pause", "resume", "run", "delete"))
+    try:
+        app = _app(ctx)
+        return [] if app is None else _beginning(begin, _schedules(app))
+    except BaseException:
+        return []
+
+
+def _schedules(app: Any) -> set[str]:
+    """Those that the code declares, and those that are stored, if the database is there."""
+    names = {new.name for new in app.declarations().schedules}
+    try:
+        app.runner.prepare(create=False)
+        names |= {found.name for found in app.schedules(limit=MOST_NAMES)}
+    except Exception:
+        pass  # it is away: the code is all that is known
+    finally:
+        app.close()
+    return names
+
+
 def words(kind: str) -> Names | None:
     """What completes the words of a command."""
-    return {"TASK": tasks, "QUEUE": queues}.get(kind)
+    kinds = {"TASK": tasks, "QUEUE": queues, "NAME [pause|resume|run|delete]": schedules}
+    return kinds.get(kind)
 
 
 def _beginning(begin: str, names: Any) -> list[str]:
@@ -76,8 +106,14 @@ def _beginning(begin: str, names: Any) -> list[str]:
 
 
 def _registry(ctx: click.Context) -> dict[str, Any]:
-    """The tasks of the app. Whatever goes wrong, a line that is being typed is left alone: nothing
-    is completed, and nothing that the application prints is seen."""
+    """The tasks of the app."""
+    app = _app(ctx)
+    return {} if app is None else dict(app.registry)
+
+
+def _app(ctx: click.Context) -> Any:
+    """The app that the line names. Whatever goes wrong, a line that is being typed is left alone:
+    nothing is completed, and nothing that the application prints is seen."""
     from .target import APP_VARIABLE, is_name, load
 
     # Before an option that still has no value, the words of a line are not told apart.
@@ -85,9 +121,9 @@ def _registry(ctx: click.Context) -> dict[str, Any]:
     said = [ctx.params.get("name"), *words, os.environ.get(APP_VARIABLE)]
     name = next((word for word in said if word and is_name(word)), None)
     if name is None or ctx.params.get("url"):
-        return {}
+        return None
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            return dict(load(name).registry)
+            return load(name)
     except BaseException:
-        return {}
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar, Unpack
@@ -15,6 +16,7 @@ from ..app.handles import Job
 from ..errors import StoreError, TowlineError
 from ..exit_codes import FAILED, OK
 from ..model import State
+from ..naming import EVERY
 from ..views import jobs_data
 from . import output
 from .ending import complain
@@ -27,11 +29,12 @@ T = TypeVar("T")
 
 
 def who() -> str:
-    """Who did it, for the history."""
+    """Who did it, for the history: the user at this host."""
     try:
-        return f"{getpass.getuser()} (command line)"
+        name = getpass.getuser()
     except (KeyError, OSError):  # a user without a name, as in some containers
-        return "command line"
+        name = "somebody"
+    return f"{name}@{socket.gethostname()}"
 
 
 def each(app: Towline, ids: list[int], action: Callable[[int], Job[Any]], as_json: bool) -> int:
@@ -109,13 +112,13 @@ def retry(
     """
     ids = chosen(words, where, everything, preview)
     if ids:
-        return each(app, ids, app.retry, as_json)
+        return each(app, ids, partial(app.retry, by=who()), as_json)
     where["state"] = where.get("state") or State.FAILED
     if preview:
         number = app.retry_many(preview=True, **where)
     else:
         with following(app, "retrying", partial(app.retry_many, preview=True, **where)):
-            number = app.retry_many(**where)
+            number = app.retry_many(by=who(), **where)
     tell_number(number, preview, "retried", as_json)
     return OK
 
@@ -160,7 +163,7 @@ def cancel(
 @as_json
 def run(app: Towline, words: tuple[str, ...], as_json: bool) -> int:
     """Make scheduled jobs pending at once."""
-    return each(app, [job_id(word) for word in words], app.run_now, as_json)
+    return each(app, [job_id(word) for word in words], partial(app.run_now, by=who()), as_json)
 
 
 @click.command(cls=Command, words="ID VALUE", least=2, most=2)
@@ -194,7 +197,7 @@ def fail(app: Towline, words: tuple[str, ...], as_json: bool) -> int:
 @click.command(cls=Command, words="QUEUE", least=1, most=1)
 @as_json
 def pause(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
-    """Stop all workers from claiming jobs of a queue, until it is resumed."""
+    """Stop all workers from claiming jobs of a queue, until it is resumed; '*' is every queue."""
     app.pause(words[0], by=who())
     tell_queue(app, words[0], "is paused", as_json)
 
@@ -204,7 +207,7 @@ def pause(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
 def resume(app: Towline, words: tuple[str, ...], as_json: bool) -> None:
     """Let workers claim from a paused queue again."""
     was_paused = words[0] in app.paused()
-    app.resume(words[0])
+    app.resume(words[0], by=who())
     tell_queue(app, words[0], "goes on" if was_paused else "was not paused", as_json)
 
 
@@ -212,4 +215,4 @@ def tell_queue(app: Towline, queue: str, done: str, as_json: bool) -> None:
     if as_json:
         output.print_json({"queue": queue, "paused": queue in app.paused()})
     else:
-        output.say(f"queue {queue} {done}")
+        output.say(f"{'every queue' if queue == EVERY else f'queue {queue}'} {done}")

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 PORT = 8383
+IDLE = (
+    75  # seconds that a connection may rest: open pages ask every five, and must not meet its end
+)
 
 
 @click.command(cls=Command)
@@ -48,7 +51,7 @@ def site_of(app: Towline, host: str, token_file: Path | None, **settings: Any) -
     """The dashboard as ASGI application, refused where nothing would guard it."""
     try:
         from .. import dashboard
-        from ..dashboard.access import HOW, is_loopback
+        from ..access import HOW, is_loopback
     except ModuleNotFoundError as error:
         raise CommandError(
             f"the dashboard needs {error.name}: pip install -e '.[dashboard]'"
@@ -90,7 +93,11 @@ def serve(site: ASGIApp, host: str, port: int) -> None:
         place = f"http://{shown}:{listening.getsockname()[1]}/"
         click.echo(f"dashboard: {place} (Ctrl-C ends it)", err=True)
         config = uvicorn.Config(
-            site, log_level="warning", access_log=False, timeout_graceful_shutdown=1
+            site,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=1,
+            timeout_keep_alive=IDLE,
         )
         for number in (signal.SIGINT, signal.SIGTERM):
             # The server ends at one, then raises it again: that is no reason to die of it.

@@ -11,7 +11,7 @@ from ..app import Towline
 from ..app.filters import ChainsWhere
 from ..exit_codes import FAILED, OK
 from . import output
-from .control import chosen, refused, tell_number, tried
+from .control import chosen, refused, tell_number, tried, who
 from .ending import agreed, complain
 from .filters import as_json, chain_filters
 from .progress import following
@@ -47,7 +47,7 @@ def delete(
     if ids:
         if not agreed(f"Delete {counted(len(ids))}?", yes):
             return complain("nothing was deleted", FAILED)
-        done, errors = tried(ids, lambda id: app.delete(id, cascade, force=force))
+        done, errors = tried(ids, lambda id: app.delete(id, cascade, force=force, by=who()))
         gone = sorted(id for chains in done for id in chains)
         if as_json:
             output.print_json({"chains": gone, "errors": errors})
@@ -60,7 +60,9 @@ def delete(
         return complain("nothing was deleted", FAILED)
     if not preview and number != 0:
         with following(app, "deleting", fitting):
-            number = app.delete_many(everything=everything, cascade=cascade, force=force, **where)
+            number = app.delete_many(
+                everything=everything, cascade=cascade, force=force, by=who(), **where
+            )
     tell_number(number or 0, preview, "deleted", as_json, what="chain")
     return OK
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import click
@@ -13,20 +12,25 @@ import click
 from ..app.filters import LARGEST_ID, parse_id
 from ..model import ChainState, State
 from ..text import shortened
+from ..times import moment_of, span_of
 from . import completion
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)")
-_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+Options = dict[str, dict[str, Any]]
+OF_JOBS: Options = {
+    "--queue": {"shell_complete": completion.queues},
+    "--schedule": {"help": "Stored by ticks of a schedule."},
+    "--lane": {"help": "By its lane of a queue."},
+    "--roots": {"is_flag": True, "default": None, "help": "First jobs of their chains only."},
+    "--chain-task": {
+        "help": "By the task of the first job of its chain.",
+        "shell_complete": completion.tasks,
+    },
+    "--worker": {"help": "By the worker that runs it, or ran its last attempt."},
+}
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-
-
-def span_of(text: str) -> timedelta | None:
-    """How long: 15m, 2h, 3d; None when the text says something else."""
-    found = _SPAN.fullmatch(text.strip())
-    return timedelta(seconds=float(found[1]) * _SECONDS[found[2]]) if found else None
 
 
 def duration_of(text: str) -> timedelta:
@@ -43,9 +47,7 @@ def duration_of(text: str) -> timedelta:
 def time_of(text: str) -> datetime:
     """A time, or how long ago: 2026-05-01T12:00, 15m, 2h, 3d."""
     try:
-        if span := span_of(text):
-            return datetime.now(UTC) - span
-        return datetime.fromisoformat(text).astimezone(UTC)
+        return moment_of(text)
     except OverflowError:
         raise click.BadParameter(f"{shown(text)} is beyond the calendar") from None
     except ValueError:
@@ -68,23 +70,23 @@ def several(_: click.Context, __: click.Parameter, values: Sequence[Any]) -> Seq
 
 def filters(function: F) -> F:
     """Add the options that choose jobs; the command takes them as **where."""
-    return _choosing(function, State, queue=True)
+    return _choosing(function, State, OF_JOBS)
 
 
 def chain_filters(function: F) -> F:
     """Add the options that choose chains."""
-    return _choosing(function, ChainState, queue=False)
+    return _choosing(function, ChainState, {})
 
 
-def _choosing(function: F, states: type[State | ChainState], *, queue: bool) -> F:
-    options: dict[str, dict[str, Any]] = {
+def _choosing(function: F, states: type[State | ChainState], more: Options) -> F:
+    options: Options = {
         "--state": {
             "type": click.Choice([str(state) for state in states]),
             "callback": several,
             "help": "Given several times, each one counts.",
         },
         "--task": {"help": "By the task's name.", "shell_complete": completion.tasks},
-        **({"--queue": {"shell_complete": completion.queues}} if queue else {}),
+        **more,
         "--key": {},
         "--label": {},
         "--since": {
@@ -95,8 +97,9 @@ def _choosing(function: F, states: type[State | ChainState], *, queue: bool) -> 
         "--until": {"type": time_of, "metavar": "TIME", "help": "Created before."},
     }
     for name, settings in reversed(options.items()):
-        settings = {"callback": once, **settings}
-        function = click.option(name, multiple=True, **settings)(function)
+        if "is_flag" not in settings:
+            settings = {"callback": once, "multiple": True, **settings}
+        function = click.option(name, **settings)(function)
     return function
 
 

@@ -67,8 +67,9 @@ def looks(app: Towline) -> Iterator[None]:
 
 
 def follow_jobs(app: Towline, where: JobsWhere, limit: int, as_json: bool) -> None:
-    """The newest ones, then every change, until somebody has seen enough."""
-    watched = Watched(app, where)
+    """The newest ones, then every change, until somebody has seen enough. How far each is would be
+    most of the lines, so that alone makes none."""
+    watched = Watched(app, where, progress=False)
     most: int | None = limit
     for _ in looks(app):
         changed = watched.changes()

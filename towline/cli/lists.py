@@ -9,6 +9,7 @@ from .. import views
 from ..app import Towline
 from ..app.handles import Job
 from ..model import State
+from ..text import gist
 from . import output
 
 
@@ -53,7 +54,7 @@ def note_of(job: Job[Any], now: datetime, reasons: views.Reasons) -> str:
         words.append(f"took {output.took(job.started_at, job.ended_at)}" if job.started_at else "")
         words.append(f"continued by {job.continued_by}" if job.continued_by else "")
     if job.state is not State.COMPLETED:
-        words.append(output.last_line(job.error))
+        words.append(gist(job.error))
     return " · ".join(word for word in words if word)
 
 

@@ -1,12 +1,16 @@
-"""Commands that keep the database in order: migrate, sql, prune, vacuum."""
+"""Commands that keep the database in order: migrate, sql, prune, vacuum, import."""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 import click
 
 from ..app import Towline
+from ..app.management import ENDED, Ended
 from . import output
-from .filters import as_json
+from .ending import CommandError
+from .filters import as_json, duration_of, shown
 from .progress import Bar, following
 from .target import Command
 
@@ -40,15 +44,26 @@ def sql(app: Towline, after: str | None, as_json: bool) -> None:
 
 
 @click.command(cls=Command)
+@click.option("--older-than", type=duration_of, metavar="TIME", help="90, 15m, 2h, 3d.")
+@click.option("--state", type=click.Choice(ENDED), multiple=True, help="Only these.")
+@click.option("--preview", is_flag=True, help="Only say how many it would delete.")
 @as_json
-def prune(app: Towline, as_json: bool) -> None:
-    """Delete ended chains that are older than they are kept.
+def prune(
+    app: Towline,
+    older_than: timedelta | None,
+    state: tuple[Ended, ...],
+    preview: bool,
+    as_json: bool,
+) -> None:
+    """Delete ended chains that are older than they are kept, or than --older-than.
 
-    How long that is, the app says (keep_completed= and others); with --url, the defaults.
+    How long they are kept, the app says (keep_completed= and others); with --url, the defaults.
     """
     with following(app, "deleting"):
-        number = app.prune()
-    output.answer({"chains": number}, f"{number} chain{'s' * (number != 1)} deleted", as_json)
+        number = app.prune(older_than=older_than, state=state or None, preview=preview)
+    done = "would be deleted" if preview else "deleted"
+    data = {"chains": number, **({"preview": True} if preview else {})}
+    output.answer(data, f"{number} chain{'s' * (number != 1)} {done}", as_json)
 
 
 @click.command(cls=Command)
@@ -65,3 +80,36 @@ def vacuum(app: Towline, pages: int, as_json: bool) -> None:
     number = app.vacuum(pages)  # what a server gives back is not known here
     text = f"vacuumed; {number} page{'s' * (number != 1)} known to be given back"
     output.answer({"pages": number}, text, as_json)
+
+
+@click.command("import", cls=Command, words="gigq FILE", least=2, most=2, needs_tasks=True)
+@click.option(
+    "--map",
+    "pairs",
+    multiple=True,
+    metavar="PATH=TASK",
+    help="Which task a function of its rows becomes.",
+)
+@click.option("--preview", is_flag=True, help="Only say how many it would take over.")
+@as_json
+def take_over(
+    app: Towline, words: tuple[str, ...], pairs: tuple[str, ...], preview: bool, as_json: bool
+) -> None:
+    """Take over the pending jobs of a GigQ file, which are cancelled there.
+
+    No path of a row is imported: --map tasks.send=send says what becomes of a function, and one
+    that is not named stops all of it. A job stays there if it waits for one that has ended there,
+    or runs: GigQ's own worker can end those. Done twice, it takes nothing twice.
+    """
+    from . import gigq
+
+    kind, file = words
+    if kind != "gigq":
+        raise CommandError(f"only gigq can be imported, not {shown(kind)}")
+    taken = gigq.take_over(app, file, pairs, preview)
+    done = "would be taken over" if preview else "taken over"
+    text = f"{taken.number} job{'s' * (taken.number != 1)} {done}"
+    if taken.left:
+        text += f"; {len(taken.left)} left there, behind one that has ended or runs"
+    data = {"taken": taken.number, "left": taken.left, "jobs": taken.jobs}
+    output.answer({**data, **({"preview": True} if preview else {})}, text, as_json)

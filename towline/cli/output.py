@@ -191,14 +191,6 @@ def _encoding() -> str | None:
     return encoding
 
 
-def last_line(text: str | None) -> str:
-    """The line of an error that says what it is: the last, below its traceback."""
-    lines = [line for line in (text or "").splitlines() if line.strip()]
-    if not lines:
-        return ""
-    return (lines[-1] if lines[0].startswith("Traceback") else lines[0]).strip()
-
-
 def both(when: datetime | None, now: datetime) -> str | None:
     """The time itself, and how far away it is."""
     if when is None:

@@ -14,12 +14,15 @@ from ..app.filters import JobsWhere, check_limit
 from ..app.handles import Job
 from ..exit_codes import OK
 from ..model import State
+from ..text import gist
 from . import output
 from .filters import as_json, cursor_of, filters, job_id
 from .follow import follow_job, follow_jobs
 from .lists import progress_of, show_jobs
 from .target import Command
 from .tasks import first_line
+
+MOST_BLOCKERS = 100  # that are shown with a job
 
 
 @click.command(cls=Command)
@@ -87,8 +90,12 @@ def show_job(app: Towline, found: Job[Any]) -> None:
             ("why", app.why(found.id)),
             ("label", found.label),
             ("queue", found.queue),
+            ("lane", found.lane),
+            ("weight", found.weight),
             ("priority", found.priority or None),
             ("key", found.key),
+            ("schedule", found.schedule),
+            ("tick", output.both(found.tick, now)),
             ("chain", f"{found.chain_id}, job {found.position + 1} of it"),
             ("continued by", found.continued_by),
             ("attempt", found.attempt or None),
@@ -98,6 +105,7 @@ def show_job(app: Towline, found: Job[Any]) -> None:
             ),
             ("progress", progress_of(found)),
             ("created", output.both(found.created_at, now)),
+            ("not after", output.both(found.expires_at, now) if found.state.open else None),
             ("due", output.both(found.run_at, now) if found.state is State.SCHEDULED else None),
             ("started", output.both(found.started_at, now)),
             ("ended", output.both(found.ended_at, now)),
@@ -107,14 +115,24 @@ def show_job(app: Towline, found: Job[Any]) -> None:
         ]
     )
     show_attempts(app.attempts(found.id), now)
-    if blockers := app.blockers(found.id):
+    if lines := app.audit(job=found.id):
+        output.title("what people did")
+        output.table(
+            [(views.DONE[line.action], line.by, output.distance(line.at, now)) for line in lines],
+            *("", "by", "when"),
+            elastic=("by",),
+        )
+    blockers = app.runner.run(app.runner.store.members(found.id, 0, MOST_BLOCKERS))
+    if blockers:
         output.title("waits for" if found.state is State.BLOCKED else "waited for")
         output.table(
-            [(b.chain_id, b.state, b.task, b.name, output.last_line(b.error)) for b in blockers],
+            [(b.chain_id, b.state, b.task, b.name, gist(b.error)) for b in blockers],
             *("chain", "state", "task", "name", ""),
             right=("chain",),
             elastic=("task", "name", ""),
         )
+    if len(blockers) < found.record.blockers:
+        output.say(f"\n{found.record.blockers:,} in all: towline group {found.id}", "dim")
     if found.error and found.state is not State.COMPLETED:
         cancelled = found.state is State.CANCELLED
         output.title("why it was cancelled" if cancelled else "last error")
@@ -133,7 +151,7 @@ def show_attempts(attempts: list[AttemptInfo], now: datetime) -> None:
                 output.distance(attempt.started_at, now),
                 output.took(attempt.started_at, attempt.ended_at or now),
                 attempt.worker or attempt.ended_by,
-                output.last_line(attempt.error),
+                gist(attempt.error),
             )
             for attempt in attempts
         ],

@@ -19,9 +19,13 @@ USUAL = (State.PENDING, State.RUNNING, State.COMPLETED, State.FAILED)
 
 
 @click.command(cls=Command)
+@click.option("--tasks", is_flag=True, help="Count by task instead, and nothing else.")
 @as_json
-def stats(app: Towline, as_json: bool) -> None:
+def stats(app: Towline, tasks: bool, as_json: bool) -> None:
     """Count jobs by queue and state; paused queues, workers, the last hour."""
+    if tasks:
+        show_tasks(app, as_json)
+        return
     paused = app.paused()
     counts = app.counts()
     queues = {queue: counts.get(queue, {}) for queue in sorted({*counts, *paused})}
@@ -49,7 +53,7 @@ def stats(app: Towline, as_json: bool) -> None:
             }
         )
         return
-    show_counts(queues, totals)
+    show_counts("queue", queues, totals)
     lines = [f"paused: {', '.join(paused)}"] if paused else []
     use = f", {busy} of {slots} slots busy" if workers else ""
     lines.append(f"{len(workers)} worker{'s' * (len(workers) != 1)}{use}")
@@ -61,26 +65,37 @@ def stats(app: Towline, as_json: bool) -> None:
 
 
 def last_hour(hour: views.Data) -> str:
-    """How many jobs ended, and how long they ran."""
+    """How many jobs ended, how long they waited and ran."""
     words = [f"last hour: {hour['ended']} ended"]
     words += [f"{hour['failed']} failed"] if hour["failed"] else []
-    for name in ("p50", "p95", "p99"):
-        if hour[name] is not None:
-            words.append(f"{name} {length(timedelta(seconds=hour[name]))}")
+    for what in ("wait", "run"):
+        known = [(name, seconds) for name, seconds in hour[what].items() if seconds is not None]
+        told = [f"{name} {length(timedelta(seconds=seconds))}" for name, seconds in known]
+        words += [f"{what} {' '.join(told)}"] if told else []
     return " · ".join(words)
 
 
-def show_counts(counts: dict[str, dict[str, int]], totals: dict[str, int]) -> None:
-    """A line for each queue; a rare state has a column only when something is in it."""
+def show_tasks(app: Towline, as_json: bool) -> None:
+    counts = app.counts(by="task")
+    totals = views.totals(counts)
+    if as_json:
+        data = {task: views.counts_data(of) for task, of in counts.items()}
+        output.print_json({"tasks": data, "total": views.counts_data(totals)})
+    else:
+        show_counts("task", counts, totals)
+
+
+def show_counts(what: str, counts: dict[str, dict[str, int]], totals: dict[str, int]) -> None:
+    """A line for each queue or task; a rare state has a column only when something is in it."""
     if not counts:
         output.say("no jobs yet", "dim")
         return
     states = [state for state in State if state in USUAL or totals[state]]
-    rows = [(queue, *(shown(of.get(s, 0)) for s in states)) for queue, of in counts.items()]
+    rows = [(name, *(shown(of.get(s, 0)) for s in states)) for name, of in counts.items()]
     if len(rows) > 1:
         rows.append(("total", *(shown(totals[state]) for state in states)))
     names = [str(state) for state in states]
-    output.table(rows, "queue", *names, right=names, elastic=("queue",))
+    output.table(rows, what, *names, right=names, elastic=(what,))
 
 
 def shown(number: int) -> str:

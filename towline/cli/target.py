@@ -85,17 +85,28 @@ def _import(name: str) -> ModuleType:
             raise CommandError(
                 f"there is no module {name}, neither here nor installed{hint}"
             ) from error
-        raise CommandError(_not_imported(name, error)) from error
+        raise CommandError(_not_imported(name, error)) from _from_its_own_lines(error)
     except (Exception, SystemExit) as error:
-        raise CommandError(_not_imported(name, error)) from error
+        raise CommandError(_not_imported(name, error)) from _from_its_own_lines(error)
+
+
+def _from_its_own_lines(error: Exception | SystemExit) -> Exception | SystemExit:
+    """With a traceback that begins at the application, not at how Python and we came there."""
+    own = error.__traceback__
+    while own is not None and _is_way(own.tb_frame.f_code.co_filename):
+        own = own.tb_next
+    return error.with_traceback(own)
+
+
+def _is_way(path: str) -> bool:
+    """Whether a frame belongs to the import itself."""
+    return "importlib" in path or path == __file__
 
 
 def _not_imported(name: str, error: Exception | SystemExit) -> str:
     """What went wrong, at which line of the application, and where it was raised."""
     frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "importlib" not in frame.filename and frame.filename != __file__
+        frame for frame in traceback.extract_tb(error.__traceback__) if not _is_way(frame.filename)
     ]
     own = [frame for frame in frames if not _is_library(frame.filename)]
     places = [_place(frame) for frame in ([*own[-1:]] or [*frames[-1:]])]

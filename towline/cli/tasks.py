@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -14,11 +14,12 @@ from ..app import Towline
 from ..app.handles import Job
 from ..errors import ChainFailed
 from ..exit_codes import FAILED, OK
-from ..model import NewJob
 from ..naming import check_name
+from ..records import NewJob
 from ..task import Task
-from ..task.options import Options
+from ..task.options import POLICIES, OnConflict, Options
 from ..task.signature import encode_plain
+from ..text import gist
 from ..times import micros
 from . import completion, output
 from .ending import CommandError, complain
@@ -81,7 +82,20 @@ USUAL: Task[[], None] = Task(_usual)
     help="One argument: JSON if it is that, else text.",
 )
 @click.option("--key", help="One open chain per key: a second call gives the first.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice(get_args(OnConflict)),
+    default="return",
+    help="When a chain has the key: give it, raise, replace it, run the latest, or run after it.",
+)
+@click.option(
+    "--on-blocker-failure",
+    type=click.Choice([*POLICIES]),
+    default="fail",
+    help="With --on-conflict after: run, or wait, when the one before it fails.",
+)
 @click.option("--delay", type=duration_of, metavar="TIME", help="Not before: 90, 15m, 2h, 3d.")
+@click.option("--expires", type=duration_of, metavar="TIME", help="Not started after so long.")
 @click.option("--queue", shell_complete=completion.queues, help="Another one than its task's.")
 @click.option("--priority", type=int, help="Higher ones run first.")
 @click.option("--label", help="A note, shown in lists.")
@@ -157,8 +171,10 @@ def stored(
         raise CommandError("with --url arguments go by name: --args '{…}' or -p NAME=VALUE")
     Options(**options)  # which are refused as a task would refuse them
     said = {option: value for option, value in options.items() if value is not None}
-    if "delay" in said:
-        said["delay"] = micros(said["delay"])
+    for time in ("delay", "expires"):
+        if time in said:
+            said[time] = micros(said[time])
+    said["policy"] = POLICIES[said.pop("on_blocker_failure")]
     text = encode_plain(named, limit=app.settings.payload_limit, what="the object of arguments")
     new = NewJob(task=check_name(name, "task name"), arguments=text, **said)
     (answer,) = app.runner.run(app.runner.store.enqueue([new]))
@@ -180,7 +196,7 @@ def waited(app: Towline, job: Job[Any], timeout: timedelta | None, as_json: bool
         output.say(text)
     if text is not None:
         return OK
-    reason = output.last_line(chain.error)
+    reason = gist(chain.error)
     return complain(f"chain {chain.id} {chain.state}{f': {reason}' * bool(reason)}", FAILED)
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,11 +20,15 @@ from . import logs
 from .ending import CommandError
 from .target import APP_VARIABLE, is_name, load
 
+if TYPE_CHECKING:
+    from ..worker.health.crew import CrewHealth
+
 SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
 LEVELS = ("debug", "info", "warning", "error")
 MOMENT = 1.0  # seconds
 _SLOT = re.compile(r"towline-(\d+|loop|process)")
 Options = dict[str, Any]  # what was said on the command line; None where nothing was
+_SLOTS = re.compile(r"(.+)=(\d+)")
 _BYTES = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
 
 
@@ -53,9 +57,24 @@ def settings_of(options: Options) -> dict[str, Any]:
     logging = ("log_level", "json_logs", "no_error_text")
     said = {k: v for k, v in options.items() if v is not None and k not in logging}
     said["error_text"] = not options["no_error_text"]
+    if said.pop("once", False):
+        if "max_jobs" in said:
+            raise CommandError("--once is one job: no --max-jobs with it")
+        said.update(drain=True, max_jobs=1)
     if "queues" in said:
-        said["queues"] = [part for word in said["queues"].split(",") if (part := word.strip())]
+        said["queues"] = queues_of(said["queues"])
     return said
+
+
+def queues_of(text: str) -> list[str] | dict[str, int]:
+    """Names, in order of preference, or each with its slots: mail,default or mail=2,default=6."""
+    parts = [part for word in text.split(",") if (part := word.strip())]
+    slots = [found for part in parts if (found := _SLOTS.fullmatch(part))]
+    if not slots:
+        return parts
+    if len(slots) < len(parts):
+        raise click.BadParameter("--queues has slots for each queue, such as mail=2,*=6, or none")
+    return {found[1]: int(found[2]) for found in slots}
 
 
 def words_of(options: Options, number: int) -> list[str]:
@@ -73,7 +92,12 @@ def words_of(options: Options, number: int) -> list[str]:
 @click.command()
 @click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.option("--app", "name_option", metavar="MODULE:APP", help="The same, as an option.")
-@click.option("--queues", metavar="A,B", help="Those to work on.  [default: those of its tasks]")
+@click.option(
+    "--queues",
+    metavar="A,B",
+    help="Those to work on, the preferred first; '*' for all, -slow for all but that, mail=2,*=6 "
+    "with slots for each.  [default: those of its tasks, all alike]",
+)
 @click.option("--concurrency", type=int, help="Attempts at a time, per process.  [default: 8]")
 @click.option(
     "--processes",
@@ -102,6 +126,8 @@ def words_of(options: Options, number: int) -> list[str]:
     help="Seconds handlers may go on after a stop.",
 )
 @click.option("--drain", is_flag=True, help="Stop when nothing is left to do.")
+@click.option("--once", is_flag=True, help="Run the next job, if there is one, and stop.")
+@click.option("--max-jobs", type=click.IntRange(1), help="Stop after so many, per process.")
 @click.option("--reload", is_flag=True, help="Start again when the code changes.")
 @click.option("--name", help="How it is called in lists and in the history.")
 @click.option("--max-tasks-per-child", type=int, help="Process slots: replaced after so many.")
@@ -111,16 +137,23 @@ def words_of(options: Options, number: int) -> list[str]:
     metavar="SIZE",
     help="Process slots: at most so much, such as 512M.",
 )
+@click.option(
+    "--health",
+    metavar="HOST:PORT",
+    help="Answer /livez, /readyz and /metrics there, such as 127.0.0.1:9464.",
+)
 @click.option("--log-level", type=click.Choice(LEVELS), help="[default: info]")
 @click.option("--json-logs", is_flag=True, help="One JSON object per line.")
 @click.option("--no-error-text", is_flag=True, help="Log the kind of errors, not what they say.")
 @click.option("--line", type=int, hidden=True)
+@click.option("--asks", type=int, hidden=True)
 def worker(
     app: str | None,
     name_option: str | None,
     processes: int,
     reload: bool,
     line: int | None,
+    asks: int | None,
     **options: Any,
 ) -> int:
     """Run jobs until stopped.
@@ -138,10 +171,10 @@ def worker(
         raise CommandError(f"{target!r} is not MODULE:APP, such as shop.tasks:app")
     if line is None and (processes > 1 or reload):
         return supervise(target, options, processes, reload)
-    return work(target, options, line)
+    return work(target, options, line, asks)
 
 
-def work(target: str, options: Options, line: int | None) -> int:
+def work(target: str, options: Options, line: int | None, asks: int | None = None) -> int:
     """Be a worker, on its own or on a supervisor's line."""
     from ..worker.supervised import run_alone, run_on_line
 
@@ -149,7 +182,7 @@ def work(target: str, options: Options, line: int | None) -> int:
     settings = settings_of(options)
     logs.begin(options["log_level"], options["json_logs"])
     worker = found.worker(**settings)
-    code = run_alone(worker) if line is None else run_on_line(worker, line)
+    code = run_alone(worker) if line is None else run_on_line(worker, line, asks)
     if code == AT_ONCE or left_behind():
         # They must not keep the process, nor meet an interpreter that is being taken down.
         logging.shutdown()
@@ -183,12 +216,32 @@ def supervise(target: str, options: Options, processes: int, reload: bool) -> in
 
     watch = watching() if reload else None
     logs.begin(options["log_level"], options["json_logs"])
+    health = crew_health(options.pop("health", None), processes)
 
     def command(number: int, line: int) -> list[str]:
         own = [f"--line={line}", *words_of(options, number)]
         return [sys.executable, "-m", "towline", "worker", target, *own]
 
-    return Supervisor(command, processes, options["grace"], watch).run()
+    return Supervisor(command, processes, options["grace"], watch, health).run()
+
+
+def crew_health(address: str | None, processes: int) -> CrewHealth | None:
+    """What answers for all children, at an address, to systemd, or both; None for neither."""
+    from ..worker.health.systemd import Notices
+
+    notices = Notices.asked_for(os.environ)
+    if address is None and notices is None:
+        return None
+    from ..worker.health.crew import CrewHealth
+
+    health = CrewHealth(processes)
+    if address is not None:
+        from ..worker.health.port import Port
+
+        Port(address, health)
+    if notices is not None:
+        threading.Thread(target=health.notify, args=(notices,), daemon=True).start()
+    return health
 
 
 def watching() -> Callable[[Callable[[], None]], None]:

@@ -14,8 +14,8 @@ from __future__ import annotations
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import UnsupportedConnection
@@ -30,6 +30,9 @@ BACK = Query("rollback_to", "ROLLBACK TO SAVEPOINT towline")()
 BEGIN = Query("begin", "BEGIN")()
 COMMIT = Query("commit", "COMMIT")()
 ROLLBACK = Query("rollback", "ROLLBACK")()
+BEFORE = Query("before", "SAVEPOINT towline_before")()
+KEEP = Query("keep", "RELEASE SAVEPOINT towline_before")()
+UNDO = Query("undo", "ROLLBACK TO SAVEPOINT towline_before")()
 
 
 class Around(NamedTuple):
@@ -80,6 +83,9 @@ class Connection(ABC):
 class Blocking(Connection):
     """A connection that blocks; the awaiting face can use it too, and there is nothing to await."""
 
+    called_back = False
+    """Whether queries of code that awaits come back to the thread of this connection (asgiref)."""
+
     async def arun(self, op: Op[T]) -> T:
         return self.run(op)
 
@@ -88,6 +94,31 @@ class Blocking(Connection):
 
     async def aend(self, *, commit: bool) -> None:
         self.end(commit=commit)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """A block of the caller's code in the caller's transaction, which it cannot break: then
+        what it wrote is undone, and why is raised. Otherwise all of it stays, also when it raises,
+        as if there were no transaction around."""
+        self._say(BEFORE)
+        try:
+            yield
+        finally:
+            try:
+                self._say(KEEP)
+            except Exception:
+                self._undo()
+                raise
+
+    def _undo(self) -> None:
+        self._say(UNDO)
+        self._say(KEEP)
+
+    def _say(self, statement: Statement) -> None:
+        def steps() -> Steps[None]:
+            yield statement
+
+        self.run(Op(statement.query.name, steps, reads=True, single=True))
 
 
 class Awaiting(Connection):

@@ -10,6 +10,7 @@ from django.db.transaction import Atomic
 from django.utils.connection import ConnectionProxy
 
 from ..operation import Op
+from ..sql import Statement
 from .base import Blocking, Connection
 
 T = TypeVar("T")
@@ -20,6 +21,8 @@ class DjangoConnection(Blocking):
 
     Refused, as Django would, in another thread, in an event loop, and in a broken `atomic`.
     """
+
+    called_back = True
 
     def __init__(self, raw: Any, recognise: Callable[[object], Connection]) -> None:
         if isinstance(raw, ConnectionProxy):
@@ -49,6 +52,14 @@ class DjangoConnection(Blocking):
         if not commit:
             self.raw.set_rollback(True)
         self._atomic.__exit__(None, None, None)
+
+    def _undo(self) -> None:
+        self.raw.needs_rollback = False
+        super()._undo()
+
+    def _say(self, statement: Statement) -> None:
+        self.raw.validate_no_broken_transaction()
+        super()._say(statement)
 
 
 KINDS = (((BaseDatabaseWrapper, ConnectionProxy), DjangoConnection),)

@@ -13,7 +13,7 @@ import os
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from .access import ALL, Access, Authorize, Permission, Viewer
+from ..access import ALL, Access, Authorize, Permission, Viewer
 from .site import Site
 
 if TYPE_CHECKING:

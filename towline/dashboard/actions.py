@@ -1,7 +1,5 @@
-"""What can be done from the dashboard: each has its permission, each leaves a line in the log.
-
-Who did it is recorded in the history of the job or queue, too, where that has a place for it.
-"""
+"""What can be done from the dashboard: each has its permission, each leaves a line in the log, and
+in the audit of the job or queue by whom."""
 
 from __future__ import annotations
 
@@ -13,10 +11,12 @@ from msgspec import Struct
 from starlette.exceptions import HTTPException
 
 from .. import views
+from ..access import Permission, Viewer
 from ..app.filters import JobsWhere
+from ..app.schedules import Schedule
 from ..errors import TowlineError
+from ..model import ChainState
 from ..text import plain
-from .access import Permission, Viewer
 from .page import FILTERS, Data, number_of, refusal, where_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("towline.dashboard")
 
 Given = Mapping[str, str]
-TOLD = ("id", "chain", "queue", "done", "preview")  # what of an answer stands in the log
+DELETED_AT_ONCE = 200
+# What of an answer stands in the log.
+TOLD = ("id", "chain", "queue", "schedule", "done", "preview")
 
 
 class Action(Struct, frozen=True):
@@ -34,6 +36,7 @@ class Action(Struct, frozen=True):
     permission: Permission
     do: Callable[[Towline, Given, str], Data]
     text: str
+    takes: tuple[str, ...]  # for the description of the API
 
 
 def do(app: Towline, name: str, given: Given, viewer: Viewer) -> Data:
@@ -63,7 +66,7 @@ def _queue(given: Given) -> str:
 
 
 def _retry(app: Towline, given: Given, by: str) -> Data:
-    return {"id": app.retry(_id(given)).id, "done": 1}
+    return {"id": app.retry(_id(given), by=by).id, "done": 1}
 
 
 def _cancel(app: Towline, given: Given, by: str) -> Data:
@@ -71,13 +74,20 @@ def _cancel(app: Towline, given: Given, by: str) -> Data:
     return {"id": app.cancel(_id(given), reason=reason, by=by).id, "done": 1}
 
 
+def _cancel_group(app: Towline, given: Given, by: str) -> Data:
+    reason = given.get("reason") or "cancelled in the dashboard"
+    group = app.group(_id(given))
+    before = group.ended
+    return {"id": group.id, "done": group.cancel(reason, by=by).ended - before}
+
+
 def _run(app: Towline, given: Given, by: str) -> Data:
-    return {"id": app.run_now(_id(given)).id, "done": 1}
+    return {"id": app.run_now(_id(given), by=by).id, "done": 1}
 
 
 def _delete(app: Towline, given: Given, by: str) -> Data:
     chain = app.job(_id(given)).chain_id
-    app.delete(chain)
+    app.delete(chain, by=by)
     return {"chain": chain, "done": 1}
 
 
@@ -87,7 +97,46 @@ def _pause(app: Towline, given: Given, by: str) -> Data:
 
 
 def _resume(app: Towline, given: Given, by: str) -> Data:
-    app.resume(_queue(given))
+    app.resume(_queue(given), by=by)
+    return {"queue": _queue(given), "done": 1}
+
+
+def _schedule(app: Towline, given: Given) -> Schedule:
+    if not (name := given.get("schedule")):
+        raise HTTPException(400, "schedule is the name of a schedule")
+    return app.schedule(name)
+
+
+def _pause_schedule(app: Towline, given: Given, by: str) -> Data:
+    return {"schedule": _schedule(app, given).pause(by=by).name, "done": 1}
+
+
+def _resume_schedule(app: Towline, given: Given, by: str) -> Data:
+    return {"schedule": _schedule(app, given).resume(by=by).name, "done": 1}
+
+
+def _run_schedule(app: Towline, given: Given, by: str) -> Data:
+    schedule = _schedule(app, given)
+    return {"schedule": schedule.name, "id": schedule.run(by=by).id, "done": 1}
+
+
+def _delete_schedule(app: Towline, given: Given, by: str) -> Data:
+    schedule = _schedule(app, given)
+    schedule.delete(by=by)
+    return {"schedule": schedule.name, "done": 1}
+
+
+def _limit(app: Towline, given: Given, by: str) -> Data:
+    """Empty fields are numbers that are not said."""
+    numbers = {
+        name: number_of(given[name], name) for name in ("concurrency", "rate") if given.get(name)
+    }
+    try:
+        per = float(given.get("per") or 60)
+    except ValueError:
+        raise HTTPException(400, "per is a number of seconds") from None
+    lane = given.get("lane") or None
+    app.set_limit(_queue(given), lane=lane, per=per, by=by, **numbers)
     return {"queue": _queue(given), "done": 1}
 
 
@@ -99,6 +148,7 @@ def _where(given: Given) -> JobsWhere:
 
 def _reveal(app: Towline, given: Given, by: str) -> Data:
     job = app.job(_id(given))
+    app.runner.run(app.runner.store.note(job.id, "reveal", by))
     return {
         "id": job.id,
         "arguments": views.stored(job.arguments),
@@ -113,25 +163,68 @@ def _is_preview(given: Given) -> bool:
 
 def _retry_many(app: Towline, given: Given, by: str) -> Data:
     preview = _is_preview(given)
-    return {"done": int(app.retry_many(preview=preview, **_where(given))), "preview": preview}
+    done = app.retry_many(preview=preview, by=by, **_where(given))
+    return {"done": int(done), "preview": preview}
 
 
 def _cancel_many(app: Towline, given: Given, by: str) -> Data:
     preview = _is_preview(given)
-    return {
-        "done": int(app.cancel_many(preview=preview, by=by, **_where(given))),
-        "preview": preview,
-    }
+    done = app.cancel_many(preview=preview, by=by, **_where(given))
+    return {"done": int(done), "preview": preview}
 
 
+def _run_many(app: Towline, given: Given, by: str) -> Data:
+    preview = _is_preview(given)
+    done = app.run_now_many(preview=preview, by=by, **_where(given))
+    return {"done": int(done), "preview": preview}
+
+
+def _delete_many(app: Towline, given: Given, by: str) -> Data:
+    """The chains of all jobs that fit, page by page: whatever state they are in, it was chosen."""
+    preview = _is_preview(given)
+    number, cursor = 0, None
+    while True:
+        page = app.jobs(limit=DELETED_AT_ONCE, cursor=cursor, **_where(given))
+        if chains := {job.chain_id for job in page}:
+            number += app.delete_many(ids=chains, state=[*ChainState], preview=preview, by=by)
+        if (cursor := page.cursor) is None:
+            return {"done": number, "preview": preview}
+
+
+MANY = (*FILTERS, "preview")
 ACTIONS: dict[str, Action] = {
-    "retry": Action("retry", _retry, "Make a failed or cancelled job pending again."),
-    "cancel": Action("cancel", _cancel, "End an open job as cancelled."),
-    "run": Action("run", _run, "Make a scheduled job pending at once."),
-    "delete": Action("delete", _delete, "Delete a job's chain with all its history."),
-    "pause": Action("pause", _pause, "Stop claims from a queue."),
-    "resume": Action("pause", _resume, "Let workers claim from a queue again."),
-    "reveal": Action("reveal", _reveal, "Show a job's arguments and output with their secrets."),
-    "retry_many": Action("retry", _retry_many, "Retry all jobs that fit; preview counts them."),
-    "cancel_many": Action("cancel", _cancel_many, "Cancel all jobs that fit; preview counts them."),
+    "retry": Action("retry", _retry, "Make a failed or cancelled job pending again.", ("id",)),
+    "cancel": Action("cancel", _cancel, "End an open job as cancelled.", ("id", "reason")),
+    "cancel_group": Action(
+        "cancel", _cancel_group, "Cancel a group: its last job, then its members.", ("id", "reason")
+    ),
+    "run": Action("run", _run, "Make a scheduled job pending at once.", ("id",)),
+    "delete": Action("delete", _delete, "Delete a job's chain with all its history.", ("id",)),
+    "pause": Action("pause", _pause, "Stop claims from a queue.", ("queue",)),
+    "resume": Action("pause", _resume, "Let workers claim from a queue again.", ("queue",)),
+    "pause_schedule": Action(
+        "pause", _pause_schedule, "Let no tick of a schedule give a job.", ("schedule",)
+    ),
+    "resume_schedule": Action(
+        "pause", _resume_schedule, "Go on with a schedule's next tick after now.", ("schedule",)
+    ),
+    "run_schedule": Action(
+        "run", _run_schedule, "Store a job of a schedule at once.", ("schedule",)
+    ),
+    "delete_schedule": Action(
+        "delete", _delete_schedule, "Delete a schedule made at run time.", ("schedule",)
+    ),
+    "limit": Action(
+        "limit",
+        _limit,
+        "Limit a queue, each of its lanes (*) or one; no number: no limit.",
+        ("queue", "lane", "concurrency", "rate", "per"),
+    ),
+    "reveal": Action(
+        "reveal", _reveal, "Show a job's arguments and output with their secrets.", ("id",)
+    ),
+    "retry_many": Action("retry", _retry_many, "Retry all jobs that fit.", MANY),
+    "cancel_many": Action("cancel", _cancel_many, "Cancel all jobs that fit.", MANY),
+    "run_many": Action("run", _run_many, "Make all scheduled jobs that fit pending.", MANY),
+    "delete_many": Action("delete", _delete_many, "Delete the chains of all jobs that fit.", MANY),
 }

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from ..app import Towline
     from ..wakes import Wake
 
-KEPT = 0.9  # seconds that what a view gave is good for others
+KEPT = 0.9  # seconds that what a view gave is good for others, and …
+SHARE = 0.05  # … of the time that may be spent on looking, by all pages that are open together, …
+LONGEST = 10.0  # … but seconds at most: a slow look, or a busy database, is asked more rarely
 MOST_KEPT = 500
 BEAT = 1.0  # seconds between two words to those who watch
 SILENCE = 5.0  # seconds after which they look again though nothing was heard: time passes, too
@@ -47,10 +49,14 @@ class Looks:
                 now = time.monotonic()
                 self._kept = {key: kept for key, kept in self._kept.items() if kept.until > now}
             kept = self._kept.setdefault(asked, Kept(threading.Lock()))
+            recent = time.monotonic() - LONGEST
+            watched = sum(each.until > recent for each in self._kept.values()) or 1
         with kept.lock:
-            if time.monotonic() >= kept.until:
+            begun = time.monotonic()
+            if begun >= kept.until:
                 kept.value = look()
-                kept.until = time.monotonic() + KEPT
+                now = time.monotonic()
+                kept.until = now + min(max(KEPT, watched * (now - begun) / SHARE), LONGEST)
             return kept.value
 
     def forget(self) -> None:

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 
+from ..access import Viewer
 from ..app.filters import JobsWhere
 from ..errors import InvalidSetting, InvalidState, NotFound, StillNeeded, TowlineError
-from .access import Viewer
+from .shapes import Shape
 
 if TYPE_CHECKING:
     from ..app import Towline  # noqa: TC004 (msgspec never looks at the types)
 
 Data = dict[str, Any]
 
-FILTERS = ("state", "task", "queue", "label", "key", "chain")
+FILTERS = ("state", "task", "queue", "lane", "label", "key", "schedule", "chain", "ids")
 # What an error of the library means to who asked; the first that fits.
 STATUS: tuple[tuple[type[TowlineError], int], ...] = (
     (NotFound, 404),
@@ -39,11 +40,27 @@ def number_of(text: str, name: str) -> int:
         raise HTTPException(400, f"{name} is a number, not {text[:40]!r}") from None
 
 
+def way_back(given: str | None, default: str) -> str:
+    """A path of ours to return to; to browsers `//` and `/\\` begin the name of another site."""
+    ours = given is not None and given.startswith("/") and given[1:2] not in ("/", "\\")
+    return given if given is not None and ours else default
+
+
+def ids_of(text: str) -> list[int]:
+    """Ids with commas between them."""
+    return [number_of(id.strip(), "each of the ids") for id in text.split(",")]
+
+
 def where_of(given: Mapping[str, str]) -> JobsWhere:
-    """Which jobs are meant: the page that lists them and what is done to all of them agree."""
+    """Which jobs are meant: the page that lists them and what is done to all of them agree. Several
+    states, with commas between them, add up."""
     found: dict[str, Any] = {name: given[name] for name in FILTERS if given.get(name)}
+    if "," in found.get("state", ""):
+        found["state"] = found["state"].split(",")
     if "chain" in found:
         found["chain"] = number_of(found["chain"], "chain")
+    if "ids" in found:
+        found["ids"] = ids_of(found["ids"])
     return cast(JobsWhere, found)
 
 
@@ -75,6 +92,7 @@ class Param(Struct, frozen=True):
 
     name: str
     text: str
+    example: str | None = None  # of one that is needed
 
 
 class Page(Struct, frozen=True):
@@ -84,6 +102,7 @@ class Page(Struct, frozen=True):
     path: str
     title: str
     view: Callable[[Ask], Data]
-    text: str  # what it shows, for the description of the API
+    text: str  # what it shows, and …
+    shows: Mapping[str, Shape]  # … what its data looks like, for the description of the API
     key: str | None = None  # that leads to it; pages with one stand in the menu
     params: tuple[Param, ...] = ()

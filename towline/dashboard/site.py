@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -18,12 +18,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from ..access import COOKIE, Access, Viewer
 from ..errors import TowlineError
 from ..version import VERSION
 from . import actions, openapi, words
-from .access import COOKIE, Access, Viewer
 from .live import Live, Looks
-from .page import Ask, Data, Page, refusal
+from .page import Ask, Data, Page, refusal, way_back
 from .pages import PAGES
 
 if TYPE_CHECKING:
@@ -102,7 +102,9 @@ class Site:
 
     async def _look(self, page: Page, request: Request, viewer: Viewer) -> Data:
         """What the page shows, shared with all who ask the same and may see the same."""
-        ask = Ask(self._app, request.path_params, request.query_params, viewer)
+        ask = Ask(
+            self._app, request.path_params, merged(request.query_params.multi_items()), viewer
+        )
         asked = (request.url.path, str(request.query_params), viewer.may)
         try:
             found: Data = await run_in_threadpool(self._looks.get, asked, lambda: page.view(ask))
@@ -129,8 +131,8 @@ class Site:
         root = root_of(request)
         text = self._templates.get_template(template).render(
             root=root,
-            here=request.url.path.removeprefix(root),
-            query=dict(request.query_params),
+            here=None if request.method == "POST" else request.url.path.removeprefix(root),
+            query=merged(request.query_params.multi_items()),
             static=lambda name: f"{root}/static/{name}?v={self._marks[name]}",
             menu=[page for page in PAGES if page.key],
             may=viewer.may if viewer else frozenset(),
@@ -153,10 +155,7 @@ class Site:
         if is_json:
             return JSONResponse(done, headers=NOT_KEPT)
         root = root_of(request)
-        back = given.get("back") or "/"
-        if not back.startswith("/") or back.startswith("//"):
-            back = "/"
-        return RedirectResponse(f"{root}{back}", 303)
+        return RedirectResponse(f"{root}{way_back(given.get('back'), '/')}", 303)
 
     # ---- the token
 
@@ -190,6 +189,7 @@ class Site:
     # ---- files, the stream, the description
 
     async def _static(self, request: Request) -> Response:
+        self._access.check_place(request)
         name = request.path_params["name"]
         if name not in self._files:
             raise HTTPException(404)
@@ -209,17 +209,32 @@ class Site:
         assert isinstance(error, HTTPException)
         root = root_of(request)
         api = request.url.path.removeprefix(root).startswith(("/api", "/do", "/live"))
+        if is_form(request) and error.status_code not in (401, 403, 421):
+            api = False  # somebody pressed a button: they want a page
         if error.status_code == 401 and self._access.has_login and not api:
             return RedirectResponse(f"{root}/login", 303)
         if api or error.status_code in (401, 403, 421):
             return JSONResponse({"error": error.detail}, error.status_code, headers=NOT_KEPT)
-        return self._page(request, "error.html", None, error.status_code, error=error.detail)
+        title = TITLES.get(error.status_code, "Not done")
+        page = {"title": title, "name": ""}
+        return self._page(
+            request, "error.html", None, error.status_code, page=page, error=error.detail
+        )
 
     async def _broken(self, request: Request, error: Exception) -> Response:
         return JSONResponse({"error": "this page has failed; the log says why"}, 500)
 
 
 NOT_KEPT = {"cache-control": "no-store"}
+# What stands above the words of a refusal.
+TITLES = {
+    400: "Not understood", 404: "Not here", 409: "Not done", 503: "The database cannot be asked",
+}  # fmt: skip
+
+
+def is_form(request: Request) -> bool:
+    kind = request.headers.get("content-type", "")
+    return request.method == "POST" and kind.startswith("application/x-www-form-urlencoded")
 
 
 def root_of(request: Request) -> str:
@@ -236,14 +251,29 @@ async def given_by(request: Request) -> dict[str, str]:
         if len(body) > MOST_GIVEN:
             raise HTTPException(413, "that is too much")
     if not request.headers.get("content-type", "").startswith("application/json"):
-        return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
+        return merged(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
     try:
         found = json.loads(body)
     except ValueError:
         found = None
     if not isinstance(found, dict):
         raise HTTPException(400, "a JSON object is expected")
-    return {str(name): "" if value is None else str(value) for name, value in found.items()}
+    return {str(name): _as_text(value) for name, value in found.items()}
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def merged(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Values by name. A form names each box that is checked, so those are put together, with commas
+    between them; of anything else that comes twice the last counts."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        found[name] = f"{found[name]},{value}" if name == "pick" and name in found else value
+    return found
 
 
 def with_headers(inner: ASGIApp) -> ASGIApp:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..text import plain
+from ..text import gist, plain
 from ..times import distance, length
 
+SHORT = 60  # characters of a value in one line
 LONG = 20_000  # characters of a value that a page shows
 
 
@@ -23,9 +25,17 @@ def line(value: object) -> str:
     return "" if value is None else plain(str(value), lines=False)
 
 
+def kind(error_type: str | None) -> str | None:
+    """The kind of an error; Python's own without where they are from."""
+    return error_type and error_type.removeprefix("builtins.")
+
+
 def pretty(value: Any) -> str:
-    """A stored value, indented."""
-    text = plain(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    """A stored value: in one line if it is short, else indented."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    if len(text) > SHORT:
+        text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    text = plain(text)
     return text if len(text) <= LONG else f"{text[:LONG]}\n… {len(text) - LONG} characters more"
 
 
@@ -34,7 +44,21 @@ def number(value: int | float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    return "–" if value is None else length(timedelta(seconds=value), 1)
+    return "–" if value is None else length(timedelta(seconds=value))
+
+
+def percent(share: float | None) -> str:
+    """A share as people say it; small ones are not nothing."""
+    if share is None:
+        return "–"
+    if 0 < share < 0.001:
+        return "< 0.1 %"
+    return f"{100 * share:.{0 if share in (0, 1) else 1}f} %"
+
+
+def fifths(share: float) -> int:
+    """Which fifth of the whole a share is in, from 1 to 5."""
+    return max(1, math.ceil(5 * share))
 
 
 def ago(value: str | None) -> str:
@@ -51,15 +75,19 @@ def between(start: str | None, end: str | None) -> str:
     if start is None:
         return "–"
     until = datetime.now(UTC) if end is None else datetime.fromisoformat(end)
-    return length(max(until - datetime.fromisoformat(start), timedelta(0)), 1)
+    return length(max(until - datetime.fromisoformat(start), timedelta(0)))
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "shown": shown,
     "line": line,
+    "gist": gist,
+    "kind": kind,
     "pretty": pretty,
     "number": number,
     "seconds": seconds,
+    "percent": percent,
+    "fifths": fifths,
     "ago": ago,
     "moment": moment,
     "until": between,

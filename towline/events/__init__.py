@@ -5,20 +5,25 @@ logging handler or an exporter. The line between them is bounded: what does not 
 counted. A subscriber that raises stays subscribed; that is logged, at most once a minute. An event
 without a subscriber is not even built, and without events there is no thread.
 
-Never in an event: arguments, outputs, keys, labels, passwords. The text of a job's error is in one
-field, `AttemptEnded.error`, if its worker was told to say it; it is for the log, not for exporters.
+Never in an event: arguments, outputs, keys, labels, passwords. What may quote others, as the text
+of an error does, is private: our log gets it, subscribers of the application get events without.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
+from types import BuiltinMethodType, MethodType
 from typing import Any
+
+from msgspec import Struct
 
 from ..errors import InvalidSetting
 from . import kinds
@@ -41,56 +46,121 @@ OF_OPERATIONS = {
 COMPLETED = "attempt.ended: completed"
 
 Subscriber = Callable[[Any], object]
+Errand = Callable[[], object]
+# Events; somebody who waits until the line is empty; None ends the thread.
+Item = Event | Sequence[Event] | Errand | threading.Event | None
+
+
+class Subscription(Struct, eq=False):
+    """A function that is told of events."""
+
+    function: Subscriber
+    trouble_only: bool
+    logs: bool
+    complained_at: float | None = None
+    failures: int = 0  # since then
+
+    def calls(self, function: Subscriber) -> bool:
+        """Whether it is this one; a bound method is made anew each time it is named."""
+        both = self.function, function
+        if all(isinstance(each, MethodType | BuiltinMethodType) for each in both):
+            return self.function == function
+        return self.function is function
+
+    def complain(self, event: Event, error: Exception) -> None:
+        """Say that it failed, once in a while."""
+        now = time.monotonic()
+        self.failures += 1
+        if self.complained_at is None or now >= self.complained_at + COMPLAIN_EVERY:
+            log.error(
+                "a subscriber of %s failed (%d times since the last such line)",
+                event.name, self.failures, exc_info=error,
+            )  # fmt: skip
+            self.complained_at, self.failures = now, 0
 
 
 class Events:
     """The subscribers of an app, and the line of events that wait for them."""
 
     def __init__(self) -> None:
-        self._subscribers: dict[str, list[Subscriber]] = {}
-        self._failures: dict[Subscriber, tuple[float, int]] = {}  # said when; how many since
+        # Replaced, never changed: the thread may be going through them.
+        self._subscriptions: dict[str, tuple[Subscription, ...]] = {}
         self.wanted: frozenset[str] = frozenset()
         self.wants_operations = False  # what the runner says of each operation
+        # What is current while subscribers are told of an event: that of the attempt's span.
+        self.surroundings: Callable[[Event], AbstractContextManager[object]] | None = None
         _all.add(self)
         self._begin()
 
     def _begin(self) -> None:
         """In this process there is no thread yet, and nothing waits."""
-        self._line: SimpleQueue[Event | threading.Event | None] = SimpleQueue()
+        self._line: SimpleQueue[Item] = SimpleQueue()
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
         self._dropped = 0
         self._dropped_reported = 0.0
 
     def subscribe(
-        self, function: Subscriber, names: Collection[str] = (), *, trouble_only: bool = False
+        self,
+        function: Subscriber,
+        names: Collection[str] = (),
+        *,
+        trouble_only: bool = False,
+        logs: bool = False,
     ) -> None:
         """Call a function with each event of these names; without a name, with every event.
 
         `trouble_only`: attempts that completed are left out. Almost all do, and to build an
-        event for each costs something.
+        event for each costs something. `logs`: it is our own log, which sees what is private.
         """
+        check_subscriber(function, names)
+        new = Subscription(function, trouble_only, logs)
         for name in names or EVENTS:
-            if name not in EVENTS:
-                raise InvalidSetting(f"there is no event {name!r}; there are {', '.join(EVENTS)}")
-            self._subscribers.setdefault(name, []).append(function)
-        self.wanted |= self._subscribers.keys()
-        if kinds.AttemptEnded.name in (names or EVENTS) and not trouble_only:
-            self.wanted |= {COMPLETED}
+            others = self._all_but(name, function)  # one that is there already is told once
+            self._subscriptions[name] = (*others, new)
+        self._look_who_listens()
+
+    def unsubscribe(self, function: Subscriber) -> None:
+        """Call it no more; what waits in the line does not reach it either."""
+        left = {name: self._all_but(name, function) for name in self._subscriptions}
+        self._subscriptions = {name: others for name, others in left.items() if others}
+        self._look_who_listens()
+
+    def _all_but(self, name: str, function: Subscriber) -> tuple[Subscription, ...]:
+        known = self._subscriptions.get(name, ())
+        return tuple(each for each in known if not each.calls(function))
+
+    def _look_who_listens(self) -> None:
+        wanted = set(self._subscriptions)
+        ends = self._subscriptions.get(kinds.AttemptEnded.name, ())
+        if not all(each.trouble_only for each in ends):
+            wanted.add(COMPLETED)
+        self.wanted = frozenset(wanted)
         self.wants_operations = not self.wanted.isdisjoint(OF_OPERATIONS)
 
     def has(self, function: Subscriber) -> bool:
         """Whether it has subscribed to anything."""
-        return any(function in functions for functions in self._subscribers.values())
+        return any(each.calls(function) for all in self._subscriptions.values() for each in all)
 
     def publish(self, event: Event) -> None:
         """Put an event into the line, if it has a subscriber. Never waits, never raises."""
-        if event.name not in self.wanted:
-            return
+        if event.name in self.wanted:
+            self._put(event, 1)
+
+    def call(self, errand: Errand) -> None:
+        """Have something done by the thread, behind the events that were published before."""
+        self._put(errand, 1)
+
+    def publish_all(self, events: Sequence[Event]) -> None:
+        """The same for events of one kind that belong together: one place in the line."""
+        if events and events[0].name in self.wanted:
+            self._put(events, len(events))
+
+    def _put(self, item: Event | Sequence[Event] | Errand, number: int) -> None:
         if self._line.qsize() >= MOST_WAITING:
-            self._dropped += 1
+            self._dropped += number
             return
-        self._line.put(event)
+        self._line.put(item)
         if self._thread is None:
             self._start()
 
@@ -136,7 +206,11 @@ class Events:
                 self._report_dropped()
                 item.set()
             else:
-                self._deliver(item)
+                if callable(item):
+                    self._do(item)
+                else:
+                    for event in (item,) if isinstance(item, Event) else item:
+                        self._deliver(event)
                 if self._dropped and time.monotonic() >= self._dropped_reported + DROPPED_EVERY:
                     self._report_dropped()
 
@@ -154,24 +228,40 @@ class Events:
             self._thread = None
             return True
 
-    def _deliver(self, event: Event) -> None:
-        for subscriber in self._subscribers.get(event.name, ()):
-            try:
-                subscriber(event)
-            except Exception as error:
-                self._complain(subscriber, event, error)
+    def _do(self, errand: Errand) -> None:
+        try:
+            errand()
+        except Exception as error:
+            log.error("an errand of the events' thread failed", exc_info=error)
 
-    def _complain(self, subscriber: Subscriber, event: Event, error: Exception) -> None:
-        said, number = self._failures.get(subscriber, (0.0, 0))
-        number += 1
-        if said and time.monotonic() < said + COMPLAIN_EVERY:
-            self._failures[subscriber] = said, number
-            return
-        self._failures[subscriber] = time.monotonic(), 0
-        log.error(
-            "a subscriber of %s failed (%d times since the last such line)",
-            event.name, number, exc_info=error,
-        )  # fmt: skip
+    def _deliver(self, event: Event) -> None:
+        if self.surroundings is None:
+            self._tell(event)
+        else:
+            with self.surroundings(event):
+                self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        for each in self._subscriptions.get(event.name, ()):
+            try:
+                each.function(event if each.logs else event.public())
+            except Exception as error:
+                each.complain(event, error)
+
+
+def check_subscriber(function: Subscriber, names: Collection[str]) -> None:
+    """It can be called with events of these names."""
+    for name in names:
+        if name not in EVENTS:
+            raise InvalidSetting(f"there is no event {name!r}; there are {', '.join(EVENTS)}")
+    if not callable(function):
+        raise InvalidSetting(f"a subscriber is a function, not {function!r}")
+    called = getattr(function, "func", function)  # behind a partial
+    if any(inspect.iscoroutinefunction(each) for each in (called, type(called).__call__)):
+        raise InvalidSetting(
+            f"{function!r} awaits, and events are told in a thread without a loop: let a plain "
+            "function hand them over"
+        )
 
 
 _all: weakref.WeakSet[Events] = weakref.WeakSet()

@@ -25,6 +25,7 @@ from ..operation import Loss, Op, drive
 from ..sql import Queries
 from ..store.ground import as_json
 from .address import Address
+from .alone import Alone
 from .checks import describe, examine
 from .errors import AGAIN, is_lost, translate
 from .listen import PostgresListen
@@ -71,9 +72,8 @@ class PostgresEngine:
         self.channel = _channel(f"{schema}.{prefix}wake")
         self.wake_channel = wake_channel(settings.url, f"{schema}.{prefix}")
         self.sql = Queries(PACKAGE, prefix, schema)
-        self.store = PostgresStore(
-            self.sql, self.channel if server.notify else None, settings.clock
-        )
+        self._hints = self.channel if server.notify else None  # where they go
+        self.store = PostgresStore(self.sql, self._hints, settings.clock)
         self.migrations = Migrations(PACKAGE, prefix, schema)
         # With synchronous_commit off. Workers outlive a crash of the server, so never a claim.
         self._losable = (Loss.ANY_TIME,) if settings.durable else (Loss.ANY_TIME, Loss.IF_ALLOWED)
@@ -209,10 +209,12 @@ class PostgresEngine:
                     raw = pool.lend(held, self._lending)
                 raw.bound = bound
                 with PlainCursor(raw) as cursor:
-                    transaction = Transaction(self.sql, raw, cursor)
                     if single:
-                        result = transaction.alone(op)
+                        transaction: Transaction
+                        transaction = alone = Alone(self.sql, raw, cursor, self._hints)
+                        result = alone.run(op)
                     else:
+                        transaction = Transaction(self.sql, raw, cursor)
                         transaction.begin(op, lock_timeout, losable=losable)
                         try:
                             result = drive(op, transaction.execute)

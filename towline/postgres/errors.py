@@ -54,7 +54,9 @@ def translate(error: psycopg.Error, operation: str, where: str) -> TowlineError:
                 "is the primary, default_transaction_read_only is on for the role or the database"
             )
         case errors.InsufficientPrivilege():
-            return ReadOnlyDatabase(f"this role may not use {where}: {said}; see docs/postgres.md")
+            return ReadOnlyDatabase(
+                f"this role may not use {where}: {said}; see docs/guides/run/postgres.md"
+            )
         case errors.QueryCanceled():
             return StoreUnavailable(
                 f"{operation} was cancelled in {where}: {said}; nothing was stored. "

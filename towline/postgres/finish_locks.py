@@ -7,7 +7,8 @@ touched:
     the running job                            one row of `live`, under its attempt number
     the chain that ends with it, and its key   no job begins to wait for it meanwhile
     jobs behind that chain                     each waits for one less, or fails and ends its own
-    chains that a continuation waits for       they stay as they are
+    chains that a continuation waits for       they stay as they are; those it brings along are new,
+                                               and nobody's yet
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..model import CHAIN_END, CHAIN_STATES, ChainState, Policy
 from ..operation import Steps
+from ..records import NewJob
 from ..sql import Row
 from ..store import cascade
 from ..store.cascade import BAD
@@ -49,7 +51,7 @@ def reserve(store: Ground, verdicts: Sequence[Verdict]) -> Steps[Reserved]:
         fences: list[Row] = [(held[n].job_id, held[n].attempt, held[n].worker) for n in others]
         rows = yield store.sql.still_running.many(FENCE, fences)
         later = {others[int_of(number)] for (number,) in rows}  # all others are fenced out
-    waiting = [number for number in sorted(ours) if _awaited(verdicts[number])]
+    waiting = [number for number in sorted(ours) if _waits(verdicts[number])]
     if waiting:
         later |= yield from _reserve_waiting(store, waiting, verdicts, ends)
     states: dict[int, ChainState] = {}
@@ -101,6 +103,25 @@ def reserve(store: Ground, verdicts: Sequence[Verdict]) -> Steps[Reserved]:
     return Reserved(ready, [verdicts[number] for number in sorted(later)], alone)
 
 
+def hold_end(store: Ground, chain: int) -> Steps[bool]:
+    """All that the end of a chain without a key touches; whether it is ours."""
+    rows = yield store.sql.hold_chains_now(chains=as_json([chain]))
+    if not rows:
+        return False
+    isolation.refuse_old_snapshot(rows)
+    ((last,),) = yield store.sql.chain_tail(chain_id=chain)
+    jobs = as_json([last])
+    held = yield store.sql.hold_jobs_now(jobs=jobs)
+    if not held and (yield store.sql.open_keys(jobs=jobs)):
+        return False
+    behind = yield from cascade.behind(store, [chain])
+    for chunk in chunks(sorted({dependent.job_id for dependent in behind})):
+        blocked = yield store.sql.hold_blocked(jobs=as_json(chunk))
+        if not all(ours for _, ours in blocked):
+            return False
+    return True
+
+
 def _reserve_waiting(
     store: Ground,
     waiting: Sequence[int],
@@ -114,8 +135,6 @@ def _reserve_waiting(
     own = {verdicts[n].ending.held.chain_id: {n} for n in waiting}
     later = yield from _busy_chains(store, own)
     for number in waiting:
-        following = verdicts[number].ending.next
-        assert following is not None
         wanted = _awaited(verdicts[number])
         shared: set[int] = set()
         found = wanted
@@ -131,8 +150,8 @@ def _reserve_waiting(
         if number in later:
             continue  # chain_states would wait for the transaction that holds the chain
         rows = yield store.sql.chain_states(chains=as_json(wanted & shared))
-        states = [CHAIN_STATES[int_of(state)] for _, state, _ in rows]
-        if following.policy is Policy.FAIL and any(state in BAD for state in states):
+        bad = {int_of(id) for id, state, _ in rows if CHAIN_STATES[int_of(state)] in BAD}
+        if bad and _fails_at_once(verdicts[number], bad):
             ends[number] = ChainState.FAILED
     return later
 
@@ -157,10 +176,36 @@ def _busy_keys(
     return _of(busy, causes)
 
 
-def _awaited(verdict: Verdict) -> set[int]:
-    """The chains that a continuation waits for."""
+def _waits(verdict: Verdict) -> bool:
+    """Whether a continuation waits for more than what is born with it. A key may be another's."""
     following = verdict.ending.next
-    return {int_of(blocker.chain_id) for blocker in following.blockers} if following else set()
+    if following is None:
+        return False
+    return any(job.key is not None for job in following.children) or bool(_awaited(verdict))
+
+
+def _awaited(verdict: Verdict) -> set[int]:
+    """The stored chains that a continuation waits for, itself or through what it brings along."""
+    following = verdict.ending.next
+    if following is None:
+        return set()
+    jobs = (following, *following.children)
+    return {b.chain_id for job in jobs for b in job.blockers if b.chain_id is not None}
+
+
+def _fails_at_once(verdict: Verdict, bad: set[int]) -> bool:
+    """Whether a continuation fails as it is stored, since these chains have failed."""
+    following = verdict.ending.next
+    assert following is not None
+    doomed: set[int] = set()  # of what it brings along, by index
+
+    def fails(job: NewJob) -> bool:
+        behind = (b.chain_id in bad or b.index in doomed for b in job.blockers)
+        return job.policy is Policy.FAIL and any(behind)
+
+    while more := {n for n, job in enumerate(following.children) if fails(job)} - doomed:
+        doomed |= more
+    return fails(following)
 
 
 def _of(chains: Iterable[int], causes: Mapping[int, set[int]]) -> set[int]:

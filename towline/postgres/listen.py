@@ -27,7 +27,7 @@ from .own_connection import OwnConnection
 from .store import ended_channel
 
 if TYPE_CHECKING:
-    from ..wakes import Ring
+    from ..wakes import Changed, Ring
     from .engine import PostgresEngine
 
 log = logging.getLogger("towline.wakes")
@@ -66,6 +66,9 @@ class PostgresListen:
         self._thread.start(lambda: self._run(ring))
         self._engine.listeners.add(self)
 
+    def on_change(self, changed: Changed) -> None:
+        self._thread.on_change = changed
+
     def stop(self) -> None:
         """End the thread and its connection; a second call does nothing."""
         self._engine.listeners.discard(self)
@@ -88,19 +91,17 @@ class PostgresListen:
 
     def _run(self, ring: Ring) -> None:
         back_off = BackOff(longest=RECONNECT)
-        logged = False
         while not self._thread.stopping:
             try:
                 with closing(OwnConnection.connect(self._address.conninfo, autocommit=True)) as raw:
                     raw.bound = SILENCE
                     self._subscribe(raw)
                     back_off.reset()
-                    logged = False
+                    self._thread.restored()
                     ring(None)
                     self._hear(raw, ring)
             except psycopg.Error as error:
-                if not logged and not self._thread.stopping:
-                    logged = True
+                if self._thread.lost():
                     log.info("not listening to %s, trying again: %s", self._engine.place, error)
                 self._owed = False
                 self._thread.pause(back_off())

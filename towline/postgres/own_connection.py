@@ -14,7 +14,7 @@ import select
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 from ..connections.psycopg import PlainCursor
 from ..errors import InvalidSetting
@@ -46,6 +46,7 @@ class OwnConnection(psycopg.Connection[Any]):
     pooled = False  # whether a pooler stands between
     settings: dict[str, str]  # what our transactions have set
     since = 0.0  # when it was last given back
+    prepared: set[bytes]  # statements that `alone` has prepared; psycopg prepares its own
 
     def wait(self, gen: PQGen[T], interval: float = 0.0, timeout: float | None = None) -> T:
         """Run a generator of psycopg to its end; what leaves it half done leaves no connection."""
@@ -86,7 +87,12 @@ class OwnConnection(psycopg.Connection[Any]):
     @property
     def usable(self) -> bool:
         """Whether the next one can have it: idle, and whoever had it is out of it."""
-        return self.pgconn.transaction_status == TransactionStatus.IDLE and not self.lock.locked()
+        pgconn = self.pgconn
+        return (
+            pgconn.transaction_status == TransactionStatus.IDLE
+            and pgconn.pipeline_status == PipelineStatus.OFF
+            and not self.lock.locked()
+        )
 
     @property
     def stale(self) -> bool:
@@ -105,7 +111,7 @@ def connect(
     """Open a connection with these settings besides those all of ours have."""
     raw = OwnConnection.connect(conninfo, autocommit=True)
     try:
-        raw.bound = bound
+        raw.bound, raw.prepared = bound, set()
         raw.settings = {**SESSION, **settings}
         encoding = raw.info.parameter_status("server_encoding")
         if encoding != "UTF8":

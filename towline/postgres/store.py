@@ -14,27 +14,34 @@ committed while it took the chain's lock.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from ..model import (
-    OUTCOME_CODE,
-    Claimed,
-    Enqueued,
-    JobRecord,
-    NewJob,
-)
+from ..model import OUTCOME_CODE
 from ..operation import Loss, Op, Steps
-from ..sql import Queries, Row
+from ..records import Claimed, Enqueued, NewJob
+from ..sql import Queries, Query, Row
 from ..store import Store
-from ..store.columns import SHAPE, new_record, row_of, shape_of
-from ..store.enqueue import PENDING, SCHEDULED, due_at
+from ..store.columns import (
+    LANED,
+    SHAPE,
+    is_plain,
+    is_simple,
+    laned_of,
+    new_record,
+    row_of,
+    shape_of,
+)
+from ..store.enqueue import IN_LANE, PENDING, SCHEDULED
 from ..store.ground import (
     Clock,
+    News,
     Reserved,
     Verdict,
     as_json,
+    due_at,
+    earlier,
     find_upstream,
     host_clock,
     in_claim_order,
@@ -43,6 +50,11 @@ from ..store.ground import (
     portions,
 )
 from . import finish_locks, isolation
+from .heads import MANY, AllHeads, Due
+
+NOTE = ("queue", "lane", "priority", "free", "until")
+LANES_COLLECTED = 100  # of which notes are collected at once
+NOTES_COLLECTED = 50  # of each
 
 
 def ended_channel(channel: str) -> str:
@@ -54,10 +66,14 @@ class PostgresStore(Store):
     """All operations, for many writers at a time: the database's clock and ids, the rows that are
     locked, and what is one statement here."""
 
+    many_passed = MANY
+
     def __init__(self, sql: Queries, channel: str | None, clock: Clock | None = None) -> None:
         super().__init__(sql, clock or host_clock)
         self._own_clock = clock is None
         self._channel = channel
+        self._heads = AllHeads()
+        self._due = Due()
 
     def now(self) -> Steps[int]:
         """The database's clock decides; a test may bring its own."""
@@ -133,6 +149,16 @@ class PostgresStore(Store):
         marks = yield self.sql.read_mark(name="prune")
         return int_of(marks[0][0]) if marks else None
 
+    def hold_schedules(self, names: Collection[str], *, wait: bool = True) -> Steps[set[str]]:
+        hold = self.sql.hold_schedules if wait else self.sql.hold_schedules_now
+        return {str(name) for (name,) in (yield hold(names=as_json(sorted(names))))}
+
+    def share_now(self, chain: int) -> Steps[bool]:
+        return bool((yield self.sql.share_chains_now(chains=as_json([chain]))))
+
+    def hold_end_now(self, chain: int) -> Steps[bool]:
+        return (yield from finish_locks.hold_end(self, chain))
+
     # ---- what follows the commit
 
     def wake(self, queues: Iterable[str]) -> Steps[None]:
@@ -149,44 +175,154 @@ class PostgresStore(Store):
     # ---- what is one statement
 
     def enqueue(self, jobs: Sequence[NewJob]) -> Op[Sequence[Enqueued]]:
-        if not jobs or any(j.key is not None or j.blockers for j in jobs):
+        if not jobs or not all(map(is_simple, jobs)):
             return super().enqueue(jobs)
+        plain = all(map(is_plain, jobs))  # who has no lane pays for none
+        if plain and len(jobs) == 1:
+            return Op("enqueue", self._enqueue_one, jobs[0], loss=Loss.IF_ALLOWED, single=True)
         parts = list(portions(jobs, lambda job: len(job.arguments)))
         single = len(parts) == 1
-        return Op("enqueue", self._enqueue_plain, parts, loss=Loss.IF_ALLOWED, single=single)
+        store = self._enqueue_plain if plain else self._enqueue_laned
+        return Op("enqueue", store, parts, loss=Loss.IF_ALLOWED, single=single)
+
+    def _enqueue_one(self, job: NewJob) -> Steps[Sequence[Enqueued]]:
+        now = None if self._own_clock else self.clock()
+        shape = dict(zip(SHAPE, shape_of(job), strict=True), policy=int(job.policy))
+        rows = yield self.sql.enqueue_one(now=now, arguments=job.arguments, **shape)
+        ((stored_at, id),) = rows
+        yield from self.wake((job.queue,))
+        return (_enqueued(job, int_of(id), int_of(stored_at)),)
 
     def _enqueue_plain(self, parts: Sequence[Sequence[NewJob]]) -> Steps[Sequence[Enqueued]]:
+        return (yield from self._enqueue_runs(parts, self.sql.enqueue_plain, SHAPE, shape_of))
+
+    def _enqueue_laned(self, parts: Sequence[Sequence[NewJob]]) -> Steps[Sequence[Enqueued]]:
+        return (yield from self._enqueue_runs(parts, self.sql.enqueue_laned, LANED, laned_of))
+
+    def _enqueue_runs(
+        self,
+        parts: Sequence[Sequence[NewJob]],
+        query: Query,
+        columns: Sequence[str],
+        alike_by: Callable[[NewJob], Any],
+    ) -> Steps[Sequence[Enqueued]]:
         now = None if self._own_clock else self.clock()
         queues: set[str] = set()
-        records: list[JobRecord] = []
+        stored: list[Enqueued] = []
         for part in parts:
             runs: list[dict[str, Any]] = []
-            for shape, alike in groupby(part, shape_of):
+            for shape, alike in groupby(part, alike_by):
                 arguments = [job.arguments for job in alike]
-                runs.append(dict(zip(SHAPE, shape, strict=True), arguments=arguments))
-            rows = yield self.sql.enqueue_plain(now=now, runs=as_json(runs))
+                runs.append(dict(zip(columns, shape, strict=True), arguments=arguments))
+            rows = yield query(now=now, runs=as_json(runs))
             ((stored_at, ids),) = rows
             now = int_of(stored_at)
             for id, job in zip(json.loads(str(ids)), part, strict=True):
-                run_at = due_at(job, now)
-                state = SCHEDULED if run_at > now else PENDING
-                row = row_of(job, id, id, 0, 0, now)
-                records.append(new_record(*row, state, 0, 0, 0, 0, run_at))
+                stored.append(_enqueued(job, id, now))
             queues.update(run["queue"] for run in runs)
         yield from self.wake(queues)
-        return [Enqueued(record, True) for record in records]
+        return stored
 
-    def promote(self, limit: int, now: int) -> Steps[int]:
-        return len((yield self.sql.promote_due(now=now, limit=limit)))
+    def promote(self, limit: int, now: int, *, whole: bool = True) -> Steps[int]:
+        since = None if whole else self._due.since(now)
+        if since is None:
+            rows = yield self.sql.promote_due(now=now, limit=limit)
+        else:
+            rows = yield self.sql.promote_due_above(now=now, limit=limit, since=since)
+        promoted = len(rows) if rows[0][1] is not None else 0
+        if since is None and promoted < limit:
+            self._due.promoted(int_of(rows[0][0]) - promoted, now, self.many_passed)
+        if promoted:
+            yield from self.tell_filled([row[2:] for row in rows], now)
+        return promoted
+
+    def next_due(
+        self, queues: Sequence[str], now: int, *, whole: bool = True
+    ) -> Steps[tuple[int | None, list[str]]]:
+        since = None if whole else self._due.since(now)
+        if since is None:
+            return (yield from super().next_due(queues, now))
+        asked = self.sql.next_due_above(since=since, queues=as_json(queues))
+        return (yield from self._due_and_gated(asked))
 
     def take_pending(
-        self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int
+        self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int,
+        *, whole: bool = True,
+    ) -> Steps[list[Claimed]]:  # fmt: skip
+        heads = self._heads[worker]
+        ranges = None if whole else heads.ranges(queues, now)
+        query = self.sql.claim_pending if ranges is None else self.sql.claim_pending_above
+        rows = yield query(
+            now=now, worker=worker, name=name, room=room, free=free, safe=self.crash_limit - 1,
+            queues=as_json(_whole(queues) if ranges is None else ranges),
+        )  # fmt: skip
+        taken = rows if rows[0][1] is not None else ()
+        claimed = in_claim_order([Claimed._make(row[1:]) for row in taken])
+        if ranges is None:
+            passed = int_of(rows[0][0]) - len(claimed)
+            heads.claimed(claimed, passed, now, self.many_passed)
+        return claimed
+
+    def count_pending(
+        self, queues: Sequence[str], most: int, tasks: Sequence[str], worker: int | None, now: int
+    ) -> Steps[tuple[int, bool, int | None]]:
+        ranges = None if worker is None else self._heads[worker].ranges(queues, now)
+        query = self.sql.peek_pending if ranges is None else self.sql.peek_pending_above
+        from_where = _whole(queues) if ranges is None else ranges
+        return (yield from self._counted(query, from_where, most, tasks))
+
+    def look_again(self, worker: int | None) -> int | None:
+        if worker is None:
+            return None
+        return earlier(self._heads[worker].whole_at, self._due.whole_at)
+
+    # ---- lanes: their rows belong to who holds the gate of their queue, others leave notes
+
+    def announce(self, news: Sequence[News], now: int) -> Steps[None]:
+        yield self.sql.insert_notes.many(NOTE, [one[:5] for one in news])
+
+    def hold_gates(self, queues: Sequence[str], now: int) -> Steps[tuple[list[str], bool]]:
+        rows = yield self.sql.hold_gates(queues=as_json(queues))
+        missing = set(queues) - {str(queue) for queue, _ in rows}
+        made: list[str] = []
+        for queue in sorted(missing):
+            ((ours,),) = yield self.sql.try_to_make_gate(queue=queue)
+            if ours:
+                yield self.sql.make_gate(queue=queue)
+                made.append(queue)
+        if made:
+            rows += yield self.sql.hold_gates(queues=as_json(made))
+        held = [str(queue) for queue, ours in rows if ours]
+        if not held:
+            return [], False
+        collected = yield self.sql.collect_notes(
+            queues=as_json(held), now=now, lanes=LANES_COLLECTED, notes=NOTES_COLLECTED
+        )
+        return held, any(more for _, more in collected)
+
+    def hold_gate(self, queue: str) -> Steps[None]:
+        if not (yield self.sql.hold_gate(queue=queue)):
+            yield self.sql.wait_to_make_gate(queue=queue)
+            yield self.sql.make_gate(queue=queue)
+            yield self.sql.hold_gate(queue=queue)
+
+    def read_gates(
+        self, queues: Sequence[str], room: int, now: int
+    ) -> Steps[tuple[int, list[Row]]]:
+        now_there = None if self._own_clock else self.clock()
+        rows = yield self.sql.read_gates(queues=as_json(queues), room=room, now=now_there)
+        return int_of(rows[0][0]) if rows else now, [row[1:] for row in rows]
+
+    def take_chosen(
+        self, worker: int, chosen: Sequence[Row], name: str | None, now: int
     ) -> Steps[list[Claimed]]:
-        rows = yield self.sql.claim_pending(
-            now=now, worker=worker, name=name, queues=as_json(queues), room=room, free=free,
-            safe=self.crash_limit - 1,
+        rows = yield self.sql.claim_chosen(
+            now=now, worker=worker, name=name, safe=self.crash_limit - 1,
+            jobs=_array([int_of(job) for *_, job in chosen]),
         )  # fmt: skip
         return in_claim_order(list(map(Claimed._make, rows)))
+
+    # ---- ends
 
     def reserve(self, verdicts: Sequence[Verdict]) -> Steps[Reserved]:
         return (yield from finish_locks.reserve(self, verdicts))
@@ -212,7 +348,7 @@ class PostgresStore(Store):
             attempts=_array([each.attempt for each in held]),
             holders=_array([each.worker for each in held]),
             outcomes=_array([OUTCOME_CODE[ending.outcome] for ending in endings]),
-            started=_array([ending.started_at for ending in endings]),
+            started=_array([ending.start for ending in endings]),
             tasks=as_json([each.task for each in held]),
             outputs=as_json([ending.output for ending in endings]),
             errors=as_json([ending.error for ending in endings]),
@@ -222,6 +358,18 @@ class PostgresStore(Store):
         if gone:
             yield from self.tell_ended()
         return [verdict for verdict in ends if verdict.ending.held.job_id in gone]
+
+
+def _whole(queues: Iterable[str]) -> list[dict[str, object]]:
+    """Queues to claim from, each from its very beginning."""
+    return [{"value": queue} for queue in queues]
+
+
+def _enqueued(job: NewJob, id: int, now: int) -> Enqueued:
+    run_at = due_at(job, now)
+    state = SCHEDULED if run_at > now else PENDING if job.lane is None else IN_LANE
+    row = row_of(job, id, id, 0, 0, now)
+    return Enqueued(new_record(*row, state, 0, 0, 0, 0, run_at), True)
 
 
 def _array(numbers: Iterable[int | None]) -> str:

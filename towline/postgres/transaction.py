@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 from psycopg import errors
@@ -17,11 +17,9 @@ from psycopg.pq import TransactionStatus
 
 from ..connections.psycopg import PlainCursor, execute
 from ..errors import CommitUnknown, StoreError
-from ..operation import Op, drive
+from ..operation import Loss, Op
 from ..sql import Queries, Row, Statement
 from .own_connection import SESSION, OwnConnection
-
-T = TypeVar("T")
 
 
 def local(settings: Iterable[tuple[str, str]]) -> str:
@@ -44,8 +42,9 @@ class Transaction:
         self.woken: set[str] = set()
 
     def begin(self, op: Op[Any], lock_timeout: str, *, losable: bool) -> None:
-        # What people ask is planned anew, for the tables as they are; what workers do is prepared.
-        self._prepare = False if op.reads else None
+        # What people ask is planned anew, for the tables as they are; what workers do is prepared,
+        # their looks as well: to plan one takes several times as long as to run it.
+        self._prepare = False if op.reads and op.loss is not Loss.WITH_WORKERS else None
         raw = self.raw
         settings: list[tuple[str, str]] = []
         if raw.pooled:
@@ -105,16 +104,7 @@ class Transaction:
         except psycopg.OperationalError as error:
             if reads or not raw.closed:
                 raise
-            raise _unknown(name) from error
-
-    def alone(self, op: Op[T]) -> T:
-        """Run an operation of one statement, which commits itself; its loss is one of a commit."""
-        try:
-            return drive(op, self.execute)
-        except psycopg.OperationalError as error:
-            if not self.raw.closed:
-                raise
-            raise _unknown(op.name) from error
+            raise commit_unknown(name) from error
 
 
 @lru_cache(64)
@@ -123,7 +113,8 @@ def _beginning(kind: str, settings: tuple[tuple[str, str], ...], clock: str) -> 
     return "; ".join(filter(None, parts)).encode()
 
 
-def _unknown(name: str) -> CommitUnknown:
+def commit_unknown(name: str) -> CommitUnknown:
+    """The error for who cannot know whether it is stored."""
     return CommitUnknown(
         f"the connection was lost while {name} was being committed: it may be stored or not. "
         "Look before you repeat it; an enqueue with key= and scope='any' can be repeated as it is"

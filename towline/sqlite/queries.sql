@@ -15,17 +15,24 @@
 -- {:stored} the parameters of these names.
 --
 -- columns: stored = id, chain_id, position, task, label, queue, priority, max_attempts, timeout, key,
+--     blockers, policy, arguments, trace, lane, weight, expires_at, schedule, tick, ordered, created_at
+-- columns: plain = id, chain_id, position, task, label, queue, priority, max_attempts, timeout, key,
 --     blockers, policy, arguments, trace, created_at
--- columns: claimed = max_attempts, timeout, key, label, blockers, trace, created_at
--- columns: opened = state, queue, priority, job_id, attempt, open_blockers, run_at
+-- columns: claimed = max_attempts, timeout, key, label, blockers, trace, lane, weight, expires_at, tick, created_at
+-- columns: opened = state, queue, priority, job_id, attempt, open_blockers, run_at, lane, weight
 -- columns: standing = state, attempt, used, lost, open_blockers, run_at, started_at, progress,
 --     progress_text
 -- columns: tried = job_id, number, outcome, final, worker, started_at, ended_at, output, error, error_type,
 --     progress, progress_text
 -- columns: registered = id, name, host, pid, birth, version, queues, concurrency, started_at, seen_at,
---     lease_until
--- columns: counted = minute, queue, task, outcome, slot, ended, removed, duration, h0, h1, h2, h3, h4, h5,
---     h6, h7
+--     lease_until, declares
+-- columns: planned = name, task, template, cron, every, tz, start_at, end_at, jitter, catch_up, overlap,
+--     declared, declared_in, next_at
+-- columns: since = paused_at, paused_by, last_tick, last_chain, ticks, skipped, missed
+-- columns: noted = id, at, done_by, action, job_id, queue, number, chosen
+-- columns: counter = minute, queue, task, outcome, slot
+-- columns: counted = ended, removed, duration, h0, h1, h2, h3, h4, h5, h6, h7, waited, w0, w1, w2, w3, w4,
+--     w5, w6, w7
 
 -- ---------------------------------------------------------------- write
 
@@ -54,6 +61,23 @@ SELECT k.chain_id
   FROM {key} AS k CROSS JOIN {chain} AS c ON c.id = k.chain_id
  WHERE k.task = :task AND k.key = :key;
 
+-- name: pass_key
+-- Give the key from the chain that has it to one behind it. None changed: it is another's by now.
+UPDATE {key} SET chain_id = :chain_id, created_at = :now, ended_at = NULL
+ WHERE task = :task AND key = :key AND chain_id = :was;
+
+-- name: next_in_line
+-- The jobs that stand behind a chain in the line of its key. Rides the primary key of blocker.
+SELECT job_id FROM {blocker} WHERE chain_id = :chain_id AND in_line = 1;
+
+-- name: move_in_line
+-- A chain leaves the line: a job behind it waits for the one before it.
+UPDATE {blocker} SET chain_id = :chain_id WHERE chain_id = :was AND job_id = :job_id;
+
+-- name: mark_in_line
+-- The same where an edge cannot be moved: one that says so, and one that does no longer.
+UPDATE {blocker} SET in_line = :in_line WHERE chain_id = :chain_id AND job_id = :job_id;
+
 -- name: insert_chains
 INSERT INTO {chain} (id, task, created_at, trace)
 VALUES (:id, :task, :created_at, :trace);
@@ -67,8 +91,8 @@ INSERT INTO {live} ({opened})
 VALUES ({:opened});
 
 -- name: insert_blockers
-INSERT INTO {blocker} (chain_id, job_id, position, name, trace)
-VALUES (:chain_id, :job_id, :position, :name, :trace);
+INSERT INTO {blocker} (chain_id, job_id, position, name, trace, in_line)
+VALUES (:chain_id, :job_id, :position, :name, :trace, :in_line);
 
 -- name: find_upstream
 -- These chains, and all that they wait for in turn. Follows the last job of each chain while it is
@@ -90,9 +114,15 @@ WITH RECURSIVE up(chain_id) AS (
 )
 SELECT chain_id FROM up;
 
--- name: replace_arguments
--- The one update of a job's row: on_conflict="replace" before the first start.
-UPDATE {job} SET arguments = :arguments WHERE id = :job_id;
+-- name: change_job
+-- The one update of a job's row: on_conflict="replace" before the first start, or a change by hand.
+UPDATE {job} SET {stored set} WHERE id = :id;
+
+-- name: change_waiting
+-- The same of its row in live, and its time.
+UPDATE {live} SET state = :state, run_at = :run_at, queue = :to_queue, priority = :to_priority, lane = :lane,
+       weight = :weight, parked_for = NULL
+ WHERE state = +:was AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: move_waiting
 -- A job that is not running changes its state or its time.
@@ -104,9 +134,10 @@ UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blocke
 -- name: record_attempts
 -- The fence of every ending: no row is written unless the job still runs under this attempt number and for
 -- this worker (a database that lost its last commits gives a number out again), nor a second one for an
--- attempt that one turn was told of twice. Who ends a job from outside holds it and names no worker.
+-- attempt that one turn was told of twice. Who ends a job from outside holds it and names no worker. What
+-- never began says -1 for its start.
 INSERT INTO {attempt} ({tried}, continued_by, ended_by)
-SELECT job_id, attempt, :outcome, :final, :worker, coalesce(:started_at, started_at, claimed_at), :now, :output,
+SELECT job_id, attempt, :outcome, :final, :worker, nullif(coalesce(:started_at, started_at, claimed_at), -1), :now, :output,
        :error, :error_type, progress, progress_text, :continued_by, :ended_by
   FROM {live}
  WHERE state = 3 AND queue = :queue AND priority = :priority AND job_id = :job_id
@@ -128,9 +159,10 @@ DELETE FROM {live}
  WHERE state = +:state AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: put_back
--- running → pending or scheduled. Fenced; the attempt number stays, so it is never given out again.
+-- running → pending or scheduled. Fenced; the attempt number stays, so it is never given out again. What
+-- has not begun goes on waiting: it keeps its run_at.
 UPDATE {live}
-   SET state = :state, run_at = :run_at, used = :used, lost = :lost, claimed_at = NULL,
+   SET state = :state, run_at = coalesce(:run_at, run_at), used = :used, lost = :lost, claimed_at = NULL,
        started_at = NULL, worker = NULL, progress = NULL, progress_text = NULL
  WHERE state = 3 AND queue = :queue AND priority = :priority AND job_id = :job_id
    AND attempt = :attempt AND worker IS coalesce(:held_by, worker);
@@ -144,40 +176,174 @@ UPDATE {live}
 
 -- name: find_parked
 -- Parked jobs whose reason is gone, in queues a worker serves. Rides live_parked.
-SELECT queue, priority, job_id
+SELECT queue, priority, job_id, lane
   FROM {live} INDEXED BY {prefix}live_parked
  WHERE state = 4 AND parked_for IN (SELECT value FROM json_each(:reasons))
    AND queue IN (SELECT value FROM json_each(:queues))
  LIMIT :limit;
 
 -- name: unpark_jobs
-UPDATE {live} SET state = 0, parked_for = NULL
+-- Pending again, or back in its lane.
+UPDATE {live} SET state = CASE WHEN lane IS NULL THEN 0 ELSE 4 END, parked_for = NULL
  WHERE state = +4 AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: next_due
--- When the next scheduled job is due. Rides live_due.
-SELECT min(run_at) FROM {live} INDEXED BY {prefix}live_due WHERE state = 1;
+-- When the next scheduled job is due (rides live_due); and which of these queues have a gate or lanes, which is two
+-- probes for each.
+SELECT min(run_at),
+       (SELECT json_group_array(q.value)
+          FROM json_each(:queues) AS q
+         WHERE EXISTS (SELECT 1 FROM {limit} AS g
+                        WHERE g.queue = q.value AND g.lane = '' AND (g.concurrency IS NOT NULL OR g.rate IS NOT NULL))
+            OR EXISTS (SELECT 1 FROM {lane} AS n WHERE n.queue = q.value))
+  FROM {live} INDEXED BY {prefix}live_due WHERE state = 1;
 
 -- name: peek_pending
--- How many pending jobs the queues have that are not paused, no more than :most of each are counted; and
--- whether a job is parked for one of these reasons, which is one probe where none is.
+-- How many pending jobs the queues have that are neither paused nor limited, no more than :most of each are
+-- counted; whether a job is parked for one of these reasons, which is one probe where none is; and when the next
+-- tick of these tasks is, which is one as well. Rides live_parked and schedule_next.
 SELECT coalesce(sum((SELECT count(*)
                        FROM (SELECT 1 FROM {live} AS l WHERE l.state = 0 AND l.queue = q.value LIMIT :most))), 0),
        EXISTS (SELECT 1 FROM {live} WHERE state = +4)
        AND EXISTS (SELECT 1 FROM {live} INDEXED BY {prefix}live_parked
                     WHERE state = 4 AND parked_for IN (SELECT value FROM json_each(:reasons))
-                      AND queue IN (SELECT value FROM json_each(:queues)))
+                      AND queue IN (SELECT value FROM json_each(:queues))),
+       CASE WHEN EXISTS (SELECT 1 FROM {schedule} INDEXED BY {prefix}schedule_task)
+            THEN (SELECT min((SELECT s.next_at FROM {schedule} AS s INDEXED BY {prefix}schedule_next
+                               WHERE s.task = t.value AND s.paused_at IS NULL AND s.next_at IS NOT NULL
+                               ORDER BY s.next_at LIMIT 1))
+                    FROM json_each(:tasks) AS t) END
   FROM json_each(:queues) AS q
- WHERE q.value NOT IN (SELECT name FROM {queue});
+ WHERE q.value NOT IN (SELECT name FROM {queue})
+                            AND NOT EXISTS (SELECT 1 FROM {queue} WHERE name = '*')
+   AND q.value NOT IN (SELECT queue FROM {limit} WHERE lane = '' AND (concurrency IS NOT NULL OR rate IS NOT NULL));
+
+-- name: find_gates
+-- Which of these queues have a limit of their own, or lanes: a worker claims from them in another way. Two probes each.
+SELECT q.value
+  FROM json_each(:queues) AS q
+ WHERE EXISTS (SELECT 1 FROM {limit} AS g
+                WHERE g.queue = q.value AND g.lane = '' AND (g.concurrency IS NOT NULL OR g.rate IS NOT NULL))
+    OR EXISTS (SELECT 1 FROM {lane} AS n WHERE n.queue = q.value);
+
+-- name: peek_gates
+-- How much a look at these queues would find, no more than :most of each kind are counted: open lanes, and jobs outside of
+-- lanes where the queue is limited; nothing where the limit is reached. And whether a limit keeps something waiting
+-- that will begin by itself.
+SELECT coalesce(sum(CASE WHEN x.shut THEN 0 ELSE x.lanes + x.plain END), 0),
+       coalesce(max((x.shut AND x.concurrency IS NOT 0 AND x.lanes + x.plain > 0) OR x.resting), 0)
+  FROM (SELECT g.concurrency,
+               coalesce(g.opens_at > :now, 0)
+               OR coalesce((SELECT sum(coalesce(r.weight, 1)) FROM {live} AS r WHERE r.state = 3 AND r.queue = q.value), 0)
+                  >= coalesce(g.concurrency, 9223372036854775807) AS shut,
+               (SELECT count(*)
+                  FROM (SELECT 1 FROM {lane} AS n INDEXED BY {prefix}lane_open
+                         WHERE n.closed = 0 AND n.queue = q.value LIMIT :most)) AS lanes,
+               CASE WHEN g.concurrency IS NULL AND g.rate IS NULL THEN 0
+                    ELSE (SELECT count(*)
+                            FROM (SELECT 1 FROM {live} AS l WHERE l.state = 0 AND l.queue = q.value LIMIT :most))
+                    END AS plain,
+               EXISTS (SELECT 1 FROM {lane} AS n INDEXED BY {prefix}lane_opens
+                        WHERE n.closed > 0 AND n.queue = q.value AND n.opens_at > 0 AND n.closed < 3) AS resting
+          FROM json_each(:queues) AS q
+          LEFT JOIN {limit} AS g ON g.queue = q.value AND g.lane = ''
+         WHERE q.value NOT IN (SELECT name FROM {queue})
+   AND NOT EXISTS (SELECT 1 FROM {queue} WHERE name = '*')) AS x;
+
+-- name: next_open
+-- When a lane of these queues opens, or a queue's rate lets the next job begin. Rides lane_opens.
+SELECT min(min(coalesce((SELECT n.opens_at FROM {lane} AS n INDEXED BY {prefix}lane_opens
+                          WHERE n.closed > 0 AND n.queue = q.value AND n.opens_at > 0 ORDER BY n.opens_at LIMIT 1),
+                        9223372036854775807),
+               coalesce((SELECT g.opens_at FROM {limit} AS g
+                          WHERE g.queue = q.value AND g.lane = '' AND g.opens_at > :now),
+                        9223372036854775807)))
+  FROM json_each(:queues) AS q
+ WHERE q.value NOT IN (SELECT name FROM {queue})
+   AND NOT EXISTS (SELECT 1 FROM {queue} WHERE name = '*');
+
+-- name: next_priorities
+-- The priorities of the next pending jobs of queues without a limit: what takes turns with lanes and limited queues.
+SELECT priority
+  FROM {live}
+ WHERE state = 0
+   AND queue IN (SELECT value FROM json_each(:queues)
+                  WHERE value NOT IN (SELECT name FROM {queue})
+   AND NOT EXISTS (SELECT 1 FROM {queue} WHERE name = '*')
+                    AND value NOT IN (SELECT queue FROM {limit} WHERE lane = ''
+                                         AND (concurrency IS NOT NULL OR rate IS NOT NULL)))
+ ORDER BY priority DESC, job_id
+ LIMIT :room;
+
+-- name: read_gates
+-- All that decides who begins next in these queues, in one look: their limits, what runs by lane (the running rows of the
+-- queue), the first open lanes (lane_open) with their first jobs (live_lane), and, where the queue is limited, the
+-- next jobs outside of lanes. A paused queue is left out.
+SELECT q.value, g.concurrency, g.rate, g.per, g.spent, coalesce(g.turn, 0), e.concurrency, e.rate, e.per,
+       (SELECT json_group_array(json_array(r.lane, r.weight))
+          FROM (SELECT l.lane, sum(coalesce(l.weight, 1)) AS weight
+                  FROM {live} AS l WHERE l.state = 3 AND l.queue = q.value GROUP BY l.lane) AS r),
+       (SELECT json_group_array(json_array(o.lane, o.priority, o.served_at, o.spent, w.concurrency IS NOT NULL OR w.rate IS NOT NULL,
+                                           w.concurrency, w.rate, w.per, json(o.jobs), 0))
+          FROM (SELECT n.lane, n.priority, n.served_at, n.spent,
+                       (SELECT json_group_array(json_array(f.job_id, f.priority, f.weight))
+                          FROM (SELECT l.job_id, l.priority, coalesce(l.weight, 1) AS weight
+                                  FROM {live} AS l INDEXED BY {prefix}live_lane
+                                 WHERE l.state = 4 AND l.queue = n.queue AND l.lane = n.lane AND l.parked_for IS NULL
+                                 ORDER BY l.priority DESC, l.job_id
+                                 LIMIT :each) AS f) AS jobs
+                  FROM {lane} AS n INDEXED BY {prefix}lane_open
+                 WHERE n.closed = 0 AND n.queue = q.value
+                 ORDER BY n.priority DESC, n.served_at
+                 LIMIT :room) AS o
+          LEFT JOIN {limit} AS w ON w.queue = q.value AND w.lane = o.lane),
+       CASE WHEN g.concurrency IS NOT NULL OR g.rate IS NOT NULL
+            THEN (SELECT json_group_array(json_array(p.job_id, p.priority, p.weight))
+                    FROM (SELECT l.job_id, l.priority, coalesce(l.weight, 1) AS weight
+                            FROM {live} AS l WHERE l.state = 0 AND l.queue = q.value
+                           ORDER BY l.priority DESC, l.job_id LIMIT :room) AS p) END
+  FROM json_each(:queues) AS q
+  LEFT JOIN {limit} AS g ON g.queue = q.value AND g.lane = ''
+  LEFT JOIN {limit} AS e ON e.queue = q.value AND e.lane = '*'
+ WHERE q.value NOT IN (SELECT name FROM {queue})
+   AND NOT EXISTS (SELECT 1 FROM {queue} WHERE name = '*');
+
+-- name: save_lanes
+-- Lanes that were served, or can start nothing for now. Who writes them has their queue's gate.
+UPDATE {lane} SET closed = :closed, priority = :priority, served_at = :served_at, opens_at = :opens_at, spent = :spent
+ WHERE queue = :queue AND lane = :lane;
+
+-- name: drop_lanes
+-- Lanes in which nothing waits, and that have nothing to remember.
+DELETE FROM {lane} WHERE queue = :queue AND lane = :lane;
+
+-- name: save_gates
+INSERT INTO {limit} (queue, lane, turn, spent, opens_at) VALUES (:queue, '', :turn, :spent, :opens_at)
+ON CONFLICT (queue, lane) DO UPDATE SET turn = excluded.turn, spent = excluded.spent, opens_at = excluded.opens_at;
 
 -- name: find_orphans
--- Of the next jobs to claim, rows that have lost their job: somebody deleted it by hand.
+-- Of the next jobs to claim, also the first of open lanes, rows that have lost their job: somebody deleted it by hand.
 SELECT 0, r.queue, r.priority, r.job_id
   FROM (SELECT queue, priority, job_id
           FROM {live}
          WHERE state = 0 AND queue IN (SELECT value FROM json_each(:queues))
          ORDER BY priority DESC, job_id
          LIMIT :limit) AS r
+ WHERE NOT EXISTS (SELECT 1 FROM {job} AS j NOT INDEXED WHERE j.id = r.job_id)
+UNION ALL
+SELECT 4, r.queue, l.priority, l.job_id
+  FROM (SELECT n.queue,
+               (SELECT l.priority FROM {live} AS l INDEXED BY {prefix}live_lane
+                 WHERE l.state = 4 AND l.queue = n.queue AND l.lane = n.lane AND l.parked_for IS NULL
+                 ORDER BY l.priority DESC, l.job_id LIMIT 1) AS priority,
+               (SELECT l.job_id FROM {live} AS l INDEXED BY {prefix}live_lane
+                 WHERE l.state = 4 AND l.queue = n.queue AND l.lane = n.lane AND l.parked_for IS NULL
+                 ORDER BY l.priority DESC, l.job_id LIMIT 1) AS job_id
+          FROM {lane} AS n INDEXED BY {prefix}lane_open
+         WHERE n.closed = 0 AND n.queue IN (SELECT value FROM json_each(:queues))
+         LIMIT :limit) AS r
+ CROSS JOIN {live} AS l ON l.state = 4 + 0 * r.job_id AND l.queue = r.queue AND l.priority = r.priority
+                       AND l.job_id = r.job_id
  WHERE NOT EXISTS (SELECT 1 FROM {job} AS j NOT INDEXED WHERE j.id = r.job_id);
 
 -- name: record_begins
@@ -202,32 +368,33 @@ UPDATE {key} SET ended_at = :now
 
 -- name: find_dependents
 -- Jobs behind these chains, with the key of their live row. Rides the primary keys of blocker and job.
-SELECT b.chain_id, b.job_id, j.chain_id, j.queue, j.priority, j.policy, j.task, j.key, b.name
+SELECT b.chain_id, b.job_id, j.chain_id, j.queue, j.priority, j.policy, j.task, j.key, b.name, j.lane
   FROM json_each(:chains) AS x
  CROSS JOIN {blocker} AS b ON b.chain_id = x.value
  CROSS JOIN {job} AS j NOT INDEXED ON j.id = b.job_id;
 
 -- name: unblock_jobs
 -- A job waits for open_blockers chains; each end subtracts its share. At zero it is due, or scheduled
--- when its time has not come. Never "is any blocker left?".
+-- when its time has not come. Never "is any blocker left?". From now on it could begin, so run_at is no earlier.
 UPDATE {live}
    SET open_blockers = open_blockers - :ended,
-       state = CASE WHEN open_blockers > :ended THEN 2 WHEN run_at > :now THEN 1 ELSE 0 END
+       state = CASE WHEN open_blockers > :ended THEN 2 WHEN run_at > :now THEN 1 WHEN lane IS NULL THEN 0 ELSE 4 END,
+       run_at = CASE WHEN open_blockers > :ended THEN run_at ELSE max(run_at, :now) END
  WHERE state = 2 AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: add_rollups
 -- Ended jobs of this minute; one row per writer (slot), so that writers do not meet.
-INSERT INTO {rollup} ({counted})
-VALUES ({:counted})
-ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
-   SET ended = ended + excluded.ended, removed = removed + excluded.removed,
-       duration = duration + excluded.duration,
-       h0 = h0 + excluded.h0, h1 = h1 + excluded.h1, h2 = h2 + excluded.h2, h3 = h3 + excluded.h3,
-       h4 = h4 + excluded.h4, h5 = h5 + excluded.h5, h6 = h6 + excluded.h6, h7 = h7 + excluded.h7;
+INSERT INTO {rollup} AS t ({counter}, {counted})
+VALUES ({:counter}, {:counted})
+ON CONFLICT ({counter}) DO UPDATE SET {counted added};
 
 -- name: insert_worker
 INSERT INTO {worker} ({registered})
-VALUES (:id, :name, :host, :pid, :birth, :version, :queues, :concurrency, :now, :now, :lease_until);
+VALUES (:id, :name, :host, :pid, :birth, :version, :queues, :concurrency, :now, :now, :lease_until, :declares);
+
+-- name: resize_worker
+-- How many attempts a worker runs at a time, for those who look at it.
+UPDATE {worker} SET concurrency = :concurrency WHERE id = :id AND name = :name;
 
 -- name: renew_worker
 -- One row carries the lease of everything the worker holds.
@@ -235,7 +402,7 @@ UPDATE {worker} SET seen_at = :now, lease_until = :lease_until WHERE id = :id AN
 
 -- name: find_running_of
 -- What runs in a worker's name. Walks the running rows only.
-SELECT l.job_id, l.attempt, l.queue, l.priority, l.used, l.lost
+SELECT l.job_id, l.attempt, l.queue, l.priority, l.used, l.lost, l.lane
   FROM {live} AS l
  WHERE l.state = 3 AND l.worker = :worker;
 
@@ -246,10 +413,10 @@ SELECT id FROM {worker} WHERE lease_until <= :now;
 
 -- name: find_lost
 -- Running jobs of workers that are dead (:dead) or no longer registered. Walks the running rows only.
--- Last, whether the job itself is gone: somebody deleted it by hand.
+-- Last, whether the job itself is gone, deleted by hand; and its lane, by its own row.
 SELECT l.job_id, l.attempt, l.queue, l.priority, j.chain_id, j.position, j.task, '', l.used, l.lost,
-       {j.claimed}, l.claimed_at, l.worker, w.name, j.chain_id IS NULL
-  FROM (SELECT job_id, attempt, queue, priority, used, lost, claimed_at, worker
+       {j.claimed}, l.run_at, l.claimed_at, l.worker, w.name, j.chain_id IS NULL, l.lane
+  FROM (SELECT job_id, attempt, queue, priority, used, lost, run_at, claimed_at, worker, lane
           FROM {live}
          WHERE state = 3
            AND coalesce(worker, 0) NOT IN (SELECT id FROM {worker}
@@ -315,8 +482,8 @@ SELECT j.queue, j.task, a.outcome, count(*)
 DELETE FROM {attempt} WHERE job_id = :job_id;
 
 -- name: open_keys
--- The whole keys of those of these jobs that are open: five probes each, never a scan.
-SELECT l.state, l.queue, l.priority, l.job_id
+-- The whole keys of those of these jobs that are open: five probes each, never a scan; and their lanes.
+SELECT l.state, l.queue, l.priority, l.job_id, l.lane
   FROM json_each(:jobs) AS x
  CROSS JOIN {job} AS j NOT INDEXED ON j.id = x.value
  CROSS JOIN {live} AS l ON l.state IN (0, 1, 2, 3, 4 + 0 * j.id) AND l.queue = j.queue
@@ -327,6 +494,13 @@ DELETE FROM {blocker} WHERE chain_id = :chain_id;
 
 -- name: delete_edges_of_jobs
 DELETE FROM {blocker} INDEXED BY {prefix}blocker_job WHERE job_id = :job_id;
+
+-- name: delete_audit_of_jobs
+DELETE FROM {audit} INDEXED BY {prefix}audit_job WHERE job_id IN (SELECT value FROM json_each(:jobs));
+
+-- name: drop_old_audit
+-- Lines about no job, or none that is left, older than history is kept.
+DELETE FROM {audit} INDEXED BY {prefix}audit_age WHERE job_id IS NULL AND at < :before;
 
 -- name: delete_keys
 DELETE FROM {key}
@@ -340,17 +514,12 @@ DELETE FROM {chain} WHERE id = :id;
 
 -- name: fold_rollups
 -- Rows older than :before, made coarser: one per :unit minutes, without slots.
-INSERT INTO {rollup} ({counted})
-SELECT minute / :unit * :unit, queue, task, outcome, -1, sum(ended), sum(removed), sum(duration),
-       sum(h0), sum(h1), sum(h2), sum(h3), sum(h4), sum(h5), sum(h6), sum(h7)
+INSERT INTO {rollup} AS t ({counter}, {counted})
+SELECT minute / :unit * :unit, queue, task, outcome, -1, {counted summed}
   FROM {rollup}
  WHERE minute < :before AND NOT (slot = -1 AND minute % :unit = 0)
  GROUP BY 1, 2, 3, 4
-ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
-   SET ended = ended + excluded.ended, removed = removed + excluded.removed,
-       duration = duration + excluded.duration,
-       h0 = h0 + excluded.h0, h1 = h1 + excluded.h1, h2 = h2 + excluded.h2, h3 = h3 + excluded.h3,
-       h4 = h4 + excluded.h4, h5 = h5 + excluded.h5, h6 = h6 + excluded.h6, h7 = h7 + excluded.h7;
+ON CONFLICT ({counter}) DO UPDATE SET {counted added};
 
 -- name: drop_folded_rollups
 DELETE FROM {rollup} WHERE minute < :before AND NOT (slot = -1 AND minute % :unit = 0);
@@ -394,22 +563,25 @@ SELECT j.id, j.chain_id, j.key
  CROSS JOIN {job} AS j INDEXED BY {prefix}job_chain ON j.chain_id = x.value AND j.position > 0;
 
 -- name: list_attempts
--- Ended attempts of a job and the one that runs, oldest first.
+-- Ended attempts of these jobs and those that run, by job, oldest first. The LEFT JOIN is a
+-- fence, too, and so is coalesce: as an inner one it could get the Bloom filter.
 SELECT {a.tried}, a.ended_by
-  FROM {attempt} AS a WHERE a.job_id = :job_id
+  FROM json_each(:jobs) AS x
+ CROSS JOIN {attempt} AS a ON a.job_id = x.value
 UNION ALL
 SELECT l.job_id, l.attempt, 0, NULL, w.name, l.started_at, NULL, NULL, NULL, NULL, l.progress,
        l.progress_text, NULL
-  FROM {job} AS j
- CROSS JOIN {live} AS l ON l.state = 3 + 0 * j.id AND l.queue = j.queue AND l.priority = j.priority
+  FROM json_each(:jobs) AS x
+ CROSS JOIN {job} AS j NOT INDEXED ON j.id = x.value
+  LEFT JOIN {live} AS l ON l.state = 3 + 0 * j.id AND l.queue = j.queue AND l.priority = j.priority
                        AND l.job_id = j.id
   LEFT JOIN {worker} AS w ON w.id = l.worker
- WHERE j.id = :job_id AND l.started_at IS NOT NULL
- ORDER BY 2;
+ WHERE coalesce(l.started_at, 0) > 0
+ ORDER BY 1, 2;
 
 -- name: list_blockers
 -- What these jobs wait for, in declared order, with the output or error of each chain's last job.
-SELECT b.job_id, b.position, b.name, b.chain_id, c.state, t.task, a.output, a.error, b.trace
+SELECT b.job_id, b.position, b.name, b.chain_id, c.state, t.task, a.output, a.error, b.trace, b.in_line
   FROM json_each(:jobs) AS x
  CROSS JOIN {blocker} AS b INDEXED BY {prefix}blocker_job ON b.job_id = x.value
  CROSS JOIN {chain} AS c ON c.id = b.chain_id
@@ -420,12 +592,126 @@ SELECT b.job_id, b.position, b.name, b.chain_id, c.state, t.task, a.output, a.er
                           AND a.number = (SELECT max(m.number) FROM {attempt} AS m WHERE m.job_id = t.id)
  ORDER BY b.job_id, b.position;
 
+-- name: list_members
+-- What one job waits for, from a position on, in declared order, with the output or error of each
+-- chain's last job: a page of list_blockers. Rides blocker_job.
+SELECT b.job_id, b.position, b.name, b.chain_id, c.state, t.task, a.output, a.error, b.trace, b.in_line
+  FROM {blocker} AS b INDEXED BY {prefix}blocker_job
+ CROSS JOIN {chain} AS c ON c.id = b.chain_id
+  LEFT JOIN {job} AS t NOT INDEXED ON t.id = coalesce(
+       (SELECT k.id FROM {job} AS k INDEXED BY {prefix}job_chain
+         WHERE k.chain_id = c.id AND k.position > 0 ORDER BY k.position DESC LIMIT 1), c.id)
+  LEFT JOIN {attempt} AS a ON a.job_id = t.id
+                          AND a.number = (SELECT max(m.number) FROM {attempt} AS m WHERE m.job_id = t.id)
+ WHERE b.job_id = :job_id AND b.position >= :first
+ ORDER BY b.position LIMIT :limit;
+
+-- name: count_members
+-- How many of the chains that a job waits for have ended, and how many of those badly. Looks at each of
+-- them, by blocker_job.
+SELECT count(*), coalesce(sum(c.state IN (2, 3)), 0)
+  FROM {blocker} AS b INDEXED BY {prefix}blocker_job
+ CROSS JOIN {chain} AS c ON c.id = b.chain_id
+ WHERE b.job_id = :job_id AND c.state <> 0;
+
+-- name: list_bad_members
+-- The first of the chains that a job waits for which have failed or were cancelled. Looks at each of them
+-- up to those, by blocker_job.
+SELECT b.position
+  FROM {blocker} AS b INDEXED BY {prefix}blocker_job
+ CROSS JOIN {chain} AS c ON c.id = b.chain_id
+ WHERE b.job_id = :job_id AND c.state IN (2, 3)
+ ORDER BY b.position LIMIT :limit;
+
+-- name: chain_ends
+-- Chains with their place in the list, their state, and the output or error of their last jobs.
+SELECT 0, x.key, NULL, c.id, c.state, t.task, a.output, a.error, NULL, NULL
+  FROM json_each(:chains) AS x
+ CROSS JOIN {chain} AS c ON c.id = x.value
+  LEFT JOIN {job} AS t NOT INDEXED ON t.id = coalesce(
+       (SELECT k.id FROM {job} AS k INDEXED BY {prefix}job_chain
+         WHERE k.chain_id = c.id AND k.position > 0 ORDER BY k.position DESC LIMIT 1), c.id)
+  LEFT JOIN {attempt} AS a ON a.job_id = t.id
+                          AND a.number = (SELECT max(m.number) FROM {attempt} AS m WHERE m.job_id = t.id);
+
 -- name: list_workers
 SELECT {registered}
   FROM {worker} ORDER BY id;
 
 -- name: list_paused
 SELECT name, paused_at, paused_by FROM {queue} ORDER BY name;
+
+-- name: list_limits
+-- All limits, or those of one queue; a gate without a number is none.
+SELECT queue, lane, concurrency, rate, per, spent, opens_at, declared, changed_at, changed_by
+  FROM {limit}
+ WHERE (:queue IS NULL OR queue = :queue) AND (concurrency IS NOT NULL OR rate IS NOT NULL)
+ ORDER BY queue, lane;
+
+-- name: list_lanes
+-- Lanes of a queue by name, with what applies to each and how much of it waits, up to :most. Rides the keys of lane and limit, and
+-- live_lane.
+SELECT n.lane, n.closed, n.served_at, n.opens_at, n.spent, x.lane, x.concurrency, x.rate, x.per,
+       (SELECT count(*)
+          FROM (SELECT 1 FROM {live} AS l INDEXED BY {prefix}live_lane
+                 WHERE l.state = 4 AND l.queue = n.queue AND l.lane = n.lane AND l.parked_for IS NULL LIMIT :most))
+  FROM {lane} AS n
+  LEFT JOIN {limit} AS x ON x.queue = n.queue
+        AND x.lane = CASE WHEN EXISTS (SELECT 1 FROM {limit} AS o WHERE o.queue = n.queue AND o.lane = n.lane
+                                                          AND (o.concurrency IS NOT NULL OR o.rate IS NOT NULL))
+                          THEN n.lane ELSE '*' END
+ WHERE n.queue = :queue AND n.lane > :cursor
+ ORDER BY n.lane LIMIT :limit;
+
+-- name: running_lanes
+-- What runs in a queue, by lane: weight, number, and the oldest job. Walks the running rows of the queue.
+SELECT l.lane, sum(coalesce(l.weight, 1)), count(*), min(l.job_id)
+  FROM {live} AS l WHERE l.state = 3 AND l.queue = :queue GROUP BY l.lane;
+
+-- name: running_in
+-- Which jobs run in a queue, or in a lane of it, up to :limit. Walks the running rows of the queue.
+SELECT l.job_id, l.claimed_at FROM {live} AS l
+ WHERE l.state = 3 AND l.queue = :queue AND (:lane IS NULL OR l.lane = :lane)
+ ORDER BY l.job_id LIMIT :limit;
+
+-- name: read_limit
+-- The limit of a queue itself.
+SELECT concurrency, rate, per, spent FROM {limit} WHERE queue = :queue AND lane = '';
+
+-- name: read_lane
+-- A lane as it stands, and what applies to it.
+SELECT n.closed, n.opens_at, x.concurrency, x.rate, x.per, n.spent
+  FROM (SELECT :queue AS queue, :lane AS lane) AS k
+  LEFT JOIN {lane} AS n ON n.queue = k.queue AND n.lane = k.lane
+  LEFT JOIN {limit} AS x ON x.queue = k.queue
+        AND x.lane = CASE WHEN EXISTS (SELECT 1 FROM {limit} AS o WHERE o.queue = k.queue AND o.lane = k.lane
+                                                          AND (o.concurrency IS NOT NULL OR o.rate IS NOT NULL))
+                          THEN k.lane ELSE '*' END;
+
+-- name: count_parked
+-- Jobs that are parked, by the reason, no more than :limit are counted. Rides live_parked.
+SELECT parked_for, count(*)
+  FROM (SELECT parked_for FROM {live} INDEXED BY {prefix}live_parked
+         WHERE state = 4 AND parked_for IS NOT NULL LIMIT :limit) AS l
+ GROUP BY parked_for;
+
+-- name: list_audit
+-- What people did, newest first; what was done to many counts once. Rides audit_told.
+SELECT {noted} FROM {audit} INDEXED BY {prefix}audit_told
+ WHERE number IS NOT NULL AND id < :cursor
+ ORDER BY id DESC LIMIT :limit;
+
+-- name: list_audit_of_job
+-- Rides audit_job.
+SELECT {noted} FROM {audit} INDEXED BY {prefix}audit_job
+ WHERE job_id = :job_id AND id < :cursor
+ ORDER BY id DESC LIMIT :limit;
+
+-- name: list_audit_of_queue
+-- Rides audit_queue.
+SELECT {noted} FROM {audit} INDEXED BY {prefix}audit_queue
+ WHERE queue = :queue AND id < :cursor
+ ORDER BY id DESC LIMIT :limit;
 
 -- name: count_before
 -- How many pending jobs of the queue are claimed before this one, no more than :most are counted. Rides the
@@ -439,7 +725,19 @@ SELECT count(*)
                           AND l.job_id < :job_id LIMIT :most)
         LIMIT :most);
 
--- name: live_lanes
+-- name: count_before_in_lane
+-- The same of one that waits in a lane, in which it waits for its turn. Rides live_lane, twice.
+SELECT count(*)
+  FROM (SELECT 1 FROM (SELECT 1 FROM {live} AS l INDEXED BY {prefix}live_lane
+                        WHERE l.state = 4 AND l.queue = :queue AND l.lane = :lane AND l.parked_for IS NULL
+                          AND l.priority > :priority LIMIT :most)
+        UNION ALL
+        SELECT 1 FROM (SELECT 1 FROM {live} AS l INDEXED BY {prefix}live_lane
+                        WHERE l.state = 4 AND l.queue = :queue AND l.lane = :lane AND l.parked_for IS NULL
+                          AND l.priority = :priority AND l.job_id < :job_id LIMIT :most)
+        LIMIT :most);
+
+-- name: live_strips
 -- The (queue, priority) groups of one state, by probing from one to the next: cost grows with groups.
 -- ORDER BY … LIMIT 1 and not min() or max(), which read on when statistics say that a row is all there is.
 WITH RECURSIVE q(queue) AS (
@@ -460,18 +758,18 @@ WITH RECURSIVE q(queue) AS (
 )
 SELECT queue, priority FROM p WHERE priority IS NOT NULL;
 
--- name: job_lanes
--- The (queue, task) groups ever used, by probing job_lane.
+-- name: job_strips
+-- The (queue, task) groups ever used, by probing job_strip.
 WITH RECURSIVE q(queue) AS (
-    SELECT min(queue) FROM {job} INDEXED BY {prefix}job_lane
+    SELECT min(queue) FROM {job} INDEXED BY {prefix}job_strip
     UNION ALL
-    SELECT (SELECT min(j.queue) FROM {job} AS j INDEXED BY {prefix}job_lane WHERE j.queue > q.queue)
+    SELECT (SELECT min(j.queue) FROM {job} AS j INDEXED BY {prefix}job_strip WHERE j.queue > q.queue)
       FROM q WHERE q.queue IS NOT NULL
 ), t(queue, task) AS (
-    SELECT q.queue, (SELECT min(j.task) FROM {job} AS j INDEXED BY {prefix}job_lane WHERE j.queue = q.queue)
+    SELECT q.queue, (SELECT min(j.task) FROM {job} AS j INDEXED BY {prefix}job_strip WHERE j.queue = q.queue)
       FROM q WHERE q.queue IS NOT NULL
     UNION ALL
-    SELECT t.queue, (SELECT min(j.task) FROM {job} AS j INDEXED BY {prefix}job_lane
+    SELECT t.queue, (SELECT min(j.task) FROM {job} AS j INDEXED BY {prefix}job_strip
                       WHERE j.queue = t.queue AND j.task > t.task)
       FROM t WHERE t.task IS NOT NULL
 )
@@ -483,8 +781,8 @@ SELECT queue, task FROM t WHERE task IS NOT NULL;
 -- name: walk_jobs
 SELECT id FROM {job} NOT INDEXED WHERE id {past} :cursor ORDER BY id {direction} LIMIT :limit;
 
--- name: walk_lane
-SELECT id FROM {job} INDEXED BY {prefix}job_lane
+-- name: walk_strip
+SELECT id FROM {job} INDEXED BY {prefix}job_strip
  WHERE queue = :queue AND task = :task AND id {past} :cursor ORDER BY id {direction} LIMIT :limit;
 
 -- name: walk_live
@@ -510,12 +808,27 @@ SELECT id FROM {job} INDEXED BY {prefix}job_label
 SELECT id FROM {job} INDEXED BY {prefix}job_key
  WHERE key = :key AND id {past} :cursor ORDER BY id {direction} LIMIT :limit;
 
+-- name: walk_schedule
+SELECT id FROM {job} INDEXED BY {prefix}job_schedule
+ WHERE schedule = :schedule AND id {past} :cursor ORDER BY id {direction} LIMIT :limit;
+
 -- name: walk_chain_jobs
 SELECT id FROM {job} NOT INDEXED WHERE id = :chain_id AND id {past} :cursor
 UNION ALL
 SELECT id FROM {job} INDEXED BY {prefix}job_chain
  WHERE chain_id = :chain_id AND position > 0 AND id {past} :cursor
  ORDER BY id {direction} LIMIT :limit;
+
+-- name: chain_tasks
+-- The task that each of these chains began with. Rides the primary key of chain.
+SELECT c.id, c.task FROM json_each(:chains) AS x CROSS JOIN {chain} AS c ON c.id = x.value;
+
+-- name: later_jobs
+-- Jobs of these chains behind their first. Rides job_chain.
+SELECT j.id
+  FROM json_each(:chains) AS x
+ CROSS JOIN {job} AS j INDEXED BY {prefix}job_chain ON j.chain_id = x.value AND j.position > 0
+ LIMIT :limit;
 
 -- name: walk_chains
 SELECT id FROM {chain} WHERE id {past} :cursor ORDER BY id {direction} LIMIT :limit;
@@ -540,11 +853,11 @@ SELECT coalesce((SELECT min(id) FROM {job} NOT INDEXED), 1), coalesce((SELECT ma
 -- When the first job at or after an id was created, to find an id by time.
 SELECT id, created_at FROM {job} NOT INDEXED WHERE id >= :id ORDER BY id LIMIT 1;
 
--- name: count_lane
+-- name: count_strip
 -- Open jobs of a state and queue, counted up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM {live} WHERE state = +:state AND queue = :queue LIMIT :limit);
 
--- name: count_lanes
+-- name: count_strips
 -- Open jobs of a state by queue, where there are very many queues; counted up to a limit in all.
 SELECT queue, count(*)
   FROM (SELECT queue FROM {live} WHERE state = +:state LIMIT :limit) GROUP BY queue;
@@ -557,10 +870,22 @@ SELECT count(*)
 -- name: sum_rollups
 SELECT queue, outcome, sum(ended - removed) FROM {rollup} GROUP BY queue, outcome;
 
+-- name: count_tasks
+-- Open jobs of a state by task, those that were claimed ahead and have not begun apart; counted up to a limit
+-- in all. Rides the primary key of job.
+SELECT j.task, l.state = 3 AND l.started_at IS NULL, count(*)
+  FROM (SELECT job_id, state, started_at FROM {live} WHERE state = +:state LIMIT :limit) AS l
+ CROSS JOIN {job} AS j NOT INDEXED ON j.id = l.job_id
+ GROUP BY 1, 2;
+
+-- name: sum_task_rollups
+SELECT task, outcome, sum(ended - removed) FROM {rollup} GROUP BY task, outcome;
+
 -- name: read_rollups
--- Jobs that ended in a range of minutes, by bucket of :unit minutes. A range of the primary key.
-SELECT minute / :unit * :unit, queue, task, outcome, sum(ended), sum(duration),
-       sum(h0), sum(h1), sum(h2), sum(h3), sum(h4), sum(h5), sum(h6), sum(h7)
+-- Jobs that ended in a range of minutes, by bucket of :unit minutes; with :whole 1 not by queue and task. A range of the
+-- primary key.
+SELECT minute / :unit * :unit, CASE :whole WHEN 1 THEN '' ELSE queue END,
+       CASE :whole WHEN 1 THEN '' ELSE task END, outcome, {counted summed}
   FROM {rollup}
  WHERE minute >= :since AND minute < :until AND ended > 0
    AND (:queue IS NULL OR queue = :queue)
@@ -636,6 +961,126 @@ ON CONFLICT (name) DO NOTHING;
 -- name: resume_queue
 DELETE FROM {queue} WHERE name = :name;
 
+-- name: set_limit
+-- What a person or the code says of a queue or a lane. What was spent stays: it is as old as it is.
+INSERT INTO {limit} AS t (queue, lane, concurrency, rate, per, declared, declared_in, changed_at, changed_by)
+VALUES (:queue, :lane, :concurrency, :rate, :per, :declared, :declared_in, :now, :by)
+ON CONFLICT (queue, lane) DO UPDATE
+   SET concurrency = excluded.concurrency, rate = excluded.rate, per = excluded.per, opens_at = NULL,
+       declared = coalesce(excluded.declared, t.declared), declared_in = coalesce(excluded.declared_in, t.declared_in),
+       changed_at = excluded.changed_at, changed_by = excluded.changed_by;
+
+-- name: drop_limit
+-- A row without numbers goes, unless it is a queue's own, which is its gate, or the code declares one: then it says that
+-- a person has taken it away.
+DELETE FROM {limit}
+ WHERE queue = :queue AND lane = :lane AND lane <> '' AND declared IS NULL AND concurrency IS NULL AND rate IS NULL;
+
+-- name: forget_declared
+-- The code declares it no more.
+UPDATE {limit} SET declared = NULL, declared_in = NULL WHERE queue = :queue AND lane = :lane;
+
+-- name: declare_limit
+-- The code declares the same as before, among others. The gate is held.
+UPDATE {limit} SET declared_in = :declared_in WHERE queue = :queue AND lane = :lane;
+
+-- name: list_declared_limits
+-- What code has declared, and what people have set. Walks the limits.
+SELECT queue, lane, declared, declared_in
+  FROM {limit} WHERE declared IS NOT NULL OR concurrency IS NOT NULL OR rate IS NOT NULL;
+
+-- name: reopen_lanes
+-- A limit has changed: lanes that were kept waiting are looked at again. Walks the lanes of the queue.
+UPDATE {lane} SET closed = 0, opens_at = NULL
+ WHERE queue = :queue AND (closed = 1 OR closed = 2) AND (:lane IN ('', '*') OR lane = :lane);
+
+-- name: insert_audit
+INSERT INTO {audit} (at, done_by, action, job_id, queue, number, chosen)
+VALUES (:at, :done_by, :action, :job_id, :queue, :number, :chosen);
+
+-- ---------------------------------------------------------------- schedules
+
+-- name: glance
+-- When the next tick of these tasks is, one probe of schedule_next for each; what those of them that code has
+-- declared were declared in, and the limits of queues that are :known (schedule_declared, limit_declared); and
+-- which of these queues have a gate or lanes, which is two probes for each.
+SELECT (SELECT min((SELECT s.next_at FROM {schedule} AS s INDEXED BY {prefix}schedule_next
+                     WHERE s.task = t.value AND s.paused_at IS NULL AND s.next_at IS NOT NULL
+                     ORDER BY s.next_at LIMIT 1))
+          FROM json_each(:tasks) AS t),
+       (SELECT json_group_array(DISTINCT s.declared_in)
+          FROM json_each(:tasks) AS t
+         CROSS JOIN {schedule} AS s INDEXED BY {prefix}schedule_declared
+            ON s.task = t.value AND s.declared IS NOT NULL),
+       (SELECT json_group_array(DISTINCT g.declared_in)
+          FROM json_each(:known) AS k
+         CROSS JOIN {limit} AS g INDEXED BY {prefix}limit_declared
+            ON g.queue = k.value AND g.declared IS NOT NULL),
+       (SELECT json_group_array(q.value)
+          FROM json_each(:queues) AS q
+         WHERE EXISTS (SELECT 1 FROM {limit} AS g
+                        WHERE g.queue = q.value AND g.lane = '' AND (g.concurrency IS NOT NULL OR g.rate IS NOT NULL))
+            OR EXISTS (SELECT 1 FROM {lane} AS n WHERE n.queue = q.value));
+
+-- name: find_due_schedules
+-- Schedules of these tasks with a tick that has come. Rides schedule_next.
+SELECT s.name
+  FROM json_each(:tasks) AS t
+ CROSS JOIN {schedule} AS s INDEXED BY {prefix}schedule_next
+    ON s.task = t.value AND s.paused_at IS NULL AND s.next_at IS NOT NULL AND s.next_at <= :now
+ LIMIT :limit;
+
+-- name: read_schedules
+SELECT {s.planned}, {s.since}
+  FROM json_each(:names) AS x CROSS JOIN {schedule} AS s ON s.name = x.value
+ ORDER BY s.name;
+
+-- name: list_schedules
+-- Past a name, by the primary key.
+SELECT {planned}, {since} FROM {schedule} WHERE name > :cursor ORDER BY name LIMIT :limit;
+
+-- name: list_schedules_of_task
+-- Rides schedule_task.
+SELECT {planned}, {since} FROM {schedule} INDEXED BY {prefix}schedule_task
+ WHERE task = :task AND name > :cursor ORDER BY name LIMIT :limit;
+
+-- name: list_declared
+-- Schedules of these tasks that code has declared. Rides schedule_declared.
+SELECT s.name
+  FROM json_each(:tasks) AS t
+ CROSS JOIN {schedule} AS s INDEXED BY {prefix}schedule_declared ON s.task = t.value AND s.declared IS NOT NULL;
+
+-- name: set_schedules
+-- Made, or made anew: its pause and its history stay.
+INSERT INTO {schedule} ({planned})
+VALUES ({:planned})
+ON CONFLICT (name) DO UPDATE
+   SET task = excluded.task, template = excluded.template, cron = excluded.cron, every = excluded.every,
+       tz = excluded.tz, start_at = excluded.start_at, end_at = excluded.end_at, jitter = excluded.jitter,
+       catch_up = excluded.catch_up, overlap = excluded.overlap, declared = excluded.declared,
+       declared_in = excluded.declared_in, next_at = excluded.next_at;
+
+-- name: declare_schedules
+-- Declared as before, among other things than before.
+UPDATE {schedule} SET declared_in = :declared_in WHERE name = :name;
+
+-- name: advance_schedules
+-- After ticks: the jobs of these ticks are stored in the same transaction.
+UPDATE {schedule}
+   SET next_at = :next_at, last_tick = coalesce(:last_tick, last_tick),
+       last_chain = coalesce(:last_chain, last_chain), ticks = ticks + :ticks, skipped = skipped + :skipped,
+       missed = missed + :missed
+ WHERE name = :name;
+
+-- name: pause_schedule
+UPDATE {schedule} SET paused_at = :now, paused_by = :by WHERE name = :name AND paused_at IS NULL;
+
+-- name: resume_schedule
+UPDATE {schedule} SET paused_at = NULL, paused_by = NULL, next_at = :next_at WHERE name = :name;
+
+-- name: delete_schedules
+DELETE FROM {schedule} WHERE name = :name;
+
 -- ---------------------------------------------------------------- schema
 
 -- name: clock
@@ -673,38 +1118,112 @@ INSERT INTO {migration} (name, applied_at) VALUES (:name, :now);
 -- What doctor cannot know otherwise: how many pages of the file are free.
 PRAGMA freelist_count;
 
+-- ---------------------------------------------------------------- only here: one plain job
+
+-- name: insert_plain_job
+-- A job with nothing of what few have: who uses no lanes, expiry or schedules writes none of their columns.
+INSERT INTO {job} ({plain})
+VALUES ({:plain});
+
+-- name: insert_plain_live
+INSERT INTO {live} (state, queue, priority, job_id, attempt, open_blockers, run_at)
+VALUES (0, :queue, :priority, :job_id, 0, 0, :run_at);
+
 -- ---------------------------------------------------------------- only here: claiming in two steps
 
 -- name: find_due
 -- Scheduled jobs whose time has come. Rides live_due.
-SELECT queue, priority, job_id
+SELECT queue, priority, job_id, lane
   FROM {live} INDEXED BY {prefix}live_due
  WHERE state = 1 AND run_at <= :now
  ORDER BY run_at
  LIMIT :limit;
 
 -- name: promote_jobs
-UPDATE {live} SET state = 0
+UPDATE {live} SET state = CASE WHEN lane IS NULL THEN 0 ELSE 4 END
  WHERE state = +1 AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: find_pending
 -- The next jobs in order of claiming. For each queue a range of the clustered key, stopped as soon as
--- :room rows are found; never a sort of the backlog. A paused queue is left out. A worker that gives its
+-- :room rows are found; never a sort of the backlog. A paused or limited queue is left out. A worker that gives its
 -- name must still be registered: what a swept one claims would count as lost. Long arguments are left out:
 -- a text has a limit, and together they may be longer.
 SELECT json_group_array(json_array(
            r.job_id, r.attempt + 1, r.queue, r.priority, j.chain_id, j.position, j.task,
            CASE WHEN length(j.arguments) <= 4096 THEN j.arguments ELSE '' END,
-           r.used, r.lost, {j.claimed}, :now, :worker))
-  FROM (SELECT job_id, attempt, queue, priority, used, lost
+           r.used, r.lost, {j.claimed}, r.run_at, :now, :worker))
+  FROM (SELECT job_id, attempt, queue, priority, used, lost, run_at
           FROM {live}
          WHERE state = 0
            AND (:name IS NULL OR EXISTS (SELECT 1 FROM {worker} WHERE id = :worker AND name = :name))
            AND queue IN (SELECT value FROM json_each(:queues)
-                          WHERE value NOT IN (SELECT name FROM {queue}))
+                          WHERE value NOT IN (SELECT name FROM {queue})
+                            AND NOT EXISTS (SELECT 1 FROM {queue} WHERE name = '*')
+                            AND value NOT IN (SELECT queue FROM {limit} WHERE lane = ''
+                                                 AND (concurrency IS NOT NULL OR rate IS NOT NULL)))
          ORDER BY priority DESC, job_id
          LIMIT :room) AS r
  CROSS JOIN {job} AS j NOT INDEXED ON j.id = r.job_id;
+
+-- ---------------------------------------------------------------- only here: lanes, under the one writer
+
+-- name: fill_lanes
+-- Something waits in a lane: it has a row, which is open unless it was closed for a reason that stands. A new one comes
+-- after those that wait already.
+INSERT INTO {lane} AS t (queue, lane, closed, priority, served_at)
+VALUES (:queue, :lane, 0, :priority,
+        max(:now, coalesce((SELECT g.turn FROM {limit} AS g WHERE g.queue = :queue AND g.lane = ''), 0)))
+ON CONFLICT (queue, lane) DO UPDATE
+   SET priority = CASE t.closed WHEN 3 THEN excluded.priority ELSE max(t.priority, excluded.priority) END,
+       opens_at = CASE t.closed WHEN 3 THEN NULL ELSE t.opens_at END,
+       closed = CASE t.closed WHEN 3 THEN 0 ELSE t.closed END
+ WHERE t.closed = 3 OR t.priority < excluded.priority;
+
+-- name: free_lanes
+-- A slot of a lane came free.
+UPDATE {lane} SET closed = 0, opens_at = NULL WHERE queue = :queue AND lane = :lane AND closed = 1;
+
+-- name: rest_lanes
+-- A handler asks that its lane rests until a time.
+INSERT INTO {lane} AS t (queue, lane, closed, priority, served_at, opens_at)
+VALUES (:queue, :lane, 2, :priority, :now, :until)
+ON CONFLICT (queue, lane) DO UPDATE
+   SET opens_at = CASE t.closed WHEN 2 THEN max(t.opens_at, excluded.opens_at) ELSE excluded.opens_at END, closed = 2;
+
+-- name: open_lanes
+-- Lanes whose time has come, no more than :limit. Rides lane_opens, and the key.
+UPDATE {lane} SET closed = 0, opens_at = NULL
+ WHERE (queue, lane) IN (SELECT n.queue, n.lane FROM {lane} AS n INDEXED BY {prefix}lane_opens
+                          WHERE n.closed > 0 AND n.queue IN (SELECT value FROM json_each(:queues))
+                            AND n.opens_at <= :now
+                          LIMIT :limit);
+
+-- name: count_open
+-- How many lanes of these queues are open, no more than :limit are counted. Rides lane_open.
+SELECT count(*)
+  FROM (SELECT 1 FROM {lane} AS n INDEXED BY {prefix}lane_open
+         WHERE n.closed = 0 AND n.queue IN (SELECT value FROM json_each(:queues)) LIMIT :limit);
+
+-- name: find_chosen
+-- Jobs that were chosen to begin, by their whole keys: each of :rows is state, queue, priority, job. As find_pending.
+SELECT json_group_array(json_array(
+           l.job_id, l.attempt + 1, l.queue, l.priority, j.chain_id, j.position, j.task,
+           CASE WHEN length(j.arguments) <= 4096 THEN j.arguments ELSE '' END,
+           l.used, l.lost, {j.claimed}, l.run_at, :now, :worker))
+  FROM json_each(:rows) AS r
+ CROSS JOIN {live} AS l
+    ON l.state = json_extract(r.value, '$[0]') AND l.queue = json_extract(r.value, '$[1]')
+   AND l.priority = json_extract(r.value, '$[2]') AND l.job_id = json_extract(r.value, '$[3]')
+ CROSS JOIN {job} AS j NOT INDEXED ON j.id = l.job_id
+ WHERE :name IS NULL OR EXISTS (SELECT 1 FROM {worker} WHERE id = :worker AND name = :name);
+
+-- name: claim_chosen
+-- As claim_jobs, for jobs that begin at once: in their lanes (4), or pending in a limited queue (0).
+UPDATE {live}
+   SET state = 3, attempt = attempt + 1, claimed_at = :now, started_at = CASE WHEN lost < :safe THEN :now END,
+       worker = :worker, progress = NULL, progress_text = NULL
+ WHERE state = +:state AND queue = :queue AND priority = :priority
+   AND job_id IN (SELECT value FROM json_each(:jobs));
 
 -- ---------------------------------------------------------------- only here: many at once
 -- What a worker's turn does to most of its jobs. A statement for each row would be as quick, but the
@@ -744,7 +1263,7 @@ SELECT json_group_array(l.job_id)
 -- started_at, output, error and error_type.
 INSERT INTO {attempt} ({tried})
 SELECT l.job_id, l.attempt, :outcome, 1, :worker,
-       coalesce(json_extract(r.value, '$[2]'), l.started_at, l.claimed_at), :now,
+       nullif(coalesce(json_extract(r.value, '$[2]'), l.started_at, l.claimed_at), -1), :now,
        json_extract(r.value, '$[3]'), json_extract(r.value, '$[4]'), json_extract(r.value, '$[5]'),
        l.progress, l.progress_text
   FROM json_each(:rows) AS r

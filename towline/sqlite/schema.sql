@@ -3,6 +3,9 @@
 -- A CHECK says BETWEEN and not IN: the list of an IN is built anew for every row, 3 µs each time.
 
 -- One row per job; written once. Only arguments change, by on_conflict="replace".
+-- lane: of its queue, the jobs with which it takes turns; weight: as how many it counts against a limit, NULL is one.
+-- expires_at: it is not started after that. schedule, tick: whose tick it is, and which.
+-- ordered: 1, it waits for the chain that had its key before.
 CREATE TABLE {job} (
     id INTEGER PRIMARY KEY,
     chain_id INTEGER NOT NULL,
@@ -18,19 +21,28 @@ CREATE TABLE {job} (
     policy INTEGER NOT NULL CHECK (policy BETWEEN 0 AND 2 AND typeof(policy) = 'integer'),
     arguments TEXT NOT NULL,
     trace TEXT,
+    lane TEXT,
+    weight INTEGER CHECK (weight IS NULL OR typeof(weight) = 'integer'),
+    expires_at INTEGER CHECK (expires_at IS NULL OR typeof(expires_at) = 'integer'),
+    schedule TEXT,
+    tick INTEGER CHECK (tick IS NULL OR typeof(tick) = 'integer'),
+    ordered INTEGER CHECK (ordered IS NULL OR typeof(ordered) = 'integer'),
     created_at INTEGER NOT NULL
 );
 -- A chain's later jobs, and one successor per job; the first job has the chain's own id.
 CREATE UNIQUE INDEX {prefix}job_chain ON {job} (chain_id, position) WHERE position > 0;
 -- Lists by queue, by task, or both: walked group by group.
-CREATE INDEX {prefix}job_lane ON {job} (queue, task, id);
+CREATE INDEX {prefix}job_strip ON {job} (queue, task, id);
 CREATE INDEX {prefix}job_label ON {job} (label, id) WHERE label IS NOT NULL;
 CREATE INDEX {prefix}job_key ON {job} (key, id) WHERE key IS NOT NULL;
+CREATE INDEX {prefix}job_schedule ON {job} (schedule, id) WHERE schedule IS NOT NULL;
 
 -- One narrow row per open job, clustered in the order of claiming: there is no other path to it,
 -- so ANALYZE has nothing to spoil. Address a row by its whole key.
--- state: 0 pending, 1 scheduled, 2 blocked, 3 running, 4 parked (set aside)
--- parked_for: why it is set aside, which brings it back: task:NAME waits for a worker that knows the task.
+-- state: 0 pending, 1 scheduled, 2 blocked, 3 running, 4 set aside: parked, or in its lane
+-- parked_for: why it is parked, which brings it back: task:NAME waits for a worker that knows the task.
+-- lane, weight: as in {job}; a job that has a lane waits there, and is pending for people. NULL for all others.
+-- run_at: from when on it could begin: its time, the end of its last blocker, or its return.
 -- worker: who has claimed it. started_at: NULL while a job that was claimed ahead has not begun.
 -- One value of another type would stop every worker that reads it, so the types are checked.
 CREATE TABLE {live} (
@@ -43,18 +55,23 @@ CREATE TABLE {live} (
     lost INTEGER NOT NULL DEFAULT 0 CHECK (typeof(lost) = 'integer'),
     open_blockers INTEGER NOT NULL DEFAULT 0
         CHECK (open_blockers >= 0 AND typeof(open_blockers) = 'integer'),
-    run_at INTEGER CHECK (run_at IS NULL OR typeof(run_at) = 'integer'),
+    run_at INTEGER NOT NULL CHECK (typeof(run_at) = 'integer'),
     claimed_at INTEGER CHECK (claimed_at IS NULL OR typeof(claimed_at) = 'integer'),
     started_at INTEGER CHECK (started_at IS NULL OR typeof(started_at) = 'integer'),
     worker INTEGER CHECK (worker IS NULL OR typeof(worker) = 'integer'),
     progress REAL,
     progress_text TEXT,
     parked_for TEXT,
+    lane TEXT,
+    weight INTEGER CHECK (weight IS NULL OR typeof(weight) = 'integer'),
     PRIMARY KEY (state, queue, priority DESC, job_id)
 ) WITHOUT ROWID;
 CREATE INDEX {prefix}live_due ON {live} (run_at) WHERE state = 1;
--- What one reason has set aside in one queue, in the order of claiming.
-CREATE INDEX {prefix}live_parked ON {live} (parked_for, queue, priority DESC, job_id) WHERE state = 4;
+-- What one reason has set aside in one queue, and what waits in one lane, in the order of claiming.
+CREATE INDEX {prefix}live_parked ON {live} (parked_for, queue, priority DESC, job_id)
+    WHERE state = 4 AND parked_for IS NOT NULL;
+CREATE INDEX {prefix}live_lane ON {live} (queue, lane, priority DESC, job_id)
+    WHERE state = 4 AND lane IS NOT NULL AND parked_for IS NULL;
 
 -- One row per ended attempt, inserted once. The one that ended the job is final; retry clears that.
 -- run_at: the time a job was meant for that ended while it waited, should it be revived.
@@ -103,18 +120,20 @@ CREATE TABLE {key} (
     PRIMARY KEY (task, key)
 ) WITHOUT ROWID;
 
--- An edge: the job waits for the chain. Deleted with either of them.
+-- An edge: the job waits for the chain. Deleted with either of them. position: as declared; below 0, it is not.
+-- in_line: 1, that chain had the job's key before.
 CREATE TABLE {blocker} (
     chain_id INTEGER NOT NULL,
     job_id INTEGER NOT NULL,
     position INTEGER NOT NULL,
     name TEXT,
     trace TEXT,
+    in_line INTEGER,
     PRIMARY KEY (chain_id, job_id)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX {prefix}blocker_job ON {blocker} (job_id, position);
 
--- A running worker; its one lease covers everything it holds.
+-- A running worker; its one lease covers everything it holds. declares: a hash of all that its code declares.
 CREATE TABLE {worker} (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL,
@@ -126,19 +145,108 @@ CREATE TABLE {worker} (
     concurrency INTEGER NOT NULL,
     started_at INTEGER NOT NULL,
     seen_at INTEGER NOT NULL,
-    lease_until INTEGER NOT NULL
+    lease_until INTEGER NOT NULL,
+    declares TEXT
 );
 
--- A queue has a row only while it is paused.
+-- A queue has a row only while it is paused; '*' is every queue.
 CREATE TABLE {queue} (
     name TEXT PRIMARY KEY,
     paused_at INTEGER NOT NULL,
     paused_by TEXT
 ) WITHOUT ROWID;
 
+-- A schedule: when to store which job, again and again. It has either cron, an expression, or every.
+-- template: the call, as JSON. declared: what code has last said of it, as a hash, NULL if it was made at run
+-- time; declared_in: all that was declared beside it. next_at: NULL when there is no tick any more.
+-- last_chain: the chain of the newest job, for overlap. ticks have got a job, skipped and missed have not.
+CREATE TABLE {schedule} (
+    name TEXT PRIMARY KEY,
+    task TEXT NOT NULL,
+    template TEXT NOT NULL,
+    cron TEXT,
+    every INTEGER CHECK (every IS NULL OR typeof(every) = 'integer'),
+    tz TEXT NOT NULL,
+    start_at INTEGER CHECK (start_at IS NULL OR typeof(start_at) = 'integer'),
+    end_at INTEGER CHECK (end_at IS NULL OR typeof(end_at) = 'integer'),
+    jitter INTEGER NOT NULL CHECK (typeof(jitter) = 'integer'),
+    catch_up INTEGER NOT NULL CHECK (typeof(catch_up) = 'integer'),
+    overlap TEXT NOT NULL,
+    declared TEXT,
+    declared_in TEXT,
+    paused_at INTEGER,
+    paused_by TEXT,
+    next_at INTEGER CHECK (next_at IS NULL OR typeof(next_at) = 'integer'),
+    last_tick INTEGER,
+    last_chain INTEGER,
+    ticks INTEGER NOT NULL DEFAULT 0,
+    skipped INTEGER NOT NULL DEFAULT 0,
+    missed INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE INDEX {prefix}schedule_next ON {schedule} (task, next_at) WHERE paused_at IS NULL AND next_at IS NOT NULL;
+CREATE INDEX {prefix}schedule_task ON {schedule} (task, name);
+CREATE INDEX {prefix}schedule_declared ON {schedule} (task, declared_in) WHERE declared IS NOT NULL;
+
+-- What may run and begin. lane: '' is the queue itself, whose row is also its gate: who holds it may claim under the
+-- limits of the queue and of its lanes; '*' is each lane, else one lane, instead of '*'. NULL: no limit of that kind.
+-- per: microseconds. spent: what began in the last window, as pairs (end of a slot, weight) in JSON; opens_at: when the
+-- rate lets the next begin; turn: the last served_at that was given to a lane, which only grows. These are the queue's.
+-- declared: what the code said of it last, as JSON; NULL where a person did. declared_in: all that was declared beside it.
+CREATE TABLE {limit} (
+    queue TEXT NOT NULL,
+    lane TEXT NOT NULL,
+    concurrency INTEGER CHECK (concurrency >= 0),
+    rate INTEGER CHECK (rate > 0),
+    per INTEGER CHECK (per > 0),
+    spent TEXT,
+    opens_at INTEGER,
+    turn INTEGER NOT NULL DEFAULT 0,
+    declared TEXT,
+    declared_in TEXT,
+    changed_at INTEGER,
+    changed_by TEXT,
+    PRIMARY KEY (queue, lane)
+) WITHOUT ROWID;
+CREATE INDEX {prefix}limit_declared ON {limit} (queue, declared_in) WHERE declared IS NOT NULL;
+
+-- A lane of a queue: its jobs take turns with those of others. The row is here while one of them waits or ran lately.
+-- closed: 0 open, 1 full, 2 until opens_at (by its rate, or a handler asked for it), 3 empty, kept for what it has spent.
+-- priority: of its first job, or of one that was there. served_at: when it had its last turn, or was filled.
+CREATE TABLE {lane} (
+    queue TEXT NOT NULL,
+    lane TEXT NOT NULL,
+    closed INTEGER NOT NULL CHECK (closed BETWEEN 0 AND 3 AND typeof(closed) = 'integer'),
+    priority INTEGER NOT NULL CHECK (typeof(priority) = 'integer'),
+    served_at INTEGER NOT NULL CHECK (typeof(served_at) = 'integer'),
+    opens_at INTEGER,
+    spent TEXT,
+    PRIMARY KEY (queue, lane)
+) WITHOUT ROWID;
+CREATE INDEX {prefix}lane_open ON {lane} (queue, priority DESC, served_at) WHERE closed = 0;
+CREATE INDEX {prefix}lane_opens ON {lane} (queue, opens_at) WHERE closed > 0;
+
+-- What people did, where a name was given: who, what, and to how many. Read newest first.
+-- number: NULL where another line counts the job, as one of many. chosen: what an action on many was about,
+-- as JSON. A line goes with its job; one without a job with the age of history.
+CREATE TABLE {audit} (
+    id INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL,
+    done_by TEXT NOT NULL,
+    action TEXT NOT NULL,
+    job_id INTEGER,
+    queue TEXT,
+    number INTEGER,
+    chosen TEXT
+);
+CREATE INDEX {prefix}audit_job ON {audit} (job_id, id) WHERE job_id IS NOT NULL;
+CREATE INDEX {prefix}audit_queue ON {audit} (queue, id) WHERE queue IS NOT NULL;
+CREATE INDEX {prefix}audit_told ON {audit} (id) WHERE number IS NOT NULL;
+CREATE INDEX {prefix}audit_age ON {audit} (at) WHERE job_id IS NULL;
+
 -- Ended jobs by minute, written by whoever ends them; slot keeps writers apart (a worker's id).
--- removed counts those that were deleted, pruned or retried since. h0..h7: run time below
--- 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, 1000 s, and above.
+-- removed counts those that were deleted, pruned or retried since. duration and h0..h7: how long
+-- those that ran took, together and how many below 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, 1000 s, and above;
+-- waited and w0..w7: the same of how long they waited before, from run_at on.
 CREATE TABLE {rollup} (
     minute INTEGER NOT NULL,
     queue TEXT NOT NULL,
@@ -150,6 +258,9 @@ CREATE TABLE {rollup} (
     duration INTEGER NOT NULL,
     h0 INTEGER NOT NULL, h1 INTEGER NOT NULL, h2 INTEGER NOT NULL, h3 INTEGER NOT NULL,
     h4 INTEGER NOT NULL, h5 INTEGER NOT NULL, h6 INTEGER NOT NULL, h7 INTEGER NOT NULL,
+    waited INTEGER NOT NULL,
+    w0 INTEGER NOT NULL, w1 INTEGER NOT NULL, w2 INTEGER NOT NULL, w3 INTEGER NOT NULL,
+    w4 INTEGER NOT NULL, w5 INTEGER NOT NULL, w6 INTEGER NOT NULL, w7 INTEGER NOT NULL,
     PRIMARY KEY (minute, queue, task, outcome, slot)
 ) WITHOUT ROWID;
 
@@ -183,6 +294,9 @@ SELECT j.id, j.chain_id, j.position, j.task, j.label, j.queue, j.priority, j.key
        strftime('%Y-%m-%dT%H:%M:%fZ', coalesce(l.started_at, a.started_at) / 1000000.0, 'unixepoch') AS started_at,
        CASE WHEN l.job_id IS NULL
             THEN strftime('%Y-%m-%dT%H:%M:%fZ', a.ended_at / 1000000.0, 'unixepoch') END AS ended_at,
+       strftime('%Y-%m-%dT%H:%M:%fZ',
+                max(j.created_at, coalesce(l.claimed_at, 0), coalesce(l.started_at, 0), coalesce(a.ended_at, 0),
+                    CASE WHEN l.state = 0 THEN l.run_at ELSE 0 END) / 1000000.0, 'unixepoch') AS changed_at,
        coalesce(w.name, a.worker) AS worker,
        coalesce(l.progress, a.progress) AS progress,
        coalesce(l.progress_text, a.progress_text) AS progress_text,

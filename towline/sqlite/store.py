@@ -6,26 +6,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..model import (
-    CHAIN_CODE,
-    CHAIN_END,
-    OUTCOME_CODE,
-    Claimed,
-    Ending,
-    Enqueued,
-    Live,
-    NewJob,
-    Outcome,
-)
+from ..model import CHAIN_CODE, CHAIN_END, OUTCOME_CODE, Live, Outcome
 from ..operation import Loss, Mark, Op, Steps
-from ..sql import Statement
+from ..records import Claimed, Ending, Enqueued, NewJob
+from ..sql import Row, Statement
 from ..store import Store
-from ..store.cascade import count_ended
-from ..store.columns import new_record, row_of
+from ..store.cascade import count_ended, end_chains, free_behind
+from ..store.columns import BEHIND_RARE, FIRST_RARE, NOTHING_RARE, new_record, row_of
 from ..store.finish import ended_job
-from ..store.ground import Verdict, as_json, in_claim_order, int_of, plain_ends
+from ..store.ground import News, Verdict, as_json, in_claim_order, int_of, plain_ends
+from ..store.lane import filled
 
-PENDING = int(Live.PENDING)
+PENDING, PARKED = int(Live.PENDING), int(Live.PARKED)
+OPENED = 100  # lanes whose time has come that one look opens
 LONG = 10_000  # characters of an output or error that are better not copied once more
 Group = tuple[str, int, int | None, Outcome]  # queue, priority, worker, how it ended
 
@@ -38,7 +31,8 @@ class SqliteStore(Store):
     def enqueue(self, jobs: Sequence[NewJob]) -> Op[Sequence[Enqueued]]:
         if len(jobs) == 1:
             job = jobs[0]
-            if job.key is None and not job.blockers and job.delay is None and job.at is None:
+            at_once = job.delay is None and job.at is None and job.expires is None
+            if at_once and job.key is None and not job.blockers:
                 return Op("enqueue", self._enqueue_one, job, loss=Loss.IF_ALLOWED)
         return super().enqueue(jobs)
 
@@ -48,52 +42,122 @@ class SqliteStore(Store):
         ((next_id,),) = yield self.sql.next_job_id()
         id = int_of(next_id)
         row = row_of(job, id, id, 0, 0, now)
+        state = PENDING
         yield Statement(self.sql.insert_chains, (id, job.task, now, job.trace))
-        yield Statement(self.sql.insert_jobs, row)
-        yield Statement(self.sql.insert_live, (PENDING, job.queue, job.priority, id, 0, 0, now))
+        if row[FIRST_RARE:BEHIND_RARE] == NOTHING_RARE:
+            plain = row[:FIRST_RARE] + row[BEHIND_RARE:]
+            yield Statement(self.sql.insert_plain_job, plain)
+            yield Statement(self.sql.insert_plain_live, (job.queue, job.priority, id, now))
+        else:
+            yield Statement(self.sql.insert_jobs, row)
+            lane = job.lane
+            state = PENDING if lane is None else PARKED
+            place = (state, job.queue, job.priority, id, 0, 0, now, lane, job.weight)
+            yield Statement(self.sql.insert_live, place)
+            if lane is not None:
+                yield from self.announce([filled(job.queue, lane, job.priority)], now)
         yield Mark({job.queue})
-        return (Enqueued(new_record(*row, PENDING, 0, 0, 0, 0, now), True),)
+        return (Enqueued(new_record(*row, state, 0, 0, 0, 0, now), True),)
 
     # ---- the many of a turn
 
     def take_pending(
-        self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int
-    ) -> Steps[list[Claimed]]:
+        self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int,
+        *, whole: bool = True,
+    ) -> Steps[list[Claimed]]:  # fmt: skip
         ((found,),) = yield self.sql.find_pending(
             now=now, worker=worker, name=name, queues=as_json(queues), room=room
         )
-        claimed = in_claim_order(_claimed(str(found)))
-        if long := [job.job_id for job in claimed if not job.arguments]:
-            rows = yield self.sql.long_arguments(jobs=as_json(long))
-            texts = {id: str(text) for id, text in rows}
-            claimed = [
-                job if job.arguments else job._replace(arguments=texts[job.job_id])
-                for job in claimed
-            ]
-        lanes: dict[tuple[str, int], list[int]] = {}
+        claimed = yield from self._with_arguments(in_claim_order(_claimed(str(found))))
+        strips: dict[tuple[str, int], list[int]] = {}
         free_up_to: dict[tuple[str, int], int] = {}
         for place, job in enumerate(claimed):
-            lane = job.queue, job.priority
-            lanes.setdefault(lane, []).append(job.job_id)
+            strip = job.queue, job.priority
+            strips.setdefault(strip, []).append(job.job_id)
             if place < free:
-                free_up_to[lane] = job.job_id
-        for lane, jobs in lanes.items():
-            queue, priority = lane
+                free_up_to[strip] = job.job_id
+        for strip, jobs in strips.items():
+            queue, priority = strip
             yield self.sql.claim_jobs(
                 now=now, worker=worker, safe=self.crash_limit - 1, queue=queue, priority=priority,
-                free=free_up_to.get(lane, 0), jobs=as_json(jobs),
+                free=free_up_to.get(strip, 0), jobs=as_json(jobs),
             )  # fmt: skip
         return claimed
+
+    def _with_arguments(self, claimed: list[Claimed]) -> Steps[list[Claimed]]:
+        """With those that are long, which a claim leaves out."""
+        long = [job.job_id for job in claimed if not job.arguments]
+        if not long:
+            return claimed
+        rows = yield self.sql.long_arguments(jobs=as_json(long))
+        texts = {id: str(text) for id, text in rows}
+        return [
+            job if job.arguments else job._replace(arguments=texts[job.job_id]) for job in claimed
+        ]
+
+    # ---- lanes: the writer is the gate of every queue
+
+    def announce(self, news: Sequence[News], now: int) -> Steps[None]:
+        full: list[Row] = [
+            (n.queue, n.lane, n.priority, now, n.queue) for n in news if n.priority is not None
+        ]
+        if full:
+            yield self.sql.fill_lanes.many(("queue", "lane", "priority", "now", "queue"), full)
+        free: list[Row] = [(n.queue, n.lane) for n in news if n.free]
+        if free:
+            yield self.sql.free_lanes.many(("queue", "lane"), free)
+        rest: list[Row] = [
+            (n.queue, n.lane, n.rank, now, n.until) for n in news if n.until is not None
+        ]
+        if rest:
+            yield self.sql.rest_lanes.many(("queue", "lane", "priority", "now", "until"), rest)
+
+    def hold_gates(self, queues: Sequence[str], now: int) -> Steps[tuple[list[str], bool]]:
+        yield self.sql.open_lanes(queues=as_json(queues), now=now, limit=OPENED)
+        return list(queues), False
+
+    def read_gates(
+        self, queues: Sequence[str], room: int, now: int
+    ) -> Steps[tuple[int, list[Row]]]:
+        found: list[Row] = []
+        for queue in queues:
+            listed = as_json([queue])
+            ((lanes,),) = yield self.sql.count_open(queues=listed, limit=room)
+            each = self.most_offered(room, int_of(lanes))
+            found += yield self.sql.read_gates(queues=listed, room=room, each=each)
+        return now, found
+
+    def take_chosen(
+        self, worker: int, chosen: Sequence[Row], name: str | None, now: int
+    ) -> Steps[list[Claimed]]:
+        ((found,),) = yield self.sql.find_chosen(
+            rows=as_json(chosen), now=now, worker=worker, name=name
+        )
+        claimed = yield from self._with_arguments(in_claim_order(_claimed(str(found))))
+        if not claimed:
+            return []
+        found_in = {job: state for state, _, _, job in chosen}
+        strips: dict[Row, list[int]] = {}
+        for each in claimed:
+            strip = found_in[each.job_id], each.queue, each.priority
+            strips.setdefault(strip, []).append(each.job_id)
+        for (state, queue, priority), jobs in strips.items():
+            yield self.sql.claim_chosen(
+                now=now, worker=worker, safe=self.crash_limit - 1, state=state, queue=queue,
+                priority=priority, jobs=as_json(jobs),
+            )  # fmt: skip
+        return claimed
+
+    # ---- ends
 
     def settle(
         self, verdicts: Sequence[Verdict], worker: str | None, slot: int, now: int
     ) -> Steps[list[Verdict]]:
-        """Jobs that are over, without a key, a successor, or a job behind them."""
+        """Jobs that are over, without a key or a successor; what is behind them is freed after."""
         plain = plain_ends([verdict for verdict in verdicts if not _is_long(verdict.ending)])
         if not plain:
             return []
-        for (chain,) in (yield self.sql.find_awaited(chains=as_json(plain))):
-            plain.pop(int_of(chain), None)
+        awaited = {int_of(id) for (id,) in (yield self.sql.find_awaited(chains=as_json(plain)))}
         groups: dict[Group, list[Verdict]] = {}
         for verdict in plain.values():
             held = verdict.ending.held
@@ -105,7 +169,18 @@ class SqliteStore(Store):
         if accepted:
             yield from self.tell_ended()
             yield from count_ended(self, [ended_job(v, now) for v in accepted], now, slot)
+            if awaited:
+                yield from self._free_behind(accepted, awaited, now)
         return accepted
+
+    def _free_behind(self, accepted: list[Verdict], awaited: set[int], now: int) -> Steps[None]:
+        states = {
+            verdict.ending.held.chain_id: CHAIN_END[verdict.ending.outcome]
+            for verdict in accepted
+            if verdict.ending.held.chain_id in awaited
+        }
+        if states:
+            yield from end_chains(self, (yield from free_behind(self, states, now)), now)
 
     def _settle_alike(
         self,
@@ -145,7 +220,7 @@ _ids = msgspec.json.Decoder(set[int]).decode
 
 def _rows(verdicts: Sequence[Verdict]) -> str:
     endings = [verdict.ending for verdict in verdicts]
-    return as_json([(*e.held[:2], e.started_at, e.output, e.error, e.error_type) for e in endings])
+    return as_json([(*e.held[:2], e.start, e.output, e.error, e.error_type) for e in endings])
 
 
 def _is_long(ending: Ending) -> bool:

@@ -22,7 +22,7 @@ from .inotify import Inotify
 from .kept import Kept
 
 if TYPE_CHECKING:
-    from ..wakes import Ring
+    from ..wakes import Changed, Ring
     from .engine import SqliteEngine
 
 log = logging.getLogger("towline.wakes")
@@ -54,6 +54,9 @@ class SqliteWatch(Kept):
     def start(self, ring: Ring) -> None:
         """Begin to watch; the first ring comes at once, for what was committed before."""
         self._thread.start(lambda: self._run(ring))
+
+    def on_change(self, changed: Changed) -> None:
+        """It cannot be lost: a file that is away is noticed by its writers."""
 
     def stop(self) -> None:
         """End the thread and close the connection; a second call does nothing."""

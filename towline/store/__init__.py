@@ -9,15 +9,18 @@ own way is in `ground`. No operation runs inside another.
 
 A subject needs those to its left, no other:
 
-    ground · read, cascade · enqueue · finish, revive · lease · turn
-                             listing · retention · control, stats, why · failures
+    limit · ground · lane · read, cascade · waiting, key · enqueue · finish, revive · expiry, lease
+    served · gate · turn · listing, counts · audit · limits · retention, control, stats, why
+                                             failures, group · schedule, limits (in `flow`)
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ..model import (
+from ..model import Outcome, State
+from ..operation import Loss, Op
+from ..records import (
     AttemptRecord,
     BlockerRecord,
     ChainRecord,
@@ -27,31 +30,44 @@ from ..model import (
     Enqueued,
     JobRecord,
     NewJob,
-    Outcome,
     PausedRecord,
-    State,
     WorkerRecord,
 )
-from ..operation import Loss, Op
-from . import control, enqueue, failures, finish, graph, listing, read, retention, stats, turn, why
+from . import (
+    audit,
+    control,
+    counts,
+    enqueue,
+    failures,
+    finish,
+    graph,
+    listing,
+    read,
+    retention,
+    stats,
+    turn,
+    why,
+)
 from . import lease as leases
+from .audit import AuditPage
 from .cascade import OUTSIDE
 from .control import BulkPage
 from .failures import Failures
 from .finish import Finished
+from .flow import Flow
 from .graph import MOST_CHAINS, Graph
-from .ground import Ground
-from .lease import SWEEP_LIMIT, Begin, Begun, Expired, Renewed, Report
+from .lease import SWEEP_LIMIT, Begin, Begun, Expired, Renewed, Report, Swept
 from .listing import ChainFilter, JobFilter, RecordPage
 from .retention import PRUNE_BATCH, KeepFor, Pruned
+from .served import Portion
 from .stats import RollupRecord, StatsFilter
 from .turn import Peeked, Turn
 from .why import Why
 
 
-class Store(Ground):
-    """All operations. An engine overrides steps of `Ground`, and an operation only where it is one
-    statement there."""
+class Store(Flow):
+    """All operations, with those of `flow`. An engine overrides steps of `Ground`, and an operation
+    only where it is one statement there."""
 
     # ---- storing jobs
 
@@ -69,29 +85,38 @@ class Store(Ground):
         self, worker: int, name: str, queues: Sequence[str], room: int,
         endings: Sequence[Ending] = (), unpark: Sequence[str] = (), *,
         ahead: int = 0, begins: Sequence[Begin] = (), reports: Sequence[Report] = (),
+        gated: Sequence[str] = (), portions: Sequence[Portion] = (),
     ) -> Op[Turn]:  # fmt: skip
         """Promote what is due, finish what ended, claim what fits: one transaction.
 
         `room` slots are free; up to `ahead` jobs more are claimed. What began meanwhile of those,
         and the last reports of what ended, are recorded on the way. Parked jobs of the tasks to
         unpark come back as many as fit, in the same transaction: else workers that do not know them
-        would park them again before they are claimed. A worker that was swept meanwhile finishes
-        and claims nothing; its renewal says so.
+        would park them again before they are claimed. Of `queues` the first jobs of all are taken;
+        with `portions`, which name the same queues, those of the first portion before the next,
+        no more than each one says. A worker that was swept meanwhile finishes and claims nothing;
+        its renewal says so. Queues with limits or lanes are claimed from if they are named as
+        `gated`; which are, a turn with room left says, a peek, and `gates`.
 
         Only a turn that finishes something must survive a power cut.
         """
         return Op(
             "turn", turn.turn, self, worker, name, queues, room, endings, unpark, ahead, begins,
-            reports, loss=Loss.NEVER if endings else Loss.WITH_WORKERS,
+            reports, gated, portions, loss=Loss.NEVER if endings else Loss.WITH_WORKERS,
         )  # fmt: skip
 
-    def peek(self, queues: Sequence[str], most: int = 1, tasks: Sequence[str] = ()) -> Op[Peeked]:
+    def peek(
+        self, queues: Sequence[str], most: int = 1, tasks: Sequence[str] = (),
+        worker: int | None = None,
+    ) -> Op[Peeked]:  # fmt: skip
         """Whether a claim would find something, without taking the writer; and what is due next.
 
         Pending jobs are counted up to `most` of each queue. Parked ones of these tasks come back
-        by a turn that unparks them.
+        by a turn that unparks them. `worker`: what a turn of this worker would see, and when it
+        would see more.
         """
-        return Op("peek", turn.peek, self, queues, most, tasks, reads=True)
+        look = Loss.WITH_WORKERS
+        return Op("peek", turn.peek, self, queues, most, tasks, worker, reads=True, loss=look)
 
     def claim(
         self, worker: int, queues: Sequence[str], room: int, name: str | None = None, ahead: int = 0
@@ -133,6 +158,7 @@ class Store(Ground):
     def register(
         self, name: str, *, host: str, pid: int, birth: str | None, version: str,
         queues: Sequence[str], concurrency: int, lease: int, number: int | None = None,
+        declares: str | None = None,
     ) -> Op[int]:  # fmt: skip
         """Enter a worker and return its number. Everything it claims hangs on this one lease.
 
@@ -141,7 +167,7 @@ class Store(Ground):
         """
         return Op(
             "register", leases.register, self, name, host, pid, birth, version, queues, concurrency,
-            lease, number, loss=Loss.WITH_WORKERS,
+            lease, number, declares, loss=Loss.WITH_WORKERS,
         )  # fmt: skip
 
     def unregister(self, worker: int) -> Op[None]:
@@ -182,7 +208,7 @@ class Store(Ground):
     def sweep(
         self, suspects: Collection[int] | None = None, gone: Collection[int] = (),
         limit: int = SWEEP_LIMIT, begun: Mapping[int, Begun] | None = None,
-    ) -> Op[int]:  # fmt: skip
+    ) -> Op[Swept]:  # fmt: skip
         """Take back the jobs of dead workers, a bounded number; return how many.
 
         Dead is: the lease has run out *and* it was a suspect before (all are when suspects is
@@ -202,43 +228,59 @@ class Store(Ground):
         self, job_id: int, reason: str | None = None, by: str | None = None
     ) -> Op[JobRecord]:
         """End an open job as cancelled, its chain with it; what its handler says is refused."""
-        return Op("cancel", control.end, self, job_id, Outcome.CANCELLED, None, reason, None, by)
+        end = Outcome.CANCELLED, None, reason, None, by
+        return Op("cancel", audit.noted, self, by, "cancel", control.end, job_id, *end, by=by)
 
     def complete(
         self, job_id: int, output: str | None, next: NewJob | None = None, by: str | None = None
     ) -> Op[JobRecord]:
         """Complete an open job from outside, with an output or with its continuation."""
-        return Op("complete", control.end, self, job_id, Outcome.COMPLETED, output, None, next, by)
+        end = Outcome.COMPLETED, output, None, next, by
+        return Op("complete", audit.noted, self, by, "complete", control.end, job_id, *end, by=by)
 
     def fail(self, job_id: int, reason: str, by: str | None = None) -> Op[JobRecord]:
         """Fail an open job from outside, without another try."""
-        return Op("fail", control.end, self, job_id, Outcome.FAILED, None, reason, None, by)
+        end = Outcome.FAILED, None, reason, None, by
+        return Op("fail", audit.noted, self, by, "fail", control.end, job_id, *end, by=by)
 
-    def run_now(self, job_id: int) -> Op[JobRecord]:
+    def run_now(self, job_id: int, by: str | None = None) -> Op[JobRecord]:
         """Make a scheduled job pending at once; one that is pending stays as it is."""
-        return Op("run_now", control.run_now, self, job_id)
+        return Op("run_now", audit.noted, self, by, "run_now", control.run_now, job_id, by=by)
 
-    def retry(self, job_id: int) -> Op[JobRecord]:
+    def retry(self, job_id: int, by: str | None = None) -> Op[JobRecord]:
         """Make a failed or cancelled job pending again with fresh attempts; history stays. Jobs
         that this chain's failure had failed are revived."""
-        return Op("retry", control.retry, self, job_id)
+        return Op("retry", audit.noted, self, by, "retry", control.retry, job_id, by=by)
 
     def bulk(
         self, action: str, filter: JobFilter, preview: bool, cursor: int | None, limit: int,
         by: str | None = None,
     ) -> Op[BulkPage]:  # fmt: skip
-        """Cancel or retry the jobs of one page that can be; with preview, only count them."""
-        return Op("bulk", control.bulk, self, action, filter, preview, cursor, limit, by)
+        """Cancel, retry or run_now the jobs of one page that can be; with preview, only count
+        them."""
+        name, given = "preview" if preview else "bulk", (preview, cursor, limit, by)
+        return Op(name, control.bulk, self, action, filter, *given, by=by)
 
     def pause(self, queue: str, by: str | None = None) -> Op[None]:
         """Stop claims from a queue, for every worker and across restarts."""
-        return Op("pause", control.pause, self, queue, by)
+        return Op("pause", control.pause, self, queue, by, by=by, queue=queue)
 
-    def resume(self, queue: str) -> Op[None]:
+    def resume(self, queue: str, by: str | None = None) -> Op[None]:
         """Let workers claim from a paused queue again."""
-        return Op("resume", control.resume, self, queue)
+        return Op("resume", control.resume, self, queue, by, by=by, queue=queue)
+
+    def note(self, job_id: int, action: str, by: str) -> Op[None]:
+        """Leave a line about a job in the audit, of something that changes nothing of it. What
+        changes something leaves its own, in its transaction, if it is told by whom."""
+        return Op("note", audit.seen, self, job_id, action, by)
 
     # ---- reading
+
+    def audit(
+        self, job_id: int | None, queue: str | None, limit: int, cursor: int | None = None
+    ) -> Op[AuditPage]:
+        """What people did to a job, to a queue, or at all, newest first."""
+        return Op("audit", audit.lines, self, job_id, queue, limit, cursor, reads=True)
 
     def job(self, job_id: int, created_at: int | None = None) -> Op[JobRecord]:
         """A job as it stands. A handle says when its job was created: after a rollback the id may
@@ -269,6 +311,10 @@ class Store(Ground):
         """Every attempt of a job, oldest first, the running one last."""
         return Op("attempts", listing.attempts, self, job_id, reads=True)
 
+    def attempts_of(self, jobs: Sequence[int]) -> Op[dict[int, list[AttemptRecord]]]:
+        """The same of many jobs; one that has none, or is not there, is left out."""
+        return Op("attempts_of", listing.attempts_of, self, jobs, reads=True)
+
     def blockers(self, jobs: Sequence[int]) -> Op[dict[int, list[BlockerRecord]]]:
         """What jobs wait or waited for, in declared order, with each chain's output or error."""
         return Op("blockers", read.blockers, self, jobs, reads=True)
@@ -281,17 +327,26 @@ class Store(Ground):
         """A chain with all that it waits for and all that needs it, up to so many chains."""
         return Op("graph", graph.graph, self, chain_id, most, reads=True)
 
-    def counts(self) -> Op[dict[str, dict[State, tuple[int, bool]]]]:
-        """Jobs by queue and state; True marks a number that is "at least".
+    def needed(self, chain_ids: Sequence[int]) -> Op[dict[int, int]]:
+        """Which of these chains cannot be deleted together, each with an open job outside of them
+        that waits for it."""
+        return Op("needed", retention.needed, self, chain_ids, reads=True)
+
+    def counts(self, *, by_task: bool = False) -> Op[dict[str, dict[State, tuple[int, bool]]]]:
+        """Jobs by queue, or task, and state; True marks a number that is "at least".
 
         Open jobs are counted from their rows up to a limit, ended ones from the roll-ups.
         """
-        return Op("counts", listing.counts, self, reads=True)
+        how = counts.by_task if by_task else counts.by_queue
+        return Op("counts", how, self, reads=True)
 
-    def stats(self, filter: StatsFilter, unit: int | None = None) -> Op[list[RollupRecord]]:
+    def stats(
+        self, filter: StatsFilter, unit: int | None = None, whole: bool = False
+    ) -> Op[list[RollupRecord]]:
         """Jobs that ended, by bucket of `unit` minutes, queue, task and outcome, oldest first;
-        without a unit one bucket is all of the time. What was deleted since is counted too."""
-        return Op("stats", stats.stats, self, filter, unit, reads=True)
+        without a unit one bucket is all of the time; as a whole, queue and task are empty. What was
+        deleted since is counted too."""
+        return Op("stats", stats.stats, self, filter, unit, whole, reads=True)
 
     def failures(self, filter: StatsFilter) -> Op[Failures]:
         """Jobs that failed for good, by task and kind of error; the times are those of the end, to
@@ -317,15 +372,16 @@ class Store(Ground):
     # ---- deleting
 
     def delete(
-        self, chain_ids: Sequence[int], cascade: bool = False, force: bool = True
-    ) -> Op[list[int]]:
+        self, chain_ids: Sequence[int], cascade: bool = False, force: bool = True,
+        by: str | None = None,
+    ) -> Op[list[int]]:  # fmt: skip
         """Delete chains with their jobs, attempts and edges; return the chains that went.
 
         With cascade also every chain they waited for, followed from continuations too. Refused,
         naming the dependents, while an open job outside the set waits for one of them; and, unless
         forced, while a job of one of them runs.
         """
-        return Op("delete", retention.delete, self, chain_ids, cascade, force)
+        return Op("delete", retention.delete, self, chain_ids, cascade, force, by, by=by)
 
     def prune(self, ages: KeepFor, limit: int = PRUNE_BATCH) -> Op[Pruned]:
         """Delete ended chains older than their age, one bounded batch past a remembered position.
@@ -333,3 +389,8 @@ class Store(Ground):
         Never deletes what a job still waits for, or would need again when it is retried.
         """
         return Op("prune", retention.prune, self, ages, limit, loss=Loss.WITH_WORKERS)
+
+    def prune_by(self, ages: KeepFor, position: int, preview: bool = False) -> Op[Pruned]:
+        """The same past this position, once, for other ages; with preview only count them."""
+        given = ages, position, preview
+        return Op("prune", retention.prune_by, self, *given, loss=Loss.WITH_WORKERS)

@@ -17,13 +17,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from ..model import CHAIN_CODE, OUTCOME_CODE, ChainState, DependentRecord, Live, Outcome, Policy
+from ..model import CHAIN_CODE, OUTCOME_CODE, ChainState, Live, Outcome, Policy
 from ..operation import Steps
+from ..records import DependentRecord
 from ..sql import Row
+from .columns import BUCKETS, COUNTED, ROLLUP, RUN, WAIT
 from .ground import Ground, as_json, chunks
 
 MINUTE = 60_000_000
-BUCKETS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 OUTSIDE = 0  # roll-up slot of endings that no worker made
 BAD = (ChainState.FAILED, ChainState.CANCELLED)
 
@@ -32,11 +33,7 @@ WAITING_END = (
     "state", "queue", "priority", "job_id",
 )  # fmt: skip
 DELETE_LIVE = ("state", "queue", "priority", "job_id")
-UNBLOCK = ("ended", "ended", "now", "queue", "priority", "job_id")
-ROLLUP = (
-    "minute", "queue", "task", "outcome", "slot", "ended", "removed", "duration",
-    "h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7",
-)  # fmt: skip
+UNBLOCK = ("ended", "ended", "now", "ended", "now", "queue", "priority", "job_id")
 
 
 class EndedChain(Struct, gc=False):
@@ -48,12 +45,14 @@ class EndedChain(Struct, gc=False):
 
 
 class EndedJob(Struct, gc=False):
-    """An ended job, for the roll-up. Removed ones are counted out again."""
+    """An ended job, for the roll-up: how long it ran, and waited before, if it did run. Removed
+    ones are counted out again."""
 
     queue: str
     task: str
     outcome: int
-    duration: int | None
+    duration: int | None = None
+    waited: int = 0
     ended: int = 1
     removed: int = 0
 
@@ -78,30 +77,42 @@ def end_chains(
         if alone:
             break
         states = {chain.id: chain.state for chain in ended}
-        dependents = yield from behind(store, states)
-        if not dependents:
-            break
-        free: dict[int, DependentRecord] = {}
-        shares: Counter[int] = Counter()
-        doomed: dict[int, DependentRecord] = {}
-        for dependent in dependents:
-            done = states[dependent.chain_id] is ChainState.COMPLETED
-            if done or dependent.policy == Policy.RUN:
-                free[dependent.job_id] = dependent
-                shares[dependent.job_id] += 1
-            elif dependent.policy == Policy.FAIL:
-                doomed.setdefault(dependent.job_id, dependent)
-        unblock: list[Row] = [
-            (shares[id], shares[id], now, d.queue, d.priority, id)
-            for id, d in sorted(free.items())
-            if id not in doomed
-        ]
-        for chunk in chunks(unblock):
-            yield store.sql.unblock_jobs.many(UNBLOCK, chunk)
-        yield from store.wake(d.queue for id, d in free.items() if id not in doomed)
-        if doomed and not held:
-            yield from store.hold_jobs(doomed)
-        ended = yield from fail_jobs(store, doomed, states, now)
+        ended = yield from free_behind(store, states, now, held=held)
+
+
+def free_behind(
+    store: Ground, states: Mapping[int, ChainState], now: int, *, held: bool = False
+) -> Steps[list[EndedChain]]:
+    """Settle the jobs behind chains that have ended so; return the chains that failed with them."""
+    dependents = yield from behind(store, states)
+    if not dependents:
+        return []
+    free: dict[int, DependentRecord] = {}
+    shares: Counter[int] = Counter()
+    doomed: dict[int, DependentRecord] = {}
+    for dependent in dependents:
+        done = states[dependent.chain_id] is ChainState.COMPLETED
+        if done or dependent.policy == Policy.RUN:
+            free[dependent.job_id] = dependent
+            shares[dependent.job_id] += 1
+        elif dependent.policy == Policy.FAIL:
+            doomed.setdefault(dependent.job_id, dependent)
+    unblock: list[Row] = [
+        (shares[id], shares[id], now, shares[id], now, d.queue, d.priority, id)
+        for id, d in sorted(free.items())
+        if id not in doomed
+    ]
+    for chunk in chunks(unblock):
+        yield store.sql.unblock_jobs.many(UNBLOCK, chunk)
+    told: list[Row] = [
+        (d.queue, d.priority, d.lane) for id, d in free.items() if id not in doomed and d.lane
+    ]
+    if told:  # that they may be in their lanes now
+        yield from store.tell_filled(told, now)
+    yield from store.wake(d.queue for id, d in free.items() if id not in doomed)
+    if doomed and not held:
+        yield from store.hold_jobs(doomed)
+    return (yield from fail_jobs(store, doomed, states, now))
 
 
 def behind(store: Ground, chain_ids: Iterable[int]) -> Steps[list[DependentRecord]]:
@@ -135,7 +146,7 @@ def fail_jobs(
     keys: list[Row] = [(int(Live.BLOCKED), d.queue, d.priority, d.job_id) for d in gone]
     for chunk in chunks(keys):
         yield store.sql.delete_live.many(DELETE_LIVE, chunk)
-    yield from count_ended(store, [EndedJob(d.queue, d.task, code, None) for d in gone], now)
+    yield from count_ended(store, [EndedJob(d.queue, d.task, code) for d in gone], now)
     return [EndedChain(d.own_chain_id, ChainState.FAILED, d.key) for d in gone]
 
 
@@ -148,12 +159,14 @@ def count_ended(
         group = job.queue, job.task, job.outcome
         total = sums.get(group)
         if total is None:
-            total = sums[group] = [0] * 11
+            total = sums[group] = [0] * len(COUNTED)
         total[0] += job.ended
         total[1] += job.removed
         if job.duration is not None:
-            total[2] += job.duration
-            total[3 + bisect_right(BUCKETS, job.duration)] += 1
+            total[RUN] += job.duration
+            total[RUN + 1 + bisect_right(BUCKETS, job.duration)] += 1
+            total[WAIT] += job.waited
+            total[WAIT + 1 + bisect_right(BUCKETS, job.waited)] += 1
     if sums:
         minute = now // MINUTE
         rows: list[Row] = [(minute, *group, slot, *total) for group, total in sums.items()]

@@ -1,4 +1,4 @@
-"""Control from outside a worker: cancel, retry, run now, complete, fail, pause, resume.
+"""Control from outside a worker: cancel, retry, run now, run again, complete, fail, pause, resume.
 
 Each works on the job as it stands and is fenced by that state; a worker that runs the job loses
 its claim and learns it at its next renewal.
@@ -13,24 +13,36 @@ from ..model import (
     CHAIN_END,
     END_STATE,
     OUTCOME_CODE,
-    JobRecord,
+    ChainState,
     Live,
-    NewJob,
     Outcome,
     Policy,
     State,
     storable,
 )
 from ..operation import Steps
-from . import cascade, enqueue, listing, read, revive
+from ..records import JobRecord, NewBlocker, NewJob
+from . import audit, cascade, enqueue, gate, key, limits, listing, read, revive
+from .audit import brief
 from .cascade import BAD, DELETE_LIVE, WAITING_END, EndedChain, EndedJob
-from .finish import RECORD, successor_of
-from .ground import Ground
+from .finish import RECORD, placed_after
+from .ground import Ground, int_of
+from .lane import freed, tell, waiting_state
 from .listing import JobFilter
 
+# What a chain that runs again has of the first job: not its time, nor its schedule.
+AGAIN = (
+    "task", "arguments", "queue", "priority", "max_attempts", "timeout", "label", "key", "trace",
+    "lane", "weight",
+)  # fmt: skip
 REASON = 64 * 1024  # characters of a reason, as of a handler's error
-NAME = 200  # characters of who did it
-RETRIED = (State.FAILED, State.CANCELLED)
+RETRIED = frozenset({State.FAILED, State.CANCELLED})
+# Which states an action on many is about; jobs in others are passed over.
+BULK = {
+    "cancel": frozenset(state for state in State if state.open),
+    "retry": RETRIED,
+    "run_now": frozenset({State.SCHEDULED}),
+}
 
 
 class BulkPage(NamedTuple):
@@ -43,6 +55,12 @@ class BulkPage(NamedTuple):
 def run_now(store: Ground, job_id: int) -> Steps[JobRecord]:
     yield from store.hold_jobs([job_id])
     record = yield from read.job(store, job_id)
+    if record.live_state == Live.PARKED and record.parked_for is None:
+        running = yield from _running_of(store, record)
+        raise InvalidState(
+            f"job {job_id} waits in lane {record.lane} of queue {record.queue} ({running}); "
+            "set_limit lets it go"
+        )
     if record.state is State.PENDING:
         return record
     if record.live_state != Live.SCHEDULED:
@@ -51,11 +69,21 @@ def run_now(store: Ground, job_id: int) -> Steps[JobRecord]:
         )
     now = yield from store.now()
     yield store.sql.move_waiting(
-        state=int(Live.PENDING), run_at=now, open_blockers=0, was=int(Live.SCHEDULED),
+        state=int(waiting_state(record.lane)), run_at=now, open_blockers=0, was=int(Live.SCHEDULED),
         queue=record.queue, priority=record.priority, job_id=job_id,
     )  # fmt: skip
+    yield from store.tell_filled([(record.queue, record.priority, record.lane)], now)
     yield from store.wake([record.queue])
     return (yield from read.job(store, job_id))
+
+
+def _running_of(store: Ground, record: JobRecord) -> Steps[str]:
+    """How much of a job's lane runs, of how much."""
+    rows = yield store.sql.running_lanes(queue=record.queue)
+    running = next((int_of(weight) for lane, weight, *_ in rows if lane == record.lane), 0)
+    _, numbers = yield from limits.lane_of(store, record.queue, record.lane or "", 0)
+    limit = numbers.concurrency
+    return f"{running} running" if limit is None else f"{running} of {limit} running"
 
 
 def retry(store: Ground, job_id: int) -> Steps[JobRecord]:
@@ -80,13 +108,37 @@ def retry(store: Ground, job_id: int) -> Steps[JobRecord]:
     return (yield from read.job(store, record.id))
 
 
+def rerun(store: Ground, job_id: int) -> Steps[JobRecord]:
+    """A new chain like a completed one, behind what that one waited for."""
+    chain, _ = yield from read.chain(store, (yield from read.job(store, job_id)).chain_id)
+    if chain.state is not ChainState.COMPLETED:
+        hint = "it goes on" if chain.state is ChainState.OPEN else f"retry({chain.id}) runs it"
+        raise InvalidState(f"chain {chain.id} is {chain.state}, not completed: {hint}")
+    first = yield from read.job(store, chain.id)
+    edges = (yield from read.blockers(store, [first.id])).get(first.id, ())
+    if len(edges) < first.blockers:
+        raise InvalidState(
+            f"chain {chain.id} cannot run again: a chain it waited for was deleted; enqueue it anew"
+        )
+    again = NewJob(
+        **{name: getattr(first, name) for name in AGAIN},
+        policy=Policy(first.policy),
+        on_conflict="return" if first.key is None else "raise",
+        blockers=[NewBlocker(e.chain_id, None, e.name, e.trace) for e in edges if e.position >= 0],
+    )
+    (stored,) = yield from enqueue.enqueue(store, [again])
+    return stored.record
+
+
 def pause(store: Ground, queue: str, by: str | None = None) -> Steps[None]:
     now = yield from store.now()
     yield store.sql.pause_queue(name=queue, now=now, by=brief(by))
+    yield from audit.note(store, by, "pause", queue=queue)
 
 
-def resume(store: Ground, queue: str) -> Steps[None]:
+def resume(store: Ground, queue: str, by: str | None = None) -> Steps[None]:
     yield store.sql.resume_queue(name=queue)
+    yield from audit.note(store, by, "resume", queue=queue)
     yield from store.wake([queue])
 
 
@@ -95,20 +147,25 @@ def bulk(
     by: str | None,
 ) -> Steps[BulkPage]:  # fmt: skip
     found = yield from listing.jobs(store, filter, limit, cursor)
-    number = 0
-    for record in found.records:
-        if not (record.state.open if action == "cancel" else record.state in RETRIED):
-            continue
-        if not preview:
-            try:
-                if action == "cancel":
-                    yield from end(store, record.id, Outcome.CANCELLED, None, None, None, by)
-                else:
-                    yield from retry(store, record.id)
-            except (InvalidState, DuplicateKey, NotFound):
-                continue  # it just ended or was deleted, or its blocker or key is in the way
-        number += 1
-    return BulkPage(number, found.cursor)
+    fitting = [record.id for record in found.records if record.state in BULK[action]]
+    if preview:
+        return BulkPage(len(fitting), found.cursor)
+    changed: list[int] = []
+    for id in fitting:
+        try:
+            if action == "cancel":
+                yield from end(store, id, Outcome.CANCELLED, None, None, None, by)
+            elif action == "retry":
+                yield from retry(store, id)
+            else:
+                yield from run_now(store, id)
+        except (InvalidState, DuplicateKey, NotFound):
+            continue  # it just ended or was deleted, or its blocker or key is in the way
+        changed.append(id)
+    if changed:
+        chosen, number = audit.described(filter), len(changed)
+        yield from audit.note(store, by, action, number=number, chosen=chosen, each=changed)
+    return BulkPage(len(changed), found.cursor)
 
 
 def end(
@@ -125,10 +182,10 @@ def end(
     by, error = brief(by) or "outside", storable(error)
     if error is not None and len(error) > REASON:
         error = f"{error[:REASON]} … ({len(error):,} characters)"
-    successor = None
+    successor, children = None, list[int]()
     if next is not None:
         outcome = Outcome.CONTINUED
-        (successor,) = yield from store.new_ids(1)
+        *children, successor = yield from store.new_ids(len(next.children) + 1)
     code = OUTCOME_CODE[outcome]
     state, queue, priority = record.live_state, record.queue, record.priority
     if state == Live.RUNNING and record.started_at is not None:
@@ -149,16 +206,18 @@ def end(
             code, now, output, error, None, successor, by, state, queue, priority, record.id,
         )])  # fmt: skip
     yield store.sql.delete_live.many(DELETE_LIVE, [(state, queue, priority, record.id)])
+    if state == Live.RUNNING:
+        if record.lane is not None:
+            yield from tell(store, [freed(queue, record.lane)], now)
+        # Where there is a limit, another worker may have room for what comes next.
+        yield from store.wake((yield from gate.find(store, [queue])))
     if next is not None and successor is not None:
-        yield from enqueue.insert(store, [successor_of(record, next, successor)], now)
+        next = yield from key.stay_in_line(store, record, next)
+        placed = yield from placed_after(store, record, next, successor, children, now)
+        yield from enqueue.insert(store, placed, now)
     else:
+        yield from key.close_up(store, record)
         ended = EndedChain(record.chain_id, CHAIN_END[outcome], record.key)
         yield from cascade.end_chains(store, [ended], now)
-    yield from cascade.count_ended(store, [EndedJob(queue, record.task, code, None)], now)
+    yield from cascade.count_ended(store, [EndedJob(queue, record.task, code)], now)
     return (yield from read.job(store, record.id))
-
-
-def brief(by: str | None) -> str | None:
-    """Who did it, as far as there is room for it."""
-    text = storable(by)
-    return text if text is None else text[:NAME]

@@ -7,30 +7,21 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..errors import BlockerError, DuplicateKey, StoreError
-from ..model import (
-    CHAIN_STATES,
-    ChainState,
-    DependentRecord,
-    Enqueued,
-    JobRecord,
-    Live,
-    NewBlocker,
-    NewJob,
-    Policy,
-)
+from ..errors import BlockerError
+from ..model import CHAIN_STATES, ChainState, Live, Policy
 from ..operation import Steps
+from ..records import DependentRecord, Enqueued, JobRecord, NewBlocker, NewJob
 from ..sql import Row
-from . import cascade, read
+from . import cascade, key, read
 from .cascade import BAD
 from .columns import JOB, new_record, row_of
-from .ground import FOREVER, Ground, as_json, chunks, int_of, portions
+from .ground import Ground, as_json, chunks, due_at, int_of, portions
+from .key import BLOCKER, KEY_MISSES, LINED_UP, TAKE_KEY, UNDECLARED
 
 CHAIN = ("id", "task", "created_at", "trace")
-LIVE = ("state", "queue", "priority", "job_id", "attempt", "open_blockers", "run_at")
-BLOCKER = ("chain_id", "job_id", "position", "name", "trace")
-KEY_MISSES = 1000  # of keys that no chain has and none can take: far more than chains that go
-TAKE_KEY = ("task", "key", "chain_id", "now", "expired")
+LIVE = (
+    "state", "queue", "priority", "job_id", "attempt", "open_blockers", "run_at", "lane", "weight",
+)  # fmt: skip
 
 
 class Placed(Struct):
@@ -43,24 +34,52 @@ class Placed(Struct):
     blockers: Sequence[NewBlocker] = ()
 
 
+class Batch(Struct):
+    """Jobs that are stored together, by their index: who comes after whom, and each one's chain."""
+
+    jobs: Sequence[NewJob]
+    order: Sequence[int]  # each after those it waits for
+    chains: dict[int, int]
+    taken: dict[int, int]  # the chains that have the key already
+
+    def placed(self, indexes: Sequence[int]) -> list[Placed]:
+        """Those of them that are new."""
+        taken, chains, jobs = self.taken, self.chains, self.jobs
+        fresh = [i for i in indexes if i not in taken] if taken else indexes
+        return [Placed(chains[i], chains[i], 0, jobs[i], self.resolved(jobs[i])) for i in fresh]
+
+    def resolved(self, job: NewJob) -> Sequence[NewBlocker]:
+        """Chain ids in place of indexes into the batch."""
+        if not job.blockers:
+            return ()
+        return [
+            b if b.index is None else replace(b, chain_id=self.chains[b.index], index=None)
+            for b in job.blockers
+        ]
+
+
+def arrange(store: Ground, jobs: Sequence[NewJob], ids: Sequence[int], now: int) -> Steps[Batch]:
+    """Give each job of a batch its id, and take the keys."""
+    order = _blockers_first(jobs)
+    batch = Batch(jobs, order, dict(zip(order, ids, strict=True)), {})
+    if any(job.key is not None for job in jobs):
+        batch.jobs = changed = list(jobs)
+        batch.taken = yield from _take_keys(store, changed, order, batch.chains, now)
+        batch.chains.update(batch.taken)
+    return batch
+
+
 def enqueue(store: Ground, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
     if not jobs:
         return []
-    order = _blockers_first(jobs)
     now = yield from store.now()
     ids = yield from store.new_ids(len(jobs))
-    chains: dict[int, int] = dict(zip(order, ids, strict=True))  # by index
-    taken: dict[int, int] = {}  # those that have the key already
-    if any(job.key is not None for job in jobs):
-        jobs = list(jobs)
-        taken = yield from _take_keys(store, jobs, order, chains, now)
-        chains.update(taken)
+    batch = yield from arrange(store, jobs, ids, now)
+    taken = batch.taken
     records: dict[int, JobRecord] = {}
-    for part in chunks(order):
+    for part in chunks(batch.order):
         fresh = [i for i in part if i not in taken] if taken else part
-        placed = [
-            Placed(chains[i], chains[i], 0, jobs[i], _resolve(jobs[i], chains)) for i in fresh
-        ]
+        placed = batch.placed(fresh)
         records.update(zip(fresh, (yield from insert(store, placed, now)), strict=True))
     for index, chain in taken.items():
         tail = yield from read.tail(store, chain)
@@ -73,12 +92,13 @@ def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobR
     """Write the rows of new jobs. A job with open blockers is blocked, one whose time has not
     come is scheduled, any other is pending at once. One behind a failure follows its policy.
     """
-    waiting = [place.chain_id for place in placed if place.position and place.blockers]
+    waiting = _waiting(placed)
     if waiting:  # chains that go on with a job that waits; what waits for them must see it
-        yield from store.hold_chains(waiting)
+        yield from store.hold_chains(place.chain_id for place in waiting)
     states = yield from _blocker_states(store, placed)
     records: list[JobRecord] = []
     doomed: dict[int, DependentRecord] = {}
+    told: list[Row] = []
     # Rows of one part at a time: a large batch, or one of large arguments, stays small.
     for part in portions(placed, lambda place: len(place.job.arguments)):
         chains: list[Row] = []
@@ -87,15 +107,22 @@ def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobR
         edges: list[Row] = []
         for place in part:
             job = place.job
+            if job.expires is not None:
+                job = replace(job, expires_at=now + job.expires)
             waits = _waits(place, states, edges, doomed) if place.blockers else 0
             run_at = due_at(job, now)
             state = BLOCKED if waits else SCHEDULED if run_at > now else PENDING
+            if job.lane is not None and state == PENDING:
+                state = IN_LANE
+                told.append((job.queue, job.priority, job.lane))
             if place.position == 0:
                 chains.append((place.id, job.task, now, job.trace))
             number = len(place.blockers)
             row = row_of(job, place.id, place.chain_id, place.position, number, now)
             jobs.append(row)
-            lives.append((state, job.queue, job.priority, place.id, 0, waits, run_at))
+            lives.append((
+                state, job.queue, job.priority, place.id, 0, waits, run_at, job.lane, job.weight,
+            ))  # fmt: skip
             records.append(new_record(*row, state, 0, 0, 0, waits, run_at))
         if chains:
             yield store.sql.insert_chains.many(CHAIN, chains)
@@ -103,14 +130,16 @@ def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobR
         yield store.sql.insert_live.many(LIVE, lives)
         for chunk in chunks(edges):
             yield store.sql.insert_blockers.many(BLOCKER, chunk)
-    yield from _refuse_circles(store, placed)
+    yield from _refuse_circles(store, waiting)
     if doomed:
         fresh = {place.id for place in placed if place.position == 0}
         awaited = {blocker.chain_id for place in placed for blocker in place.blockers}
         ended = yield from cascade.fail_jobs(store, doomed, states, now)
         yield from cascade.end_chains(store, ended, now, alone=doomed.keys() <= fresh - awaited)
         records = yield from read.records(store, [record.id for record in records])
-    yield from store.wake(r.queue for r in records if r.live_state in (PENDING, SCHEDULED))
+    if told:
+        yield from store.tell_filled(told, now)
+    yield from store.wake(r.queue for r in records if r.live_state in (PENDING, SCHEDULED, IN_LANE))
     return records
 
 
@@ -144,15 +173,27 @@ def _blocker_states(store: Ground, placed: Sequence[Placed]) -> Steps[dict[int, 
     return states
 
 
-def _refuse_circles(store: Ground, placed: Sequence[Placed]) -> Steps[None]:
+def _waiting(placed: Sequence[Placed]) -> list[Placed]:
+    """Continuations that wait for chains which were there before, themselves or through what they
+    bring along. Nobody else can have named what is born here, so that alone closes no circle."""
+    if not any(place.position and place.blockers for place in placed):
+        return []
+    born = {place.id for place in placed if place.position == 0}
+    found: list[Placed] = []
+    for place in placed:  # each after those of them that it waits for
+        if not all(blocker.chain_id in born for blocker in place.blockers):
+            born.discard(place.id)
+            if place.position:
+                found.append(place)
+    return found
+
+
+def _refuse_circles(store: Ground, waiting: Sequence[Placed]) -> Steps[None]:
     """Only a continuation can close a circle with stored jobs: its chain has dependents."""
-    for place in placed:
-        if place.position and place.blockers:
-            chains = [int_of(blocker.chain_id) for blocker in place.blockers]
-            if place.chain_id in (yield from store.upstream(chains, reopened=False)):
-                raise BlockerError(
-                    f"job {place.job.task} cannot wait for what waits for its own chain"
-                )
+    for place in waiting:
+        chains = [int_of(blocker.chain_id) for blocker in place.blockers]
+        if place.chain_id in (yield from store.upstream(chains, reopened=False)):
+            raise BlockerError(f"job {place.job.task} cannot wait for what waits for its own chain")
 
 
 def _take_keys(
@@ -169,15 +210,17 @@ def _take_keys(
         job = jobs[index]
         if job.key is not None:
             asking.setdefault((job.task, job.key), []).append(index)
+    for name in sorted(asking):
+        indexes = asking[name]
+        if any(jobs[index].on_conflict in LINED_UP for index in indexes):
+            own = [ids[index] for index in asking.pop(name)]
+            taken |= yield from key.take_in_line(store, jobs, name, indexes, own, now)
     misses = 0
     while asking:
         rows: list[Row] = []
-        for (task, key), indexes in sorted(asking.items()):
+        for (task, text), indexes in sorted(asking.items()):
             job = jobs[indexes[0]]
-            expired = FOREVER
-            if job.scope == "any":
-                expired = -1 if job.window is None else now - job.window
-            rows.append((task, key, ids[indexes[0]], now, expired))
+            rows.append((task, text, ids[indexes[0]], now, key.expired_of(job, now)))
         counts: list[Row] = []
         for chunk in chunks(rows):
             counts += yield store.sql.take_key.counted(TAKE_KEY, chunk)
@@ -187,11 +230,9 @@ def _take_keys(
                 first, *rest = indexes
                 for index in rest:
                     job = jobs[index]
-                    _refuse_taken(job, ids[first])
+                    key.refuse_taken(job, ids[first])
                     if job.on_conflict == "replace":
-                        jobs[first] = replace(
-                            jobs[first], arguments=job.arguments, at=job.at, delay=job.delay
-                        )
+                        jobs[first] = key.replaced(jobs[first], job)
                     taken[index] = ids[first]
                 del asking[name]
                 continue
@@ -199,41 +240,20 @@ def _take_keys(
             if not holder:  # it was deleted this moment: ask again
                 misses += 1
                 if misses == KEY_MISSES:
-                    raise orphan(*name)
+                    raise key.orphan(*name)
                 continue
             index = indexes.pop(0)
             taken[index] = int_of(holder[0][0])
-            _refuse_taken(jobs[index], taken[index])
+            key.refuse_taken(jobs[index], taken[index])
             if jobs[index].on_conflict == "replace":
-                yield from _replace(store, jobs[index], taken[index], now)
+                yield from key.replace_waiting(store, jobs[index], taken[index], now)
             if not indexes:
                 del asking[name]
     return taken
 
 
-def _replace(store: Ground, job: NewJob, job_id: int, now: int) -> Steps[None]:
-    """Debounce: new arguments and time for a job that never started; else change nothing.
-
-    All else stays: it is the stored job's place and name.
-    """
-    yield from store.hold_jobs([job_id])
-    (record,) = yield from read.records(store, [job_id])
-    if record.live_state in (None, Live.RUNNING) or record.last_number is not None:
-        return  # it has ended, a worker has it, or it has started before
-    run_at = due_at(job, now)
-    state = Live(record.live_state)
-    if state is not Live.BLOCKED:
-        state = Live.SCHEDULED if run_at > now else Live.PENDING
-    yield store.sql.replace_arguments(job_id=job_id, arguments=job.arguments)
-    yield store.sql.move_waiting(
-        state=int(state), run_at=run_at, open_blockers=record.open_blockers,
-        was=record.live_state, queue=record.queue, priority=record.priority, job_id=job_id,
-    )  # fmt: skip
-    if state is not Live.BLOCKED:
-        yield from store.wake([record.queue])
-
-
 PENDING, SCHEDULED, BLOCKED = int(Live.PENDING), int(Live.SCHEDULED), int(Live.BLOCKED)
+IN_LANE = int(Live.PARKED)
 
 
 def _waits(
@@ -248,56 +268,29 @@ def _waits(
     waits = 0
     for position, blocker in enumerate(place.blockers):
         chain = int_of(blocker.chain_id)
-        edges.append((chain, place.id, position, blocker.name, blocker.trace))
+        if not blocker.declared:  # the last of them
+            position = UNDECLARED
+        edges.append((chain, place.id, position, blocker.name, blocker.trace, blocker.in_line))
         ended = states.get(chain, ChainState.OPEN)
         if ended in BAD:
             waits += job.policy is not Policy.RUN
             if job.policy is Policy.FAIL:
                 doomed.setdefault(place.id, DependentRecord(
                     chain, place.id, place.chain_id, job.queue, job.priority,
-                    int(job.policy), job.task, job.key, blocker.name,
+                    int(job.policy), job.task, job.key, blocker.name, job.lane,
                 ))  # fmt: skip
         else:
             waits += ended is ChainState.OPEN
     return waits
 
 
-def due_at(job: NewJob, now: int) -> int:
-    """When a new job may start: never in the past."""
-    if job.at is not None:
-        return max(job.at, now)
-    return now + job.delay if job.delay and job.delay > 0 else now
-
-
-def orphan(task: str, key: str) -> StoreError:
-    """A row that no operation leaves behind."""
-    return StoreError(
-        f"key {key!r} of task {task} belongs to a chain that does not exist: its row was left by a "
-        "change of the tables by hand; delete it from the table of keys"
-    )
-
-
-def _refuse_taken(job: NewJob, holder: int) -> None:
-    if job.on_conflict == "raise":
-        raise DuplicateKey(f"chain {holder} already has key {job.key!r} of task {job.task}", holder)
-
-
-def _resolve(job: NewJob, chains: Mapping[int, int]) -> Sequence[NewBlocker]:
-    """Put chain ids in place of indexes into the batch."""
-    if not job.blockers:
-        return ()
-    return [
-        b if b.index is None else replace(b, chain_id=chains[b.index], index=None)
-        for b in job.blockers
-    ]
-
-
 def _blockers_first(jobs: Sequence[NewJob]) -> Sequence[int]:
     """Order a batch so that each job comes after those it waits for; refuse a cycle."""
-    if not any(job.blockers for job in jobs):
+    lines = _lines(jobs)
+    if not lines and not any(job.blockers for job in jobs):
         return range(len(jobs))
     waiting = {
-        index: {b.index for b in job.blockers if b.index is not None}
+        index: {b.index for b in job.blockers if b.index is not None} | lines.get(index, set())
         for index, job in enumerate(jobs)
     }
     behind: dict[int, list[int]] = {}
@@ -316,3 +309,17 @@ def _blockers_first(jobs: Sequence[NewJob]) -> Sequence[int]:
         stuck = sorted(jobs[i].task for i, needs in waiting.items() if needs)
         raise BlockerError(f"these calls wait for each other in a circle: {', '.join(stuck)}")
     return order
+
+
+def _lines(jobs: Sequence[NewJob]) -> Mapping[int, set[int]]:
+    """Of those that go behind others of their key: the one before them in the batch."""
+    lines: dict[int, set[int]] = {}
+    if any(job.on_conflict in LINED_UP for job in jobs):
+        last: dict[tuple[str, str | None], int] = {}
+        for index, job in enumerate(jobs):
+            name = job.task, job.key
+            if job.on_conflict in LINED_UP and name in last:
+                lines[index] = {last[name]}
+            if job.key is not None:
+                last[name] = index
+    return lines

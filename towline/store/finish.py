@@ -1,10 +1,11 @@
 """Recording how attempts ended, fenced by job, attempt and worker.
 
 completed             → the job is completed; its chain too
-continued             → the job is completed; the next job of the chain is stored with it
+continued             → the job is completed; the next job of the chain is stored with it, and
+                        the jobs that this one waits for and brings along
 failed, timeout       → scheduled again after a delay (used + 1), or failed when used up
 snoozed               → scheduled again, no attempt used
-cancelled             → cancelled, the chain too
+cancelled             → cancelled, the chain too; one that came too late to start has no start
 lost                  → scheduled again after a wide jitter (lost + 1), or failed at the limit
 released              → pending again, nothing used; an attempt never started leaves no row
 """
@@ -13,18 +14,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ..model import CHAIN_END, OUTCOME_CODE, Claimed, Ending, JobRecord, Live, NewJob, Outcome
+from ..model import CHAIN_END, OUTCOME_CODE, Live, Outcome
 from ..operation import Steps
+from ..records import Claimed, Ending, JobRecord, NewJob
 from ..sql import Row
 from ..times import micros
 from . import cascade, enqueue
 from .cascade import DELETE_LIVE, EndedChain, EndedJob
 from .enqueue import Placed
-from .ground import Ground, Reserved, Verdict
+from .ground import Ground, News, Reserved, Verdict
+from .lane import WAITING, filled, freed, resting, tell, waiting_state
 
 # Seconds after which a lost attempt's job comes back: at least, at most, and however often.
 LOST_BASE = 1.0
@@ -63,7 +67,9 @@ def finish(
     worker: str | None,
     slot: int,
     now: int | None = None,
+    wakes: bool = True,
 ) -> Steps[Finished]:
+    """`wakes`: whether slots of lanes that come free are told to workers; a turn knows better."""
     if not endings:
         return Finished()
     if now is None:
@@ -79,6 +85,7 @@ def finish(
         reserved = yield from store.reserve(rest)
         later = reserved.later
         accepted += yield from _end(store, reserved, worker, slot, now)
+    yield from _tell_lanes(store, accepted, now, wakes)
     if len(accepted) == len(verdicts):
         return Finished([verdict.ending.held.job_id for verdict in verdicts])
     kept = {id(verdict) for verdict in accepted}
@@ -90,18 +97,35 @@ def finish(
     )
 
 
+def _tell_lanes(store: Ground, accepted: Sequence[Verdict], now: int, wakes: bool) -> Steps[None]:
+    """Of jobs that have passed the fence, and no others: their slots are free, and those that go
+    back wait in their lanes."""
+    news: list[News] = []
+    for verdict in accepted:
+        held = verdict.ending.held
+        if held.lane is None:
+            continue
+        news.append(freed(held.queue, held.lane))
+        if not verdict.final and verdict.state is Live.PARKED:
+            news.append(filled(held.queue, held.lane, held.priority))
+        if verdict.ending.rests and verdict.run_at is not None:
+            news.append(resting(held.queue, held.lane, verdict.run_at, held.priority))
+    if news:
+        yield from tell(store, news, now)
+        if wakes:
+            yield from store.wake(one.queue for one in news)
+
+
 def _end(
     store: Ground, reserved: Reserved, worker: str | None, slot: int, now: int
 ) -> Steps[list[Verdict]]:
     """Write what can be written now; return what passed the fence."""
     continued = [v for v in reserved.ready if v.ending.outcome is Outcome.CONTINUED]
     if continued:
-        successors = yield from store.new_ids(len(continued))
-        for verdict, successor in zip(continued, successors, strict=True):
-            verdict.successor = successor
+        yield from _take_ids(store, continued)
     accepted = yield from _record(store, reserved.ready, worker, now)
     yield from store.wake(
-        v.ending.held.queue for v in accepted if not v.final and v.state is Live.PENDING
+        v.ending.held.queue for v in accepted if not v.final and v.state in WAITING
     )
     over = [verdict for verdict in accepted if verdict.final]
     yield from _consequences(store, over, now, alone=reserved.alone)
@@ -109,12 +133,26 @@ def _end(
     return accepted
 
 
+def _take_ids(store: Ground, continued: Sequence[Verdict]) -> Steps[None]:
+    """Ids for successors, each behind those of what it brings along: that is older, and first."""
+    numbers = [len(v.ending.next.children) if v.ending.next else 0 for v in continued]
+    ids = iter((yield from store.new_ids(len(continued) + sum(numbers))))
+    for verdict, number in zip(continued, numbers, strict=True):
+        verdict.children = list(islice(ids, number))
+        verdict.successor = next(ids)
+
+
 def ended_job(verdict: Verdict, now: int) -> EndedJob:
-    """A job that is over, for the roll-up."""
+    """A job that is over, for the roll-up: how long its last attempt ran, and waited to begin."""
     ending = verdict.ending
     held = ending.held
-    duration = now - (ending.started_at or held.claimed_at)
-    return EndedJob(held.queue, held.task, OUTCOME_CODE[ending.outcome], max(duration, 0))
+    outcome = OUTCOME_CODE[ending.outcome]
+    if not ending.started:
+        return EndedJob(held.queue, held.task, outcome)
+    began = ending.started_at or held.claimed_at
+    return EndedJob(
+        held.queue, held.task, outcome, max(now - began, 0), max(began - held.run_at, 0)
+    )
 
 
 def _judge(store: Ground, ending: Ending, now: int) -> Verdict:
@@ -130,7 +168,8 @@ def _judge(store: Ground, ending: Ending, now: int) -> Verdict:
             verdict.lost += 1
             verdict.final = ending.delay is None or verdict.lost >= store.crash_limit
         case Outcome.RELEASED:
-            verdict.state = Live.PENDING
+            verdict.state = waiting_state(held.lane)
+            verdict.run_at = now if ending.started else None  # None: it has waited all the time
         case Outcome.SNOOZED:
             pass
         case _:
@@ -144,21 +183,21 @@ def _record(
     store: Ground, verdicts: Sequence[Verdict], worker: str | None, now: int
 ) -> Steps[list[Verdict]]:
     """Write attempt rows and move live rows; return what passed the fence."""
-    started = [verdict for verdict in verdicts if verdict.ending.started]
+    told = [verdict for verdict in verdicts if verdict.final or verdict.ending.started]
     rows: list[Row] = []
-    for verdict in started:
+    for verdict in told:
         ending = verdict.ending
         held = ending.held
         rows.append((
             OUTCOME_CODE[ending.outcome], 1 if verdict.final else None, worker,
-            ending.started_at, now, ending.output, ending.error, ending.error_type,
+            ending.start, now, ending.output, ending.error, ending.error_type,
             verdict.successor, None,
             held.queue, held.priority, held.job_id, held.attempt, held.worker,
         ))  # fmt: skip
     accepted: list[Verdict] = []
     if rows:
         counts = yield store.sql.record_attempts.counted(RECORD, rows)
-        accepted = [v for v, (n,) in zip(started, counts, strict=True) if n]
+        accepted = [v for v, (n,) in zip(told, counts, strict=True) if n]
         ended = [v.ending.held for v in accepted if v.final]
         over: list[Row] = [(RUNNING, h.queue, h.priority, h.job_id) for h in ended]
         if over:
@@ -166,7 +205,7 @@ def _record(
         back = [_put_back(v) for v in accepted if not v.final]
         if back:
             yield store.sql.put_back.many(PUT_BACK, back)
-    unstarted = [verdict for verdict in verdicts if not verdict.ending.started]
+    unstarted = [v for v in verdicts if not (v.final or v.ending.started)]
     if unstarted:
         counts = yield store.sql.put_back.counted(PUT_BACK, [_put_back(v) for v in unstarted])
         accepted += [v for v, (n,) in zip(unstarted, counts, strict=True) if n]
@@ -180,7 +219,8 @@ def _consequences(store: Ground, over: Sequence[Verdict], now: int, *, alone: bo
     for verdict in over:
         held = verdict.ending.held
         if verdict.successor is not None and verdict.ending.next is not None:
-            continued.append(successor_of(held, verdict.ending.next, verdict.successor))
+            ids = verdict.successor, verdict.children
+            continued += yield from placed_after(store, held, verdict.ending.next, *ids, now)
         else:
             state = CHAIN_END[verdict.ending.outcome]
             ended.append(EndedChain(held.chain_id, state, held.key))
@@ -189,16 +229,33 @@ def _consequences(store: Ground, over: Sequence[Verdict], now: int, *, alone: bo
     yield from cascade.end_chains(store, ended, now, held=True, alone=alone)
 
 
-def successor_of(before: Claimed | JobRecord, job: NewJob, id: int) -> Placed:
-    """Place a continuation; what is not said of queue, priority and trace is its predecessor's."""
+def placed_after(
+    store: Ground,
+    before: Claimed | JobRecord,
+    job: NewJob,
+    id: int,
+    children: Sequence[int],
+    now: int,
+) -> Steps[list[Placed]]:
+    """Place a continuation, behind what it brings along; the caller has passed the fence.
+
+    What is not said of queue (and lane), priority and trace is its predecessor's.
+    """
+    placed: list[Placed] = []
+    blockers = job.blockers
+    if job.children:
+        batch = yield from enqueue.arrange(store, job.children, children, now)
+        placed = batch.placed(batch.order)
+        blockers = batch.resolved(job)
     heir = replace(
         job,
         queue=before.queue if job.inherit_queue else job.queue,
         priority=before.priority if job.inherit_priority else job.priority,
+        lane=before.lane if job.inherit_queue and job.lane is None else job.lane,
         key=before.key,
         trace=job.trace or before.trace,
     )
-    return Placed(id, before.chain_id, before.position + 1, heir, heir.blockers)
+    return [*placed, Placed(id, before.chain_id, before.position + 1, heir, blockers)]
 
 
 def _put_back(verdict: Verdict) -> Row:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..errors import NotFound
-from ..model import ChainRecord
 from ..operation import Steps
+from ..records import ChainRecord
 from . import cascade, read
 from .ground import Ground, as_json, chunks, int_of
 

@@ -21,20 +21,23 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec import Struct
 
-from ..model import Claimed, Ending, Live, Outcome
+from ..model import Live, Outcome, unknown_task
 from ..operation import ENDED, Mark, Steps
-from ..sql import Queries, Row
+from ..records import Claimed, Ending, NewJob
+from ..sql import Queries, Query, Row, Statement
 
 T = TypeVar("T")
 Clock = Callable[[], int]
 
 KEY = ("queue", "priority", "job_id")
 CRASH_LIMIT = 3
+BACKSTOP = 30_000_000
 FOREVER = 2**62  # later than any time in microseconds
 CHUNK = 1000  # rows per statement
 PORTION = 4 * 1024 * 1024  # characters of payload per statement, which may take six bytes each
 
 _quick = msgspec.json.Encoder().encode
+_names = msgspec.json.Decoder(list[str]).decode
 _escaped = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make one each time
 
 
@@ -55,6 +58,7 @@ class Verdict(Struct):
     used: int = 0
     lost: int = 0
     successor: int | None = None
+    children: Sequence[int] = ()  # ids for what is stored with the successor
 
 
 def plain_ends(verdicts: Sequence[Verdict]) -> dict[int, Verdict]:
@@ -62,14 +66,21 @@ def plain_ends(verdicts: Sequence[Verdict]) -> dict[int, Verdict]:
     plain: dict[int, Verdict] = {}
     for verdict in verdicts:
         ending = verdict.ending
-        if (
-            verdict.final
-            and ending.started
-            and ending.outcome is not Outcome.CONTINUED
-            and ending.held.key is None
-        ):
+        if verdict.final and ending.outcome is not Outcome.CONTINUED and ending.held.key is None:
             plain.setdefault(ending.held.chain_id, verdict)
     return plain
+
+
+class News(NamedTuple):
+    """What happened to a lane: something waits in it, of this priority; a slot of it came free; it
+    is to rest until a time. `rank`: the priority of the job that asks for that."""
+
+    queue: str
+    lane: str
+    priority: int | None = None
+    free: int | None = None
+    until: int | None = None
+    rank: int = 0
 
 
 class Reserved(NamedTuple):
@@ -86,6 +97,8 @@ class Ground:
     a statement."""
 
     crash_limit = CRASH_LIMIT
+    # Microseconds after which a lane that was full is looked at all the same; None: never.
+    backstop: int | None = BACKSTOP
 
     def __init__(self, sql: Queries, clock: Clock = host_clock) -> None:
         self.sql = sql
@@ -152,6 +165,21 @@ class Ground:
         marks = yield self.sql.read_mark(name="prune")
         return int_of(marks[0][0]) if marks else 0
 
+    def hold_schedules(self, names: Collection[str], *, wait: bool = True) -> Steps[set[str]]:
+        """Schedules that are about to be changed; without waiting, those that nobody else holds."""
+        return set(names)
+        yield
+
+    def share_now(self, chain: int) -> Steps[bool]:
+        """A chain that a job is about to wait for stays as it is; False: somebody holds it."""
+        return True
+        yield
+
+    def hold_end_now(self, chain: int) -> Steps[bool]:
+        """All that the end of a chain touches, without waiting; False: somebody holds it."""
+        return True
+        yield
+
     def reserve(self, verdicts: Sequence[Verdict]) -> Steps[Reserved]:
         """All that these endings will touch, without waiting for another transaction."""
         return Reserved(verdicts)
@@ -166,18 +194,99 @@ class Ground:
         return []
         yield
 
-    def promote(self, limit: int, now: int) -> Steps[int]:
+    # A turn comes again soon: where an engine has much to pass on its way to the first job, a look
+    # of it need not be `whole`: it may begin where the last one did. `look_again` says until when.
+
+    def promote(self, limit: int, now: int, *, whole: bool = True) -> Steps[int]:
         """scheduled → pending, of those whose time has come, oldest first; how many."""
         rows = yield self.sql.find_due(now=now, limit=limit)
         if rows:
-            yield self.sql.promote_jobs.many(KEY, rows)
+            yield self.sql.promote_jobs.many(KEY, [row[:3] for row in rows])
+            yield from self.tell_filled([(queue, p, lane) for queue, p, _, lane in rows], now)
         return len(rows)
 
     def take_pending(
-        self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int
-    ) -> Steps[list[Claimed]]:
+        self, worker: int, queues: Sequence[str], room: int, free: int, name: str | None, now: int,
+        *, whole: bool = True,
+    ) -> Steps[list[Claimed]]:  # fmt: skip
         """pending → running, in order of claiming; the first `free` begin at once, but not those
         that one more loss would fail: they wait until nothing else runs beside them."""
+        raise NotImplementedError
+
+    def count_pending(
+        self, queues: Sequence[str], most: int, tasks: Sequence[str], worker: int | None, now: int
+    ) -> Steps[tuple[int, bool, int | None]]:
+        """How many jobs are pending in these queues, up to `most` of each; whether one of these
+        tasks is parked; when the next tick of one is. Whole, unless it is for a worker's turns."""
+        return (yield from self._counted(self.sql.peek_pending, queues, most, tasks))
+
+    def _counted(
+        self, query: Query, queues: Sequence[object], most: int, tasks: Sequence[str]
+    ) -> Steps[tuple[int, bool, int | None]]:
+        reasons = as_json(map(unknown_task, tasks))
+        ((found, parked, tick),) = yield query(
+            queues=as_json(queues), most=most, reasons=reasons, tasks=as_json(tasks)
+        )
+        return int_of(found), bool(parked), None if tick is None else int_of(tick)
+
+    def next_due(
+        self, queues: Sequence[str], now: int, *, whole: bool = True
+    ) -> Steps[tuple[int | None, list[str]]]:
+        """When the next scheduled job is due, in microseconds; None when nothing is scheduled. And
+        which of these queues have a limit or lanes."""
+        return (yield from self._due_and_gated(self.sql.next_due(queues=as_json(queues))))
+
+    def _due_and_gated(self, asked: Statement) -> Steps[tuple[int | None, list[str]]]:
+        ((run_at, gated),) = yield asked
+        return None if run_at is None else int_of(run_at), _names(str(gated))
+
+    def look_again(self, worker: int | None) -> int | None:
+        """When the next turn of this worker is whole; None: the last one was."""
+        return None
+
+    # ---- lanes, and limits of queues
+
+    def announce(self, news: Sequence[News], now: int) -> Steps[None]:
+        """What happened to lanes, one of each: in their rows, or for whoever has their gate."""
+        raise NotImplementedError
+
+    def tell_filled(self, rows: Iterable[Row], now: int) -> Steps[None]:
+        """Of these (queue, priority, lane), those that have a lane wait in it."""
+        most: dict[tuple[str, str], int] = {}
+        for queue, priority, lane in rows:
+            if lane is not None:
+                place = str(queue), str(lane)
+                most[place] = max(most.get(place, int_of(priority)), int_of(priority))
+        if most:
+            news = [News(*place, priority=priority) for place, priority in sorted(most.items())]
+            yield from self.announce(news, now)
+
+    def hold_gates(self, queues: Sequence[str], now: int) -> Steps[tuple[list[str], bool]]:
+        """The gates of these queues, without waiting: those that are ours now, and what was told of
+        their lanes is known. True: more may have been told."""
+        raise NotImplementedError
+
+    def hold_gate(self, queue: str) -> Steps[None]:
+        """The gate of a queue, whose limits are about to change."""
+        return
+        yield
+
+    def read_gates(
+        self, queues: Sequence[str], room: int, now: int
+    ) -> Steps[tuple[int, list[Row]]]:
+        """All that decides who begins next in these queues, whose gates are ours; and the time, no
+        earlier than that of any holder before: `now` may be from before the gates were ours."""
+        raise NotImplementedError
+
+    def most_offered(self, room: int, lanes: int) -> int:
+        """How many jobs of each of so many lanes `read_gates` gives at most."""
+        return 2 * room // max(lanes, 1) + 2
+
+    def take_chosen(
+        self, worker: int, chosen: Sequence[Row], name: str | None, now: int
+    ) -> Steps[list[Claimed]]:
+        """Jobs that were chosen under their gates, as (state, queue, priority, id), to running; one
+        that another transaction holds stays."""
         raise NotImplementedError
 
     # ---- what follows the commit
@@ -199,11 +308,23 @@ def find_upstream(store: Ground, chains: Iterable[int], reopened: bool) -> Steps
     return {int_of(id) for (id,) in rows}
 
 
+def earlier(time: int | None, other: int | None) -> int | None:
+    """The earlier of two times, of which there may be one or none."""
+    return min((each for each in (time, other) if each is not None), default=None)
+
+
 def in_claim_order(claimed: list[Claimed]) -> list[Claimed]:
     """Higher priority first, then age. By getters of the interpreter: a turn has hundreds."""
     claimed.sort(key=_age)
     claimed.sort(key=_priority, reverse=True)  # those of one priority stay as they are
     return claimed
+
+
+def due_at(job: NewJob, now: int) -> int:
+    """When a new job may start: never in the past."""
+    if job.at is not None:
+        return max(job.at, now)
+    return now + job.delay if job.delay and job.delay > 0 else now
 
 
 def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from itertools import starmap
 from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from ..model import Claimed, Ending, Live, Outcome, storable
+from ..model import Live, Outcome, storable
 from ..operation import Steps
+from ..records import Claimed, Ending
 from ..sql import Row
-from . import finish, read
+from . import finish, gate, read
 from .cascade import DELETE_LIVE, OUTSIDE
 from .finish import PUT_BACK, lost_delay
 from .ground import Ground, as_json, int_of
+from .lane import filled, freed, tell, waiting_state
 
 BEGIN = ("started_at", "queue", "priority", "job_id", "attempt", "held_by")
 PROGRESS = ("progress", "text", "queue", "priority", "job_id", "attempt", "held_by")
@@ -47,6 +50,19 @@ class Renewed(Struct):
     postponed: bool = False  # another transaction looks at the registration: try again soon
 
 
+class Swept(int):
+    """How many jobs a sweep took back."""
+
+    lost: list[tuple[Ending, str]]
+    """Attempts of them that had begun, with the names of their workers."""
+
+    @classmethod
+    def of(cls, number: int, lost: list[tuple[Ending, str]]) -> Swept:
+        swept = cls(number)
+        swept.lost = lost
+        return swept
+
+
 class Expired(NamedTuple):
     """What a sweep would look at: workers without a lease, jobs without a worker."""
 
@@ -56,19 +72,24 @@ class Expired(NamedTuple):
 
 def register(
     store: Ground, name: str, host: str, pid: int, birth: str | None, version: str,
-    queues: Sequence[str], concurrency: int, lease: int, number: int | None,
+    queues: Sequence[str], concurrency: int, lease: int, number: int | None, declares: str | None,
 ) -> Steps[int]:  # fmt: skip
     now = yield from store.now()
     id = number or int.from_bytes(os.urandom(7)) + 1
     yield store.sql.insert_worker(
         id=id, name=name, host=host, pid=pid, birth=birth, version=version,
         queues=as_json(queues), concurrency=concurrency, now=now, lease_until=now + lease,
+        declares=declares,
     )  # fmt: skip
     return id
 
 
 def unregister(store: Ground, worker: int) -> Steps[None]:
     yield store.sql.remove_workers(workers=as_json([worker]))
+
+
+def resize(store: Ground, worker: int, name: str, concurrency: int) -> Steps[None]:
+    yield store.sql.resize_worker(concurrency=concurrency, id=worker, name=name)
 
 
 def renew(
@@ -87,10 +108,16 @@ def renew(
     strays = [row for row in rows if (row[0], row[1]) not in held]
     if strays:
         back: list[Row] = [
-            (0, None, used, lost, queue, priority, job, attempt, worker)
-            for job, attempt, queue, priority, used, lost in strays
-        ]
+            (
+                int(waiting_state(None if lane is None else str(lane))), None, used, lost,
+                queue, priority, job, attempt, worker,
+            )
+            for job, attempt, queue, priority, used, lost, lane in strays
+        ]  # fmt: skip
         yield store.sql.put_back.many(PUT_BACK, back)
+        laned = [(str(row[2]), str(row[6]), int_of(row[3])) for row in strays if row[6] is not None]
+        yield from tell(store, [freed(queue, lane) for queue, lane, _ in laned], now)
+        yield from tell(store, starmap(filled, laned), now)
         yield from store.wake(str(queue) for _, _, queue, *_ in strays)
     return Renewed(True, sorted(set(held) - running))
 
@@ -131,7 +158,7 @@ def sweep(
     gone: Collection[int],
     limit: int,
     begun: Mapping[int, Begun],
-) -> Steps[int]:
+) -> Steps[Swept]:
     now = yield from store.now()
     expired = yield store.sql.find_expired_workers(now=now)
     dead = {int_of(id) for (id,) in expired if suspects is None or id in suspects} | set(gone)
@@ -139,10 +166,10 @@ def sweep(
     rows = yield store.sql.find_lost(dead=as_json(sorted(dead)), limit=limit)
     by_worker: dict[str, list[Ending]] = {}
     orphans: list[Claimed] = []
-    for *claim, name, is_orphan in rows:
+    for *claim, name, is_orphan, lane in rows:
         held = Claimed._make(claim)
         if is_orphan:
-            orphans.append(held)
+            orphans.append(held._replace(lane=None if lane is None else str(lane)))
             continue
         worker = str(name or "")
         known = begun.get(held.worker or 0)
@@ -152,15 +179,23 @@ def sweep(
             reason, delay = _lost_reason(store, held, worker), lost_delay(held.lost + 1)
             ending = Ending(held, Outcome.LOST, error=reason, delay=delay)
         by_worker.setdefault(worker, []).append(ending)
-    taken = yield from _drop_running(store, orphans)
+    taken = yield from _drop_running(store, orphans, now)
+    lost: list[tuple[Ending, str]] = []
     for worker, endings in by_worker.items():
-        taken += len((yield from finish.finish(store, endings, worker or None, OUTSIDE)).accepted)
+        finished = yield from finish.finish(store, endings, worker or None, OUTSIDE)
+        accepted = set(finished.accepted)
+        taken += len(accepted)
+        ours = [ending for ending in endings if ending.held.job_id in accepted]
+        lost += [(ending, worker) for ending in ours if ending.outcome is Outcome.LOST]
+    if by_worker:  # where there is a limit, another worker may have room for what comes next
+        queues = {ending.held.queue for endings in by_worker.values() for ending in endings}
+        yield from store.wake((yield from gate.find(store, sorted(queues))))
     if dead and len(rows) < limit:
         yield store.sql.remove_workers(workers=as_json(sorted(dead)))
-    return taken
+    return Swept.of(taken, lost)
 
 
-def _drop_running(store: Ground, orphans: Sequence[Claimed]) -> Steps[int]:
+def _drop_running(store: Ground, orphans: Sequence[Claimed], now: int) -> Steps[int]:
     """Remove running rows that have no job; what another transaction holds stays."""
     if not orphans:
         return 0
@@ -171,6 +206,7 @@ def _drop_running(store: Ground, orphans: Sequence[Claimed]) -> Steps[int]:
     counts = yield store.sql.put_back.counted(PUT_BACK, back)
     pending: list[Row] = [(0, o.queue, o.priority, o.job_id) for o in orphans]
     yield store.sql.delete_live.many(DELETE_LIVE, pending)
+    yield from tell(store, [freed(o.queue, o.lane) for o in orphans if o.lane is not None], now)
     return sum(int_of(count) for (count,) in counts)
 
 

@@ -1,4 +1,4 @@
-"""Reading: one job or chain, pages of them, counts.
+"""Reading: one job or chain, and pages of them.
 
 A page walks the one index its filter names, newest first, past a cursor; what else was asked for
 is tested on the rows found. A page examines at most EXAMINED rows and may come back short with a
@@ -7,38 +7,30 @@ cursor. Open jobs, and jobs by queue or task, lie in groups that are walked side
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from ..model import (
-    END_STATE,
-    LIVE_STATE,
-    OUTCOMES,
+from ..model import LIVE_STATE, ChainState, Live, Outcome, State, unknown_task
+from ..operation import Steps
+from ..records import (
     AttemptRecord,
     ChainRecord,
-    ChainState,
     DependentRecord,
     JobRecord,
-    Live,
-    Outcome,
     PausedRecord,
-    State,
     WorkerRecord,
-    unknown_task,
 )
-from ..operation import Steps
 from ..sql import Query, Row, Scalar
 from . import cascade, read
 from .cascade import BAD
-from .ground import FOREVER, Ground, int_of
+from .ground import FOREVER, Ground, as_json, chunks, int_of
 
 EXAMINED = 10_000
-COUNTED = 100_000
-LANES = 500  # groups that are walked side by side; with more of them rows are walked by id
+FEW_CHAINS = 1000  # of one task, whose jobs are listed one by one
+STRIPS = 500  # groups that are walked side by side; with more of them rows are walked by id
 CLOCK_SLACK = 3_600_000_000  # clocks may step back: how far ids and times may disagree
 
 R = TypeVar("R", JobRecord, ChainRecord)
@@ -56,8 +48,14 @@ class JobFilter(Struct, frozen=True):
     chain: int | None = None
     key: str | None = None
     label: str | None = None
+    lane: str | None = None
     since: int | None = None
     until: int | None = None
+    ids: frozenset[int] | None = None
+    schedule: str | None = None
+    roots: bool | None = None  # True: first jobs of their chains
+    chain_task: str | None = None  # of the first job of its chain
+    worker: str | None = None  # by name: that runs it, or ran its last attempt
 
 
 class ChainFilter(Struct, frozen=True):
@@ -69,6 +67,7 @@ class ChainFilter(Struct, frozen=True):
     label: str | None = None
     since: int | None = None
     until: int | None = None
+    ids: frozenset[int] | None = None
 
 
 class RecordPage(NamedTuple, Generic[R]):
@@ -80,8 +79,16 @@ class RecordPage(NamedTuple, Generic[R]):
 
 def attempts(store: Ground, job_id: int) -> Steps[list[AttemptRecord]]:
     yield from read.job(store, job_id)
-    rows = yield store.sql.list_attempts(job_id=job_id)
-    return [AttemptRecord._make(row) for row in rows]
+    return (yield from attempts_of(store, [job_id])).get(job_id, [])
+
+
+def attempts_of(store: Ground, jobs: Sequence[int]) -> Steps[dict[int, list[AttemptRecord]]]:
+    found: dict[int, list[AttemptRecord]] = {}
+    for chunk in chunks(jobs):
+        for row in (yield store.sql.list_attempts(jobs=as_json(chunk))):
+            record = AttemptRecord._make(row)
+            found.setdefault(record.job_id, []).append(record)
+    return found
 
 
 def dependents(store: Ground, chain_id: int) -> Steps[list[DependentRecord]]:
@@ -98,22 +105,21 @@ def paused(store: Ground) -> Steps[list[PausedRecord]]:
 
 
 def parked(store: Ground, limit: int = 1000) -> Steps[dict[str, int]]:
-    ids: list[int] = []
-    for queue, priority in (yield store.sql.live_lanes(state=int(Live.PARKED))):
-        rows = yield store.sql.walk_live_oldest(
-            state=int(Live.PARKED), queue=queue, priority=priority,
-            cursor=0, limit=limit - len(ids),
-        )  # fmt: skip
-        ids += [int_of(id) for (id,) in rows]
-    found = yield from read.records(store, ids)
-    return dict(Counter(r.task for r in found if r.parked_for == unknown_task(r.task)))
+    rows = yield store.sql.count_parked(limit=limit)
+    tasks = unknown_task("")
+    return {
+        str(reason).removeprefix(tasks): int_of(number)
+        for reason, number in rows
+        if str(reason).startswith(tasks)
+    }
 
 
 def jobs(
     store: Ground, filter: JobFilter, limit: int, cursor: int | None = None, newest: bool = True
 ) -> Steps[RecordPage[JobRecord]]:
     walk = yield from _job_walk(store, filter, newest)
-    return (yield from _page(store, walk, read.records, filter, limit, cursor, newest))
+    fetch = read.records if filter.chain_task is None else _of_chain_task(filter.chain_task)
+    return (yield from _page(store, walk, fetch, filter, limit, cursor, newest))
 
 
 def chains(
@@ -121,41 +127,6 @@ def chains(
 ) -> Steps[RecordPage[ChainRecord]]:
     walk = yield from _chain_walk(store, filter, newest)
     return (yield from _page(store, walk, read.chain_records, filter, limit, cursor, newest))
-
-
-def counts(store: Ground) -> Steps[dict[str, dict[State, tuple[int, bool]]]]:
-    found: dict[str, dict[State, tuple[int, bool]]] = {}
-
-    def add(queue: str, state: State, number: int, more: bool = False) -> None:
-        before, was_more = found.setdefault(queue, {}).get(state, (0, False))
-        found[queue][state] = before + number, more or was_more
-
-    for live in Live:
-        lanes = yield store.sql.live_lanes(state=int(live))
-        queues = sorted({str(queue) for queue, _ in lanes})
-        if len(queues) > LANES:
-            rows = yield store.sql.count_lanes(state=int(live), limit=COUNTED + 1)
-            numbers = {str(queue): int_of(number) for queue, number in rows}
-            more = sum(numbers.values()) > COUNTED
-            for queue in queues:
-                add(queue, LIVE_STATE[live], numbers.get(queue, 0), more)
-            continue
-        for queue in queues:
-            ((number,),) = yield store.sql.count_lane(
-                state=int(live), queue=queue, limit=COUNTED + 1
-            )
-            exact = min(int_of(number), COUNTED)
-            if live is Live.RUNNING:  # of which some were claimed ahead and have not begun
-                ((ahead,),) = yield store.sql.count_ahead(queue=queue, limit=COUNTED)
-                if ahead:
-                    exact = max(exact - int_of(ahead), 0)
-                    add(queue, State.PENDING, int_of(ahead))
-                if not exact:
-                    continue
-            add(queue, LIVE_STATE[live], exact, int_of(number) > COUNTED)
-    for lane, outcome, number in (yield store.sql.sum_rollups()):
-        add(str(lane), END_STATE[OUTCOMES[int_of(outcome)] or Outcome.FAILED], int_of(number))
-    return found
 
 
 # ---- walks
@@ -200,8 +171,16 @@ def _test(filter: JobFilter | ChainFilter) -> Callable[[JobRecord | ChainRecord]
     said = {name: value for name, value in asdict(filter).items() if value is not None}
     since, until = said.pop("since", 0), said.pop("until", FOREVER)
     said.pop("chain", None)
+    said.pop("chain_task", None)  # nor is that of its chain, which is what was fetched by
+    if "ids" in said:
+        said["id"] = said.pop("ids")
+    if said.pop("roots", False):
+        said["position"] = 0
+    worker = said.pop("worker", None)
 
     def fits(record: JobRecord | ChainRecord) -> bool:
+        if worker is not None and isinstance(record, JobRecord) and worker != _worker_of(record):
+            return False
         return since <= record.created_at < until and all(
             getattr(record, name) in value
             if isinstance(value, frozenset)
@@ -210,6 +189,10 @@ def _test(filter: JobFilter | ChainFilter) -> Callable[[JobRecord | ChainRecord]
         )
 
     return fits
+
+
+def _worker_of(record: JobRecord) -> str | None:
+    return record.last_worker if record.worker is None else record.worker
 
 
 def _states(state: S | frozenset[S] | None) -> frozenset[S]:
@@ -223,21 +206,70 @@ def _job_walk(store: Ground, filter: JobFilter, newest: bool) -> Steps[Walk]:
     """Choose the index to ride: the narrowest that the filter names."""
     if filter.chain is not None:
         return _walk(store, "walk_chain_jobs", newest, chain_id=filter.chain)
+    if filter.ids is not None:
+        return _walk_list(filter.ids, newest)
     if filter.key is not None:
         return _walk(store, "walk_key", newest, key=filter.key)
+    if filter.schedule is not None:
+        return _walk(store, "walk_schedule", newest, schedule=filter.schedule)
     if filter.label is not None:
         return _walk(store, "walk_label", newest, label=filter.label)
     states = _states(filter.state)
     if states and State.COMPLETED not in states:
         return (yield from _state_walk(store, filter, newest))
     if filter.queue is not None or filter.task is not None:
-        return (yield from _lane_walk(store, filter.queue, filter.task, newest))
+        return (yield from _strip_walk(store, filter.queue, filter.task, newest))
+    if filter.chain_task is not None:
+        return (yield from _chain_task_walk(store, filter, filter.chain_task, newest))
+    if filter.worker is not None and not states:
+        return (yield from _tried_or_running_walk(store, newest))
     if filter.outcome is not None or (states and not any(state.open for state in states)):
         return _walk(store, "walk_tried", newest)
+    if filter.roots:
+        return _walk(store, "walk_chains", newest)
     return _walk(store, "walk_jobs", newest)
 
 
+def _chain_task_walk(store: Ground, filter: JobFilter, task: str, newest: bool) -> Steps[Walk]:
+    """Jobs of chains that began with this task: of few chains each one; of many all jobs by id, of
+    which many fit then."""
+    roots = yield from _strip_walk(store, None, task, newest)
+    if filter.roots:
+        return roots
+    found = yield from roots(FOREVER if newest else 0, FEW_CHAINS)
+    if len(found) == FEW_CHAINS:
+        return _walk(store, "walk_jobs", newest)
+    rows = yield store.sql.later_jobs(chains=as_json(found), limit=EXAMINED)
+    if len(rows) == EXAMINED:
+        return _walk(store, "walk_jobs", newest)
+    return _walk_list({*found, *(int_of(id) for (id,) in rows)}, newest)
+
+
+def _of_chain_task(task: str) -> Callable[[Ground, Sequence[int]], Steps[list[JobRecord]]]:
+    def fetch(store: Ground, ids: Sequence[int]) -> Steps[list[JobRecord]]:
+        found = yield from read.records(store, ids)
+        chains = sorted({record.chain_id for record in found})
+        fitting: set[int] = set()
+        for chunk in chunks(chains):
+            rows = yield store.sql.chain_tasks(chains=as_json(chunk))
+            fitting.update(int_of(id) for id, began_with in rows if began_with == task)
+        return [record for record in found if record.chain_id in fitting]
+
+    return fetch
+
+
+def _tried_or_running_walk(store: Ground, newest: bool) -> Steps[Walk]:
+    """Jobs that some worker has run, or runs."""
+    walks = [_walk(store, "walk_tried", newest)]
+    for queue, priority in (yield store.sql.live_strips(state=int(Live.RUNNING))):
+        strip = {"state": int(Live.RUNNING), "queue": queue, "priority": priority}
+        walks.append(_walk(store, "walk_live", newest, **strip))
+    return _side_by_side(store, newest, walks)
+
+
 def _chain_walk(store: Ground, filter: ChainFilter, newest: bool) -> Steps[Walk]:
+    if filter.ids is not None:
+        return _walk_list(filter.ids, newest)
     if filter.key is not None:
         return _walk(store, "walk_key", newest, key=filter.key)
     if filter.label is not None:
@@ -249,9 +281,9 @@ def _chain_walk(store: Ground, filter: ChainFilter, newest: bool) -> Steps[Walk]
         ((number,),) = yield store.sql.count_live()
         if int_of(number) <= EXAMINED:
             rows = yield store.sql.open_chain_ids()
-            return _walk_list(sorted({int_of(id) for (id,) in rows}, reverse=newest), newest)
+            return _walk_list({int_of(id) for (id,) in rows}, newest)
     if filter.task is not None:
-        return (yield from _lane_walk(store, None, filter.task, newest))
+        return (yield from _strip_walk(store, None, filter.task, newest))
     return _walk(store, "walk_chains", newest)
 
 
@@ -263,22 +295,22 @@ def _state_walk(store: Ground, filter: JobFilter, newest: bool) -> Steps[Walk]:
         ahead = live is Live.RUNNING and State.PENDING in states
         if LIVE_STATE[live] not in states and not ahead:
             continue  # a job that was claimed ahead is pending until it begins
-        for queue, priority in (yield store.sql.live_lanes(state=int(live))):
+        for queue, priority in (yield store.sql.live_strips(state=int(live))):
             if filter.queue in (None, queue):
-                lane = {"state": int(live), "queue": queue, "priority": priority}
-                walks.append(_walk(store, "walk_live", newest, **lane))
+                strip = {"state": int(live), "queue": queue, "priority": priority}
+                walks.append(_walk(store, "walk_live", newest, **strip))
     if not states.isdisjoint({State.FAILED, State.CANCELLED}):
         walks.append(_walk(store, "walk_bad", newest))
     return _side_by_side(store, newest, walks)
 
 
-def _lane_walk(store: Ground, queue: str | None, task: str | None, newest: bool) -> Steps[Walk]:
-    lanes: list[Row] = [(queue, task)]
+def _strip_walk(store: Ground, queue: str | None, task: str | None, newest: bool) -> Steps[Walk]:
+    strips: list[Row] = [(queue, task)]
     if queue is None or task is None:
-        lanes = yield store.sql.job_lanes()
+        strips = yield store.sql.job_strips()
     walks = [
-        _walk(store, "walk_lane", newest, queue=q, task=t)
-        for q, t in lanes
+        _walk(store, "walk_strip", newest, queue=q, task=t)
+        for q, t in strips
         if queue in (None, q) and task in (None, t)
     ]
     return _side_by_side(store, newest, walks)
@@ -287,7 +319,7 @@ def _lane_walk(store: Ground, queue: str | None, task: str | None, newest: bool)
 def _side_by_side(store: Ground, newest: bool, walks: Sequence[Walk]) -> Walk:
     """Groups walked side by side and merged: the cost grows with the groups, not with their rows.
     Too many are not: then all jobs by id, and pages may be short."""
-    if len(walks) > LANES:
+    if len(walks) > STRIPS:
         return _walk(store, "walk_jobs", newest)
     if len(walks) == 1:
         return walks[0]
@@ -311,9 +343,11 @@ def _walk(store: Ground, name: str, newest: bool, **params: Scalar) -> Walk:
     return walk
 
 
-def _walk_list(ids: Sequence[int], newest: bool) -> Walk:
+def _walk_list(ids: Collection[int], newest: bool) -> Walk:
+    ordered = sorted(ids, reverse=newest)
+
     def walk(cursor: int, limit: int) -> Steps[list[int]]:
-        past = [id for id in ids if (id < cursor if newest else id > cursor)]
+        past = [id for id in ordered if (id < cursor if newest else id > cursor)]
         return past[:limit]
         yield
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from itertools import starmap
 
 from ..errors import NotFound
-from ..model import BlockerRecord, ChainRecord, JobRecord
+from ..model import Live
 from ..operation import Steps
+from ..records import BlockerRecord, ChainRecord, JobRecord
 from .ground import Ground, as_json, chunks, int_of
 
 
@@ -68,6 +69,8 @@ def locked_target(store: Ground, job_id: int) -> Steps[JobRecord]:
     """The job that control of this one acts on, as it will stand until the commit."""
     while True:
         record = yield from target(store, job_id)
+        if record.ordered and record.live_state == Live.BLOCKED:  # older chains first: see key
+            yield from store.share_blockers([record.id])
         if not (yield from store.hold_jobs([record.id], behind=True)):
             return record
         again = yield from target(store, job_id)

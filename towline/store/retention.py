@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,9 +12,11 @@ from ..errors import InvalidState, NotFound, StillNeeded
 from ..model import Live
 from ..operation import Steps
 from ..sql import Row
-from . import cascade, read
+from . import audit, cascade, gate, read
+from . import key as key_line
 from .cascade import DELETE_LIVE, MINUTE, EndedJob
 from .ground import Ground, as_json, int_of
+from .lane import freed, tell
 
 PRUNE_BATCH = 500
 PRUNE_JOBS = 2000  # that one batch deletes: chains may be long
@@ -23,6 +26,7 @@ KEEP_MINUTES = 2 * 24 * HOUR
 KEEP_HOURS = 90 * 24 * HOUR
 KEEP_DAYS = 400 * 24 * HOUR
 DAY = 24 * HOUR
+MOST_NAMED = 1000  # chains that the line about their deletion names
 AGE = 2**40  # longer than any history: all that is older becomes one row
 
 
@@ -45,11 +49,13 @@ class Pruned(NamedTuple):
 
     chains: int
     done: bool
+    position: int = 0  # where the next one goes on
 
 
 def delete(
-    store: Ground, chain_ids: Sequence[int], cascade: bool = False, force: bool = True
-) -> Steps[list[int]]:
+    store: Ground, chain_ids: Sequence[int], cascade: bool = False, force: bool = True,
+    by: str | None = None,
+) -> Steps[list[int]]:  # fmt: skip
     known = yield from read.chain_records(store, chain_ids)
     missing = set(chain_ids) - {chain.id for chain in known}
     if missing:
@@ -69,14 +75,22 @@ def delete(
             dependents,
         )
     if not force:
-        for state, _, _, job in (yield store.sql.open_keys(jobs=as_json(sorted(jobs)))):
+        for state, _, _, job, _ in (yield store.sql.open_keys(jobs=as_json(sorted(jobs)))):
             if state == Live.RUNNING:
                 raise InvalidState(
                     f"job {int_of(job)} is running: cancel it first, or delete with "
                     "force=True, which takes it from its worker"
                 )
-    yield from _remove(store, sorted(chains))
-    return sorted(chains)
+    gone = sorted(chains)
+    yield from _remove(store, gone, open=True)
+    chosen = None if by is None else json.dumps({"chains": gone[:MOST_NAMED]})
+    yield from audit.note(store, by, "delete", number=len(gone), chosen=chosen)
+    return gone
+
+
+def needed(store: Ground, chain_ids: Sequence[int]) -> Steps[dict[int, int]]:
+    rows = yield store.sql.find_waiting_outside(chains=as_json(sorted(chain_ids)))
+    return {int_of(chain): int_of(job) for chain, job in rows}
 
 
 def prune(store: Ground, ages: KeepFor, limit: int = PRUNE_BATCH) -> Steps[Pruned]:
@@ -88,6 +102,47 @@ def prune(store: Ground, ages: KeepFor, limit: int = PRUNE_BATCH) -> Steps[Prune
     if not kept:
         yield from _fold(store, now)
         return Pruned(0, True)
+    ripe, position, done = yield from _walk(store, ages, position, limit, now)
+    pruned = yield from _prune_ripe(store, ages, ripe, position, done, now)
+    done = pruned.done
+    yield store.sql.set_mark(name="prune", value=0 if done else pruned.position)
+    if done:
+        yield from _fold(store, now)
+        if len(kept) == len(KeepFor.__struct_fields__):  # else some history stays for ever
+            yield store.sql.drop_old_audit(before=now - max(kept))
+    return pruned
+
+
+def prune_by(store: Ground, ages: KeepFor, position: int, preview: bool) -> Steps[Pruned]:
+    now = yield from store.now()
+    ripe, position, done = yield from _walk(store, ages, position, PRUNE_BATCH, now)
+    if preview:
+        old = yield from _not_needed(store, [int_of(id) for id, *_ in ripe])
+        return Pruned(len(old), done, position)
+    return (yield from _prune_ripe(store, ages, ripe, position, done, now))
+
+
+def _prune_ripe(
+    store: Ground, ages: KeepFor, ripe: Sequence[Row], position: int, done: bool, now: int
+) -> Steps[Pruned]:
+    """Delete those of a walk that are ours to prune and that nobody needs."""
+    if ripe:
+        ripe = [row for row in (yield from store.hold_old(ripe)) if ages.over(row, now)]
+    old = yield from _not_needed(store, [int_of(id) for id, *_ in ripe])
+    gone = yield from _remove_some(store, old)
+    if len(gone) < len(old):  # the next batch goes on with the first that is still there
+        position, done = min(set(old) - set(gone)) - 1, False
+    return Pruned(len(gone), done, position)
+
+
+def _walk(
+    store: Ground, ages: KeepFor, position: int, limit: int, now: int
+) -> Steps[tuple[list[Row], int, bool]]:
+    """Ended chains that are old enough, past a position; how far that went, and whether to the
+    end."""
+    kept = [age for age in (ages.completed, ages.failed, ages.cancelled) if age is not None]
+    if not kept:
+        return [], position, True
     youngest = now - min(kept)
     ripe: list[Row] = []
     done = False
@@ -103,17 +158,7 @@ def prune(store: Ground, ages: KeepFor, limit: int = PRUNE_BATCH) -> Steps[Prune
                 ripe.append(row)
         if done or len(ripe) == limit:
             break
-    if ripe:
-        ripe = [row for row in (yield from store.hold_old(ripe)) if ages.over(row, now)]
-    old = [int_of(id) for id, *_ in ripe]
-    old = yield from _not_needed(store, old)
-    gone = yield from _remove_some(store, old)
-    if len(gone) < len(old):  # the next batch goes on with the first that is still there
-        position, done = min(set(old) - set(gone)) - 1, False
-    yield store.sql.set_mark(name="prune", value=0 if done else position)
-    if done:
-        yield from _fold(store, now)
-    return Pruned(len(gone), done)
+    return ripe, position, done
 
 
 def _remove_some(store: Ground, chains: Sequence[int]) -> Steps[Sequence[int]]:
@@ -178,13 +223,18 @@ def _not_needed(store: Ground, chains: list[int]) -> Steps[list[int]]:
     return chains
 
 
-def _remove(store: Ground, chains: Sequence[int]) -> Steps[None]:
+def _remove(store: Ground, chains: Sequence[int], *, open: bool = False) -> Steps[None]:
     if not chains:
         return
     rows = yield store.sql.chain_job_ids(chains=as_json(chains))
     keys: list[Row] = [
         (chain, key, chain) for id, chain, key in rows if key is not None and id == chain
     ]
+    if keys and open:  # what still waits in the line of its key leaves it
+        lives = yield store.sql.open_keys(jobs=as_json(id for id, *_ in rows))
+        blocked = [int_of(job) for state, _, _, job, _ in lives if state == Live.BLOCKED]
+        for record in (yield from read.records(store, blocked)):
+            yield from key_line.close_up(store, record)
     if keys:
         yield store.sql.delete_keys.many(("chain_id", "key", "chain_id"), keys)
     yield from _remove_jobs(store, [int_of(id) for id, *_ in rows])
@@ -196,14 +246,18 @@ def _remove_jobs(store: Ground, ids: Sequence[int]) -> Steps[None]:
     now = yield from store.now()
     jobs = as_json(ids)
     ended = [
-        EndedJob(str(queue), str(task), int_of(outcome), None, 0, int_of(number))
+        EndedJob(str(queue), str(task), int_of(outcome), ended=0, removed=int_of(number))
         for queue, task, outcome, number in (yield store.sql.count_ended_of(jobs=jobs))
     ]
     yield from cascade.count_ended(store, ended, now)
     rows = yield store.sql.open_keys(jobs=jobs)
     if rows:
-        yield store.sql.delete_live.many(DELETE_LIVE, rows)
+        yield store.sql.delete_live.many(DELETE_LIVE, [row[:4] for row in rows])
+        ran = [(str(queue), lane) for state, queue, _, _, lane in rows if state == Live.RUNNING]
+        yield from tell(store, [freed(queue, str(lane)) for queue, lane in ran if lane], now)
+        yield from store.wake((yield from gate.find(store, sorted({queue for queue, _ in ran}))))
     yield store.sql.keep_job_id()
+    yield store.sql.delete_audit_of_jobs(jobs=jobs)
     yield store.sql.delete_attempts.many(("job_id",), [(id,) for id in ids])
     yield store.sql.delete_edges_of_jobs.many(("job_id",), [(id,) for id in ids])
     yield store.sql.delete_jobs.many(("id",), [(id,) for id in ids])

@@ -12,15 +12,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..errors import DuplicateKey, InvalidState
-from ..model import CHAIN_STATES, ChainState, JobRecord, Live, Policy
+from ..model import CHAIN_STATES, ChainState, Live, Policy
 from ..operation import Steps
+from ..records import JobRecord
 from ..sql import Row, Scalar
-from . import cascade, read
+from . import cascade, key, read
 from .cascade import BAD, EndedJob
-from .enqueue import KEY_MISSES, LIVE, TAKE_KEY, orphan
+from .enqueue import LIVE
 from .ground import FOREVER, Ground, as_json, chunks, int_of
-
-BLOCK_AGAIN = ("open_blockers", "state", "queue", "priority", "job_id")
+from .key import KEY_MISSES, TAKE_KEY
+from .lane import waiting_state
+from .waiting import BLOCK_AGAIN
 
 
 class Ended(NamedTuple):
@@ -46,12 +48,16 @@ def revive(
     opened = yield from _open_level(store, [Ended(record, blockers)], known, now, asked=True)
     ended: list[EndedJob] = []
     queues: set[str] = set()
+    laned: list[Row] = []
     while opened:
         for job in opened:
             queues.add(job.queue)
-            ended.append(EndedJob(job.queue, job.task, job.last_outcome or 0, None, 0, 1))
+            if job.lane is not None:  # it may wait for a blocker instead
+                laned.append((job.queue, job.priority, job.lane))
+            ended.append(EndedJob(job.queue, job.task, job.last_outcome or 0, ended=0, removed=1))
         behind = yield from _find_behind(store, opened)
         opened = yield from _open_level(store, behind, known, now, asked=False)
+    yield from store.tell_filled(laned, now)
     yield from store.wake(queues)
     yield from cascade.count_ended(store, ended, now)
 
@@ -136,12 +142,12 @@ def _open_jobs(
         for job in part:
             record, waits = job.record, job.unmet
             # What waits again keeps its time; what does not is wanted now.
-            state = Live.BLOCKED if waits else Live.PENDING
+            state = Live.BLOCKED if waits else waiting_state(record.lane)
             run_at = (record.last_run_at or now) if waits else now
             finals.append((record.id, record.last_number))
             lives.append((
                 int(state), record.queue, record.priority, record.id, record.last_number,
-                waits, run_at,
+                waits, run_at, record.lane, record.weight,
             ))  # fmt: skip
         if part:
             yield store.sql.clear_final.many(("job_id", "number"), finals)
@@ -179,17 +185,20 @@ def _take_keys_back(store: Ground, records: Sequence[JobRecord], asked: bool) ->
 
 def _insist(store: Ground, wanted: Row) -> Steps[None]:
     """Ask for a key once more: the chain that had it may have been deleted this moment. Refuse
-    when it was not."""
-    task, key, own = str(wanted[0]), str(wanted[1]), int_of(wanted[2])
+    when it was not, unless the chain is in a line and the next in it still waits: then what has
+    the key waits for it, too."""
+    task, name, own = str(wanted[0]), str(wanted[1]), int_of(wanted[2])
+    if (yield from key.is_waited_for_in_line(store, own)):
+        return
     for _ in range(KEY_MISSES):
-        holder = yield store.sql.read_key(task=task, key=key)
+        holder = yield store.sql.read_key(task=task, key=name)
         if holder:
             chain = int_of(holder[0][0])
             raise DuplicateKey(
-                f"chain {own} cannot be retried: open chain {chain} has taken its key {key!r}",
+                f"chain {own} cannot be retried: open chain {chain} has taken its key {name!r}",
                 chain,
             )
         ((won,),) = yield store.sql.take_key.counted(TAKE_KEY, [wanted])
         if won:
             return
-    raise orphan(task, key)
+    raise key.orphan(task, name)

@@ -1,4 +1,7 @@
-"""Ended jobs over time, as the roll-ups have them: how many, how long they ran, by bucket.
+"""Ended jobs over time, as the roll-ups have them: how many, how long they ran and waited.
+
+A job's times are those of its last attempt: it waits from when on that could begin (it was due, no
+longer blocked, back from the attempt before) until it begins.
 
 A roll-up counts one minute. Retention makes old ones coarser: an hour each after 2 days, a day each
 after 90, one for all that is older than 400 days; a bucket is never finer than what is kept.
@@ -13,7 +16,9 @@ from msgspec import Struct
 
 from ..model import OUTCOME_CODE, OUTCOMES, Outcome
 from ..operation import Steps
-from .cascade import BUCKETS, MINUTE
+from ..sql import Row
+from .cascade import MINUTE
+from .columns import BUCKETS, RUN, WAIT
 from .ground import FOREVER, Ground
 from .retention import AGE
 
@@ -39,28 +44,40 @@ class RollupRecord(NamedTuple):
     ended: int
     duration: int  # of all that ran
     histogram: tuple[int, ...]  # how many of those that ran took how long
+    waited: int  # by all that ran
+    wait_histogram: tuple[int, ...]
 
     @property
     def outcome(self) -> Outcome:
         return OUTCOMES[self.outcome_code] or Outcome.FAILED
 
 
-def stats(store: Ground, filter: StatsFilter, unit: int | None = None) -> Steps[list[RollupRecord]]:
+def stats(
+    store: Ground, filter: StatsFilter, unit: int | None = None, whole: bool = False
+) -> Steps[list[RollupRecord]]:
     rows = yield store.sql.read_rollups(
         unit=unit or AGE,
+        whole=int(whole),
         since=0 if filter.since is None else filter.since // MINUTE,
         until=FOREVER if filter.until is None else -(-filter.until // MINUTE),
         queue=filter.queue,
         task=filter.task,
         outcome=None if filter.outcome is None else OUTCOME_CODE[filter.outcome],
     )
-    return [RollupRecord._make((*row[:6], row[6:])) for row in rows]
+    return [_record(row) for row in rows]
+
+
+def _record(row: Row) -> RollupRecord:
+    """Of a row: what is counted, and all its numbers."""
+    bucket, numbers = row[:4], row[4:]
+    run, wait = numbers[RUN:WAIT], numbers[WAIT:]
+    return RollupRecord._make((*bucket, numbers[0], run[0], run[1:], wait[0], wait[1:]))
 
 
 def percentile(histogram: Sequence[int], share: float) -> int | None:
-    """The run time, in microseconds, that this share of jobs stayed below; None when none ran.
+    """The time, in microseconds, that this share of jobs stayed below; None when none ran.
 
-    Inside a bucket, which spans a factor of ten, run times are taken to be spread evenly by their
+    Inside a bucket, which spans a factor of ten, times are taken to be spread evenly by their
     magnitude. The last bucket has no end: its answer is where it begins.
     """
     rank = share * sum(histogram)

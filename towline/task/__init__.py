@@ -1,4 +1,5 @@
-"""Tasks: registered functions, and the calls, continuations and options made from them.
+"""Tasks: registered functions, and the calls, continuations and options made from them. How a
+function becomes a task is in `tasks`.
 
 Everything is checked here, before the database is touched. Storing a call is left to the app.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import datetime
 from functools import cached_property, update_wrapper
 from typing import (
     TYPE_CHECKING,
@@ -19,22 +21,34 @@ from typing import (
     TypeAlias,
     TypeVar,
     Unpack,
-    overload,
 )
 
 from msgspec import Struct
 
-from ..errors import InvalidSetting, InvalidTask
-from ..model import NewBlocker, NewJob
-from ..naming import check_known, check_limits, check_priority, refuse_method
+from ..cron import Cron, cron_of
+from ..errors import InvalidSetting, InvalidTask, NotFound
+from ..naming import (
+    check_known,
+    check_limits,
+    check_parameter,
+    check_priority,
+    check_queue,
+    refuse_arguments,
+    refuse_method,
+    refuse_process,
+)
 from ..naming import check_name as check_name
+from ..records import NewBlocker, NewJob
 from ..times import Seconds, micros, to_micros
-from .options import POLICIES, Options, Using
-from .retry import Backoff, Signal
+from .options import POLICIES, REPLACING, Options, Using, check_lane
+from .retry import Backoff, Defaults, as_backoff
 
 if TYPE_CHECKING:
     from ..app import Towline
+    from ..app.answers import Page
+    from ..app.filters import TaskJobsWhere
     from ..app.handles import Job
+    from .chunk import Chunk
     from .signature import Signature
 
 P = ParamSpec("P")
@@ -49,6 +63,8 @@ if TYPE_CHECKING:  # what calling gives: a coroutine, a Next; Task[P, R] leaves 
     C_co = DefaultTypeVar("C_co", covariant=True, default=Any)
 else:
     C_co = TypeVar("C_co", covariant=True)
+
+GROUP = "towline.group"  # the built-in task behind a group
 
 RunIn = Literal["thread", "process"]
 Slots = Literal["thread", "loop", "process"]
@@ -67,13 +83,14 @@ class Call(Struct, Generic[T_co], frozen=True, eq=False):
     task: Task[..., T_co]
     arguments: str
     options: Options
+    lane: str | None = None
 
     def new_job(self, blockers: Sequence[NewBlocker], *, continues: bool = False) -> NewJob:
         """What the store is given. A continuation inherits what was not said."""
         task, options = self.task, self.options
         timeout = task.timeout if options.timeout is None else options.timeout
         inherits = continues and options.queue is None and task.own_queue is None
-        return NewJob(
+        job = NewJob(
             task=task.name,
             arguments=self.arguments,
             queue=options.queue or task.queue,
@@ -90,9 +107,19 @@ class Call(Struct, Generic[T_co], frozen=True, eq=False):
             blockers=blockers,
             policy=POLICIES[options.on_blocker_failure],
             trace=options.trace,
+            lane=self.lane,
+            weight=options.weight,
             inherit_queue=inherits,
             inherit_priority=continues and options.priority is None and task.own_priority is None,
         )
+        expires = options.expires
+        if isinstance(expires, datetime):
+            job.expires_at = to_micros(expires)
+        elif expires is not None:
+            job.expires = micros(expires)
+        if options.on_conflict in REPLACING:
+            job.given = options.given(task.lane)
+        return job
 
 
 class Next(Struct, Generic[T_co], frozen=True, eq=False):
@@ -130,8 +157,14 @@ class ConfiguredTask(Generic[P, R_co]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         """Check the arguments and make a call of it, to be stored later."""
         task = self._task
+        if task.signature.outputs:
+            task.signature.check_blockers(self._options.after)
         text = task.signature.encode(args, kwargs, limit=task.app.settings.payload_limit)
-        return Call(task, text, self._options)
+        lane = self._options.lane
+        if lane is None and task.lane is None:
+            return Call(task, text, self._options)
+        named = task.signature.lane_of(task.lane, args, kwargs) if lane is None else lane
+        return Call(task, text, self._options, check_lane(named))
 
     def then(self, *args: P.args, **kwargs: P.kwargs) -> Next[R_co]:
         """Continue the chain with this job; returned from a handler."""
@@ -140,10 +173,13 @@ class ConfiguredTask(Generic[P, R_co]):
     def using(self, **options: Unpack[Using]) -> ConfiguredTask[P, R_co]:
         """Say how the next calls differ: when, where, under which key, behind what, on what."""
         try:
-            return ConfiguredTask(self._task, {**self._given, **options})
+            return self._with({**self._given, **options})
         except TypeError:
             check_known("using()", options, Using.__annotations__)
             raise
+
+    def _with(self, given: Using) -> ConfiguredTask[P, R_co]:
+        return ConfiguredTask(self._task, given)
 
     def __repr__(self) -> str:
         plain, own = Options(), self._options
@@ -158,6 +194,7 @@ class ConfiguredTask(Generic[P, R_co]):
 class Task(ConfiguredTask[P, R_co], Generic[P, R_co, C_co]):
     """A registered function. Calling it just calls it."""
 
+    chunk: Chunk | None = None  # how many of its jobs one call of its function takes
     __name__: str
     __qualname__: str
     __wrapped__: Callable[..., Any]
@@ -176,10 +213,12 @@ class Task(ConfiguredTask[P, R_co], Generic[P, R_co, C_co]):
         name: str | None = None,
         queue: str | None = None,
         priority: int | None = None,
-        max_attempts: int = 5,
+        max_attempts: int | None = None,
         timeout: Seconds | None = None,
-        backoff: Backoff | None = None,
+        backoff: Backoff | Callable[[int], Seconds] | None = None,
         run_in: RunIn = "thread",
+        cron: Cron | str | None = None,
+        lane: str | None = None,
     ) -> None:
         if run_in not in ("thread", "process"):
             raise InvalidSetting(f'run_in is "thread" or "process", not {run_in!r}')
@@ -189,20 +228,34 @@ class Task(ConfiguredTask[P, R_co], Generic[P, R_co, C_co]):
         self.queue = queue or "default"
         self.own_priority = priority
         self.priority = priority or 0
-        self.max_attempts = max_attempts
-        self.timeout = timeout
-        self.backoff = backoff or Backoff()
+        self._said = max_attempts, timeout, None if backoff is None else as_backoff(backoff)
+        self._apply(Defaults())
         self.run_in = run_in
+        self.lane = lane
         self._app: Towline | None = None
         if not self.name or self.name == "<lambda>":
             raise InvalidTask("a task needs a name: use a def, or say name=")
         check_name(self.name, "task name")
-        check_name(queue, "queue")
+        check_queue(queue)
         check_priority(priority)
         check_limits(max_attempts, timeout)
         refuse_method(function)
+        if run_in == "process":
+            refuse_process(self.name, function)
+        self.cron = None if cron is None else cron_of(cron)
+        if self.cron is not None:
+            refuse_arguments(self.name, function)
+        if lane is not None:
+            check_parameter(self.name, function, lane)
         update_wrapper(self, function, updated=())
         super().__init__(self, {})
+
+    def _apply(self, defaults: Defaults) -> None:
+        """What it does not say itself, the defaults of its app do."""
+        max_attempts, timeout, backoff = self._said
+        self.max_attempts = max_attempts or defaults.max_attempts
+        self.timeout = defaults.timeout if timeout is None else timeout
+        self.backoff = backoff or as_backoff(defaults.backoff)
 
     @cached_property
     def signature(self) -> Signature:
@@ -223,6 +276,45 @@ class Task(ConfiguredTask[P, R_co], Generic[P, R_co, C_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C_co:
         return self.function(*args, **kwargs)
 
+    def job(self, id: int, *, on: object = None) -> Job[R_co]:
+        """A job of this task by its id; NotFound also when it is another task's."""
+        return self._own(self.app.job(id, on=on))
+
+    async def ajob(self, id: int, *, on: object = None) -> Job[R_co]:
+        return self._own(await self.app.ajob(id, on=on))
+
+    def jobs(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        newest: bool = True,
+        on: object = None,
+        **where: Unpack[TaskJobsWhere],
+    ) -> Page[Job[R_co]]:
+        """A page of this task's jobs, with the filters of `app.jobs`."""
+        return self.app.jobs(
+            task=self.name, limit=limit, cursor=cursor, newest=newest, on=on, **where
+        )
+
+    async def ajobs(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        newest: bool = True,
+        on: object = None,
+        **where: Unpack[TaskJobsWhere],
+    ) -> Page[Job[R_co]]:
+        return await self.app.ajobs(
+            task=self.name, limit=limit, cursor=cursor, newest=newest, on=on, **where
+        )
+
+    def _own(self, job: Job[Any]) -> Job[R_co]:
+        if job.task != self.name:
+            raise NotFound(f"job {job.id} is of task {job.task}, not of {self.name}")
+        return job
+
     @property
     def app(self) -> Towline:
         """The app that it belongs to; InvalidTask while no app includes it."""
@@ -242,85 +334,6 @@ class Task(ConfiguredTask[P, R_co], Generic[P, R_co, C_co]):
     def bind(self, app: Towline, name: str) -> None:
         """Become a task of an app, under its name there."""
         self._app = app
+        self._apply(app.defaults)
         self.name = name
         self.__dict__.pop("signature", None)  # it says the name
-
-
-class Decorate(Protocol):
-    """What `@tasks.task(...)` gives. Async functions come first, or the result were a coroutine;
-    what never continues comes before what may: a type checker keeps its unions as they are. What
-    may continue is called as if it did not: a `Next` of nothing would not vanish from a union."""
-
-    @overload
-    def __call__(self, function: Callable[P, Coming[Next[N]]]) -> Task[P, N, Coming[Next[N]]]: ...
-    @overload
-    def __call__(self, function: Callable[P, Coming[V]]) -> Task[P, V, Coming[V]]: ...
-    @overload
-    def __call__(
-        self, function: Callable[P, Coming[V | Next[N] | Signal]]
-    ) -> Task[P, V | N, Coming[V | N]]: ...
-    @overload
-    def __call__(self, function: Callable[P, Next[N]]) -> Task[P, N, Next[N]]: ...
-    @overload
-    def __call__(self, function: Callable[P, V]) -> Task[P, V, V]: ...
-    @overload
-    def __call__(self, function: Callable[P, V | Next[N] | Signal]) -> Task[P, V | N, V | N]: ...
-
-
-class Tasks:
-    """A set of tasks without an app, to be included by one later."""
-
-    def __init__(self) -> None:
-        self.registry: dict[str, Task[..., Any]] = {}
-
-    @overload
-    def task(self, function: Callable[P, Coming[Next[N]]], /) -> Task[P, N, Coming[Next[N]]]: ...
-    @overload
-    def task(self, function: Callable[P, Coming[V]], /) -> Task[P, V, Coming[V]]: ...
-    @overload
-    def task(
-        self, function: Callable[P, Coming[V | Next[N] | Signal]], /
-    ) -> Task[P, V | N, Coming[V | N]]: ...
-    @overload
-    def task(self, function: Callable[P, Next[N]], /) -> Task[P, N, Next[N]]: ...
-    @overload
-    def task(self, function: Callable[P, V], /) -> Task[P, V, V]: ...
-    @overload
-    def task(self, function: Callable[P, V | Next[N] | Signal], /) -> Task[P, V | N, V | N]: ...
-    @overload
-    def task(
-        self,
-        *,
-        name: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int = 5,
-        timeout: Seconds | None = None,
-        backoff: Backoff | None = None,
-        run_in: RunIn = "thread",
-    ) -> Decorate: ...
-    def task(self, *function: Any, **settings: Any) -> Any:
-        """Register a function as a task; calling it still just calls it.
-
-        Settings: name, queue, priority, max_attempts, timeout, backoff, run_in.
-        """
-        check_known("task()", settings, Task.__init__.__kwdefaults__ or ())
-
-        def decorate(function: Callable[..., Any]) -> Task[..., Any]:
-            if isinstance(function, Task):
-                raise InvalidTask(f"{function.name} is a task already")
-            task: Task[..., Any] = Task(function, **settings)
-            self._register(task, task.name)
-            return task
-
-        return decorate(*function) if function else decorate
-
-    def _register(self, task: Task[..., Any], name: str) -> None:
-        self._refuse_twice(name)
-        self.registry[name] = task
-
-    def _refuse_twice(self, name: str) -> None:
-        if name in self.registry:
-            raise InvalidTask(
-                f"there is a task named {name} already; give one of them another name="
-            )

@@ -7,9 +7,11 @@ from copy import copy
 from typing import Any
 
 from ..errors import BlockerError, InvalidSetting
-from ..model import NewBlocker, NewJob
+from ..records import NewBlocker, NewJob
 from ..times import to_micros
 from . import Call, Next, check_name
+
+MOST_CHILDREN = 10_000  # of one continuation
 
 
 def new_jobs(calls: Sequence[Call[Any]], on: object = None) -> list[NewJob]:
@@ -28,11 +30,16 @@ def new_jobs(calls: Sequence[Call[Any]], on: object = None) -> list[NewJob]:
     for call in batch:  # grows while it is walked
         if call.options.on is not None and call.options.on is not on:
             raise InvalidSetting("a batch is one transaction: say on= to enqueue_many only")
-        for item, _ in _after(call):
-            if isinstance(item, Call) and id(item) not in index:
-                index[id(item)] = len(batch)
-                batch.append(item)
+        _add_awaited(call, batch, index)
     return [call.new_job(_blockers(call, index)) for call in batch]
+
+
+def _add_awaited(call: Call[Any], batch: list[Call[Any]], index: dict[int, int]) -> None:
+    """Add the calls that this one waits for and that are not in the batch yet."""
+    for item, _ in _after(call):
+        if isinstance(item, Call) and id(item) not in index:
+            index[id(item)] = len(batch)
+            batch.append(item)
 
 
 def _alike(calls: Sequence[Call[Any]]) -> list[NewJob]:
@@ -46,17 +53,29 @@ def _alike(calls: Sequence[Call[Any]]) -> list[NewJob]:
         else:
             jobs.append(job := copy(model))
             job.arguments = call.arguments
+            job.lane = call.lane
     return jobs
 
 
 def next_job(following: Next[Any]) -> NewJob:
-    """A continuation; what it waits for must be stored already."""
+    """A continuation, and with it the calls that it waits for, themselves or through others."""
     call = following.call
-    if any(isinstance(item, Call) for item, _ in _after(call)):
-        raise InvalidSetting(
-            "a continuation waits for stored jobs: enqueue the calls in its after= first"
-        )
-    return call.new_job(_blockers(call, {}), continues=True)
+    children: list[Call[Any]] = []
+    index: dict[int, int] = {}
+    _add_awaited(call, children, index)
+    for child in children:  # grows while it is walked
+        if child.options.on is not None:
+            raise InvalidSetting("a call in after= commits with its continuation and takes no on=")
+        _add_awaited(child, children, index)
+        if len(children) > MOST_CHILDREN:
+            raise InvalidSetting(
+                f"a continuation brings at most {MOST_CHILDREN:,} calls in its after=; for more of "
+                "them use ctx.transaction(), and enqueue them there"
+            )
+    job = call.new_job(_blockers(call, index), continues=True)
+    if children:
+        job.children = [child.new_job(_blockers(child, index)) for child in children]
+    return job
 
 
 def _after(call: Call[Any]) -> Sequence[tuple[Any, str | None]]:

@@ -9,11 +9,13 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from datetime import datetime
 from functools import cached_property
 from typing import (
     TYPE_CHECKING,
     Any,
     Final,
+    Literal,
     NamedTuple,
     SupportsFloat,
     TypeVar,
@@ -25,8 +27,11 @@ from typing import (
 from msgspec import Struct
 
 from ..errors import InvalidSetting, InvalidState
-from ..model import BlockerRecord, ChainState
+from ..model import ChainState, Outcome
+from ..records import BlockerRecord
+from ..times import to_datetime_or_none
 from .stored import Stored
+from .trace import Traceparent
 
 if TYPE_CHECKING:
     from ..worker.attempt import Attempt
@@ -70,7 +75,7 @@ class Blockers(Sequence[Any]):
         records: Sequence[BlockerRecord],
         decode: Callable[[str, str | None], Any],
     ) -> None:
-        self._records = list(records)
+        self._records = records
         self._decode = decode
 
     def __len__(self) -> int:
@@ -153,6 +158,20 @@ def _failure(record: BlockerRecord) -> Failure:
     return Failure(record.chain_id, record.state, record.error)
 
 
+StoppedFor = Literal["cancelled", "timeout", "lost", "stopping"]
+
+
+class Previous(Struct, frozen=True):
+    """An earlier attempt of the same job."""
+
+    number: int
+    outcome: Outcome
+    error_type: str | None
+    error: str | None
+    started_at: datetime | None
+    ended_at: datetime
+
+
 class Context:
     """The running attempt: which job, which number, what it waited for."""
 
@@ -163,7 +182,7 @@ class Context:
     label = Stored[str | None]()
     attempt = Stored[int]()  # number of this attempt: the fence
     max_attempts = Stored[int]()
-    trace = Stored[str | None]()  # the traceparent the job was stored with
+    trace = Traceparent()  # the traceparent the job was stored with
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -171,20 +190,48 @@ class Context:
 
     @cached_property
     def blockers(self) -> Blockers:
-        """Outputs of what the job waited for."""
+        """Outputs of what the job waited for. Of more than 1,000 a page at a time is read when it
+        is asked for, which blocks: a handler that awaits says `await ctx.ablockers()`."""
         return self._attempt.decoded_blockers()
+
+    async def ablockers(self) -> Blockers:
+        """The same, all of it read before, without blocking the event loop."""
+        return await self._attempt.all_blockers()
 
     @cached_property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines say which job they are about."""
-        extra = {"job": self.job_id, "attempt": self.attempt, "task": self.task}
+        extra = {
+            "job": self.job_id, "chain": self.chain_id, "attempt": self.attempt, "task": self.task,
+        }  # fmt: skip
         return JobLogger(logging.getLogger("towline.job"), extra)
+
+    @property
+    def tick(self) -> datetime | None:
+        """The tick of the schedule that stored this job: the time it is about, however late it
+        runs. None for other jobs, and for those of `run()`."""
+        return to_datetime_or_none(self._record.tick)
 
     @property
     def cancelled(self) -> bool:
         """Whether the handler should stop: it was cancelled, took too long, lost its lease, or the
         worker stops."""
         return self._attempt.stopped_for is not None
+
+    @property
+    def stopped_for(self) -> StoppedFor | None:
+        """Why it should stop: "cancelled" (or ended by hand), "timeout", "lost" (its lease, so that
+        another worker has the job), "stopping" (the worker does); None: it should not."""
+        return self._attempt.why_stopped()
+
+    @cached_property
+    def previous(self) -> Previous | None:
+        """How the last attempt of this job ended; None on the first. It is read when it is asked
+        for, by a statement that blocks; an awaiting handler asks `await ctx.aprevious()`."""
+        return self._attempt.previous()
+
+    async def aprevious(self) -> Previous | None:
+        return await self._attempt.aprevious()
 
     @property
     def stop(self) -> threading.Event:
@@ -254,7 +301,8 @@ class _Injected:
         return "INJECTED"
 
 
-INJECTED: Final[Context] = cast(Context, _Injected())
+# Any, so that it may stand where the output of a blocker is handed in: sizes: list[int] = INJECTED.
+INJECTED: Final[Any] = _Injected()
 
 current: ContextVar[Attempt] = ContextVar("towline.attempt")
 

@@ -5,14 +5,19 @@ Arithmetic only; the store writes the time, the attempt decides which rule appli
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from msgspec import Struct, field
 
 from ..errors import InvalidSetting
-from ..times import LONGEST, Seconds, micros
+from ..naming import check_limits
+from ..times import LONGEST, MICRO, Seconds, check_moment, micros, to_micros
+
+log = logging.getLogger("towline.worker")
 
 
 class Backoff(Struct, frozen=True):
@@ -29,6 +34,9 @@ class Backoff(Struct, frozen=True):
     jitter: float = 0.25
     never: tuple[type[BaseException], ...] = ()
     per: Mapping[type[BaseException], Backoff | None] = field(default_factory=dict)
+    by: Callable[[int], Seconds] | None = (
+        None  # the seconds after so many failures, in place of all
+    )
 
     def __post_init__(self) -> None:
         if not (
@@ -42,12 +50,42 @@ class Backoff(Struct, frozen=True):
 
     def delay(self, failures: int, draw: Callable[[], float] = random.random) -> float:
         """Return the seconds to wait after this many failures."""
+        if self.by is not None:
+            try:
+                return min(max(micros(self.by(failures), "a back-off") / MICRO, 0.0), LONGEST)
+            except Exception:
+                log.exception("a back-off cannot be had from %r: the usual one is taken", self.by)
         exponent = min(max(failures, 1) - 1, 1000)
         try:
             full = min(self.cap, self.first * self.factor**exponent)
         except OverflowError:
             full = self.cap
         return full * (1 - self.jitter * draw())
+
+
+OwnBackoff: TypeAlias = Backoff | Callable[[int], Seconds]
+
+
+class Defaults(Struct, frozen=True):
+    """What the tasks of an app have that do not say it themselves."""
+
+    timeout: Seconds | None = None
+    max_attempts: int = 5
+    backoff: OwnBackoff = Backoff()
+
+    def __post_init__(self) -> None:
+        check_limits(self.max_attempts, self.timeout)
+        as_backoff(self.backoff)
+
+
+def as_backoff(given: OwnBackoff) -> Backoff:
+    if isinstance(given, Backoff):
+        return given
+    if not callable(given):
+        raise InvalidSetting(
+            f"backoff= is a Backoff, or a function of the attempt that gives seconds, not {given!r}"
+        )
+    return Backoff(by=given)
 
 
 class Signal(Exception):
@@ -58,19 +96,35 @@ class Signal(Exception):
 
 
 class Retry(Signal):
-    """Try again, after `delay` seconds or the task's back-off; counts as a failure."""
+    """Try again, after `delay` seconds, at a time, or after the task's back-off; counts as a
+    failure."""
 
-    def __init__(self, reason: str | None = None, *, delay: Seconds | None = None) -> None:
+    def __init__(
+        self,
+        reason: str | None = None,
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+    ) -> None:
         super().__init__(reason or "the handler asked for a retry")
+        if delay is not None and at is not None:
+            raise InvalidSetting("say Retry(delay=) or Retry(at=), not both")
+        if at is not None:
+            check_moment(at, "Retry(at=)")
         self.delay = None if delay is None else micros(delay, "Retry(delay=)")
+        self.at = None if at is None else to_micros(at)
 
 
 class Snooze(Signal):
-    """Put the job back for `delay` seconds without using an attempt."""
+    """Put the job back for `delay` seconds without using an attempt.
 
-    def __init__(self, delay: Seconds) -> None:
+    With `lane` the whole lane of the job rests as long: whom it calls has said "too many requests".
+    """
+
+    def __init__(self, delay: Seconds, *, lane: bool = False) -> None:
         super().__init__("snoozed")
         self.delay = micros(delay, "Snooze(delay=)")
+        self.lane = lane
 
 
 class Cancel(Signal):
@@ -87,7 +141,7 @@ class Fail(Signal):
         super().__init__(reason)
 
 
-def next_try(backoff: Backoff, error: BaseException, failures: int) -> int | None:
+def next_try(backoff: Backoff, error: BaseException, failures: int, now: int = 0) -> int | None:
     """Return the microseconds until the next try after this error, or None for no more.
 
     A Retry of the handler comes first, then the rules for its exception, then the back-off itself.
@@ -95,6 +149,8 @@ def next_try(backoff: Backoff, error: BaseException, failures: int) -> int | Non
     """
     if isinstance(error, Retry) and error.delay is not None:
         return error.delay
+    if isinstance(error, Retry) and error.at is not None:
+        return max(error.at - now, 0)
     if isinstance(error, backoff.never):
         return None
     for kind, rule in backoff.per.items():

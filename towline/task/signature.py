@@ -16,9 +16,11 @@ from msgspec.structs import astuple
 
 from ..errors import InvalidArguments, InvalidTask, OutputError, PayloadTooLarge
 from . import Next
+from .injection import check_blockers, context_parameter, output_parameters
 from .payload import Refused, Value, decoder, encode, members, type_text, unportable, where
 from .retry import Signal
 from .secrets import Secrets, secrets_of
+from .spelling import spelt, spelt_types
 
 # Arguments are stored as one object by parameter name. `*rest` and `**options` keep their
 # stars as names ("*rest": [...], "**options": {...}), which no parameter can collide with.
@@ -39,9 +41,10 @@ class Signature:
         function = _plain_function(function, name)
         parameters, hints = _read(function, name, injected)
         self.name = name
-        self.injected: str | None = _injected(parameters, hints, injected, name)
-        self._parameters = [p for p in parameters if p.name != self.injected]
-        self.text = _text(name, self._parameters, hints)
+        self.injected: str | None = context_parameter(parameters, hints, injected, name)
+        self.outputs = output_parameters(parameters, hints, self.injected, name)
+        filled = {self.injected, *self.outputs}
+        self._parameters = [p for p in parameters if p.name not in filled]
         self._arrange()
         # Nearly always: none has a default, and none stands behind what the worker hands in.
         self._by_position = parameters[: len(self._parameters)] == self._parameters and all(
@@ -55,10 +58,33 @@ class Signature:
         self._output = _value(_output_type(hints.get("return", Any)), name, "the result")
         self._decoder = self._build_decoder()
 
+    def check_blockers(self, after: object) -> None:
+        """Raise BlockerError when `after` does not name what a parameter takes the output of."""
+        check_blockers(self.name, self.outputs, after)
+
     @cached_property
     def secrets(self) -> Secrets:
         """What of it is not to be shown; read when something is shown."""
         return secrets_of(self._hints)
+
+    @cached_property
+    def text(self) -> str:
+        """As people write it, without what the worker hands in and without secrets."""
+        return spelt(self.name, self._parameters, self._hints, self.secrets.arguments)
+
+    @cached_property
+    def types(self) -> dict[str, str]:
+        """The type of each argument by its stored name, and of the result as "return"."""
+        stored = {_stored_name(p): _stored_type(p, self._hints) for p in self._parameters}
+        stored["return"] = _output_type(self._hints.get("return", Any))
+        return spelt_types(stored)
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the arguments, given by name; without defaults."""
+        from .schema import schema_of
+
+        return schema_of(self._decoder.type)
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, limit: int) -> str:
         """Give the arguments as JSON text.
@@ -81,6 +107,15 @@ class Signature:
         except Exception as error:
             raise self._unencodable(given) from error
         return _limited(encoded, limit, f"the arguments of {self.name} take")
+
+    def lane_of(self, name: str | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The value of the parameter that names a job's lane; None: it is outside of lanes."""
+        value = self._bind(args, kwargs).get(name or "", self._defaults.get(name or ""))
+        if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
+            raise InvalidTask(
+                f"{self.text}: lane={name!r} is neither str nor int, but {type(value).__name__}"
+            )
+        return value
 
     def read(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -114,6 +149,10 @@ class Signature:
             for stored, field in self._fields.items()
             if (value := getattr(row, field)) is not msgspec.UNSET
         }
+        return self.placed(given)
+
+    def placed(self, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Take values by stored name; give them by place and by name, as a call has them."""
         rest = given.pop(self._rest, ()) if self._rest else ()
         extra = given.pop(self._extra, {}) if self._extra else {}
         return self._leading(given, rest), {**given, **extra}
@@ -304,26 +343,6 @@ def _unresolved(task: str, error: NameError) -> InvalidTask:
     )
 
 
-def _injected(
-    parameters: Sequence[inspect.Parameter],
-    hints: Mapping[str, Any],
-    wanted: type | None,
-    task: str,
-) -> str | None:
-    """Give the name of the parameter that the worker fills."""
-    found = [p for p in parameters if wanted in members(hints.get(p.name, p.empty))]
-    if not found:
-        return None
-    if len(found) > 1:
-        raise InvalidTask(f"{task}: only one parameter can be handed in by the worker")
-    (parameter,) = found
-    stars = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    by_keyword = parameter.kind is parameter.KEYWORD_ONLY
-    if not by_keyword and (stars or parameter.kind is not parameter.POSITIONAL_OR_KEYWORD):
-        raise InvalidTask(f"{task}: parameter '{parameter.name}' must be passable by keyword")
-    return parameter.name
-
-
 def _stored_name(parameter: inspect.Parameter) -> str:
     if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
         return f"*{parameter.name}"
@@ -358,16 +377,6 @@ def _continued(annotation: Any) -> Any:
     if (typing.get_origin(annotation) or annotation) is not Next:
         return annotation
     return typing.get_args(annotation)[0] if typing.get_args(annotation) else Any
-
-
-def _text(name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> str:
-    empty = inspect.Parameter.empty
-    shown = [p.replace(annotation=hints.get(p.name, empty)) for p in parameters]
-    returns = hints.get("return", empty)
-    returns = None if returns is type(None) else returns
-    # Without the injected parameter the order need not be one that Python accepts.
-    signature = inspect.Signature(shown, return_annotation=returns, __validate_parameters__=False)
-    return f"{name}{signature}"
 
 
 def _limited(encoded: bytes, limit: int, what: str) -> str:

@@ -1,1 +1,1 @@
-"""Subscribers of events: the log; later traces and metrics."""
+"""Who is told what happens: the log, traces and metrics."""

@@ -8,31 +8,39 @@ has the first line of it, at debug also the traceback; `towline worker` shows th
 from __future__ import annotations
 
 import logging
+from logging import ERROR, INFO, WARNING
 from typing import Any
 
 from ..events import Events, kinds
+from ..text import TRACEBACK
 
 log = logging.getLogger("towline.worker")
 
 LOGGED: tuple[type[kinds.Event], ...] = (
     kinds.AttemptEnded, kinds.AttemptStopping, kinds.AttemptAbandoned, kinds.AttemptReturned,
-    kinds.JobParked, kinds.JobSwept, kinds.JobOrphaned, kinds.LeaseLost, kinds.WorkerChanged,
-    kinds.TelemetryDropped,
+    kinds.JobParked, kinds.JobExpired, kinds.JobSwept, kinds.JobOrphaned, kinds.LeaseLost,
+    kinds.WorkerChanged, kinds.TelemetryDropped,
 )  # fmt: skip
-TRACEBACK = "Traceback (most recent call last)"
+# What a line may have by `extra`, for programs.
+FIELDS = (
+    "event", "job", "chain", "task", "queue", "attempt", "worker", "outcome", "duration",
+    "error_type", "trace", "span", "by",
+)  # fmt: skip
 MOST_TEXT = 500  # characters
-LEVELS = {"troubled": logging.WARNING, "broken": logging.ERROR}  # by a worker's state
+LEVELS = {"troubled": WARNING, "broken": ERROR}  # by a worker's state
 
 
 def write_log(events: Events) -> None:
     """Subscribe the log."""
-    events.subscribe(_write, [event.name for event in LOGGED], trouble_only=True)
+    names = [event.name for event in LOGGED]
+    events.subscribe(_write, names, trouble_only=True, logs=True)
 
 
 def write_each(events: Events) -> None:
     """Where the level asks for it, subscribe to every attempt: when it begins and ends."""
     if log.isEnabledFor(logging.DEBUG) and not events.has(_write_each):
-        events.subscribe(_write_each, [kinds.AttemptStarted.name, kinds.AttemptEnded.name])
+        names = [kinds.AttemptStarted.name, kinds.AttemptEnded.name]
+        events.subscribe(_write_each, names, logs=True)
 
 
 def _write_each(event: kinds.AttemptStarted | kinds.AttemptEnded) -> None:
@@ -50,26 +58,29 @@ def _write(event: kinds.Event) -> None:
         case kinds.AttemptEnded():
             _write_ended(event)
         case kinds.AttemptStopping(why="timeout"):
-            log.warning("%s takes longer than its timeout: told to stop", _attempt(event))
+            _say(event, WARNING, "%s takes longer than its timeout: told to stop", _attempt(event))
         case kinds.AttemptStopping():
-            log.info("%s is not this worker's any more: told to stop", _attempt(event))
+            _say(event, INFO, "%s is not this worker's any more: told to stop", _attempt(event))
         case kinds.AttemptAbandoned():
-            log.warning("%s did not stop: its slot is replaced", _attempt(event))
+            _say(event, WARNING, "%s did not stop: its slot is replaced", _attempt(event))
         case kinds.AttemptReturned(why=why, error=error):
-            log.error("%s was %s: its job goes back", _attempt(event), why, exc_info=error)
+            _say(event, ERROR, "%s was %s: its job goes back", _attempt(event), why, error=error)
         case kinds.JobParked(task=task):
-            log.warning("no task named %s here: set aside until a worker knows it", task)
+            _say(event, WARNING, "no task named %s here: set aside until a worker knows it", task)
+        case kinds.JobExpired(task=task, count=count):
+            _say(event, INFO, "%d jobs of task %s came too late to start: cancelled", count, task)
         case kinds.JobSwept(count=count):
-            log.warning("took back %d jobs of workers that are gone", count)
+            _say(event, WARNING, "took back %d jobs of workers that are gone", count)
         case kinds.JobOrphaned(count=count):
-            log.warning("removed %d open jobs whose rows in the table of jobs are gone", count)
+            gone = "removed %d open jobs whose rows in the table of jobs are gone"
+            _say(event, WARNING, gone, count)
         case kinds.LeaseLost(worker=worker):
-            log.warning("worker %s had lost its lease: what it ran was taken over", worker)
+            lost = "worker %s had lost its lease: what it ran was taken over"
+            _say(event, WARNING, lost, worker)
         case kinds.WorkerChanged(worker=worker, text=text, error=error):
-            level = LEVELS.get(event.state, logging.INFO)
-            log.log(level, "worker %s %s", worker, text, exc_info=error)
+            _say(event, LEVELS.get(event.state, INFO), "worker %s %s", worker, text, error=error)
         case kinds.TelemetryDropped(count=count):
-            log.warning("%d events were dropped: their subscribers are too slow", count)
+            _say(event, WARNING, "%d events were dropped: their subscribers are too slow", count)
 
 
 def _write_ended(event: kinds.AttemptEnded) -> None:
@@ -79,12 +90,10 @@ def _write_ended(event: kinds.AttemptEnded) -> None:
     what = (raised or event.outcome).rpartition(".")[2]
     if raised and event.error and (text := _first_line(event.error, raised)):
         what = f"{what}: {text}"
-    fields = {**_fields(event), "outcome": event.outcome, "error_type": event.error_type}
     if event.final or event.retry_in is None:
-        log.warning("%s: %s; the job has failed", _attempt(event), what, extra=fields)
+        _say(event, WARNING, "%s: %s; the job has failed", _attempt(event), what)
     else:
-        again = event.retry_in
-        log.info("%s: %s; again in %.1f s", _attempt(event), what, again, extra=fields)
+        _say(event, INFO, "%s: %s; again in %.1f s", _attempt(event), what, event.retry_in)
 
 
 def _first_line(error: str, raised: str) -> str:
@@ -99,9 +108,19 @@ def _first_line(error: str, raised: str) -> str:
     return first if len(first) <= MOST_TEXT else f"{first[:MOST_TEXT]} …"
 
 
-def _fields(event: Any) -> dict[str, Any]:
-    """What lines for programs have, as those of `ctx.log` do."""
-    return {"job": event.job, "attempt": event.attempt, "task": event.task}
+def _say(
+    event: kinds.Event, level: int, text: str, *args: object, error: BaseException | None = None
+) -> None:
+    log.log(level, text, *args, exc_info=error, extra=_fields(event))
+
+
+def _fields(event: kinds.Event) -> dict[str, Any]:
+    """What lines for programs have: those of the list that the event knows."""
+    known = {name: getattr(event, name, None) for name in FIELDS if name != "event"}
+    return {
+        "event": event.name,
+        **{name: value for name, value in known.items() if value is not None},
+    }
 
 
 def _attempt(event: Any) -> str:

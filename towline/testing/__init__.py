@@ -12,6 +12,8 @@ from .draining import adrain, drain
 from .inlining import inline
 from .inventory import assert_enqueued, enqueued
 from .isolation import isolated
+from .recording import recorded
+from .working import real_worker
 
 __all__ = [
     "Clock",
@@ -23,4 +25,6 @@ __all__ = [
     "enqueued",
     "inline",
     "isolated",
+    "real_worker",
+    "recorded",
 ]

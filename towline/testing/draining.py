@@ -12,32 +12,40 @@ import inspect
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
 from ..app import Towline
 from ..app.handles import Job
 from ..errors import InvalidSetting, InvalidState, InvalidTask, StoreError, TowlineError
-from ..model import ChainState, Claimed, Ending, Outcome
+from ..model import ChainState, Outcome
 from ..operation import Loss, Op
-from ..store.turn import promote, unpark
+from ..records import BlockerRecord, Claimed, Ending
+from ..store.turn import MOST_LOADED, promote, unpark
+from ..task import Task
 from ..task.retry import Signal
 from ..times import MICRO
+from ..worker.announcements import Announcements
 from ..worker.attempt import Attempt
+from ..worker.chunks import ChunkRun, may_share
 from ..worker.ending import released
 from ..worker.identity import identity_of
+from ..worker.settings import check_settings
 from .clock import Clock
 from .crash import NAME, Crash
+from .places import place_of
 
 LIMIT = 10_000
 LEASE = 10 * 365 * 24 * 3600 * MICRO  # a test moves its clock as it likes
+MOST_IDLE = 1000  # times that the clock is moved in a row without a job that begins
 TRIES, PAUSE = 250, 0.02  # to record an ending that touches locked rows
 
 
 def drain(
     app: Towline,
     *,
+    on: object = None,
     raising: bool = True,
     until: Job[Any] | None = None,
     advance: bool = False,
@@ -46,38 +54,49 @@ def drain(
     """Run jobs until nothing is left that could run now; return how many attempts that took.
 
     Continuations, freed dependents and what handlers enqueue are run too; what is due later is not,
-    unless `advance` moves the app's `Clock` to it. An exception of a handler is recorded as always
-    and then raised here, with its own traceback; `raising=False` only records it. `Retry`,
-    `Snooze`, `Cancel` and `Fail` are no errors. `until` stops when the chain of that job has ended,
-    and fails if it does not. More than `limit` attempts are taken for a circle.
+    unless `advance` moves the app's `Clock` to it. What the code declares is stored first, and
+    schedules tick as the test moves the clock; `advance` goes to no tick, since there is always
+    another.
+
+    An exception of a handler is recorded as always and then raised here, with its own traceback;
+    `raising=False` only records it. `Retry`, `Snooze`, `Cancel` and `Fail` are no errors. `until`
+    stops when the chain of that job has ended, and fails if it does not. More than `limit` attempts
+    are taken for a circle.
+
+    `on`, a connection or session of the test, is where all of it happens: also inside its open
+    transaction, in a savepoint for each attempt. What handlers do without `on=` happens there too.
     """
-    # The runner opens a loop with the first handler that awaits.
-    with Drain(app, raising, until, advance, limit) as line, closing(asyncio.Runner()) as runner:
-        for attempt in line.attempts():
-            awaits = inspect.iscoroutinefunction(attempt.task.function)
-            if awaits:
-                _refuse_beside_a_loop(attempt)
-            attempt.begin()
-            line.record(attempt, runner.run(attempt.arun()) if awaits else attempt.run())
-        return line.number
+    with place_of(app, on) as place, closing(asyncio.Runner()) as runner:
+        # The runner opens a loop with the first handler that awaits.
+        with Drain(app, raising, until, advance, limit) as line:
+            for attempt in line.attempts():
+                awaits = inspect.iscoroutinefunction(attempt.task.function)
+                if awaits:
+                    _refuse_beside_a_loop(attempt)
+                attempt.begin()
+                with place.around(attempt) as around:
+                    around.ending = place.run(attempt, runner) if awaits else attempt.run()
+                line.record(attempt, around.ending)
+            return line.number
 
 
 async def adrain(
     app: Towline,
     *,
+    on: object = None,
     raising: bool = True,
     until: Job[Any] | None = None,
     advance: bool = False,
     limit: int = LIMIT,
 ) -> int:
     """`drain` inside a running event loop: awaiting handlers run on it, blocking ones block it."""
-    with Drain(app, raising, until, advance, limit) as line:
+    with place_of(app, on) as place, Drain(app, raising, until, advance, limit) as line:
         for attempt in line.attempts():
+            awaits = inspect.iscoroutinefunction(attempt.task.function)
             attempt.begin()
-            if inspect.iscoroutinefunction(attempt.task.function):
-                line.record(attempt, await attempt.arun())
-            else:
-                line.record(attempt, attempt.run())
+            with place.around(attempt) as around:
+                around.ending = await attempt.arun() if awaits else attempt.run()
+            line.record(attempt, around.ending)
         return line.number
 
 
@@ -99,6 +118,8 @@ class Drain:
         self._open: Attempt | None = None  # given out, and not recorded yet
         self._error: BaseException | None = None  # of its handler
         self.number = 0
+        settings = check_settings((), name=self._name, concurrency=1, error_text=False)
+        self._announce = Announcements(app.runner.events, settings, self._store.crash_limit)
 
     def __enter__(self) -> Drain:
         self._worker = self._run(
@@ -108,7 +129,13 @@ class Drain:
                 lease=LEASE,
             )
         )  # fmt: skip
-        tasks, queues = sorted(self._app.registry), sorted(self._app.counts())
+        tasks, queues = self._app.known_tasks, sorted(self._app.counts())
+        declarations = self._app.declarations()
+        if declarations.schedules:
+            self._run(self._store.declare(declarations.schedules, tasks, declarations.digest))
+        if declarations.limits:
+            _, _, limits, known = declarations
+            self._run(self._store.declare_limits(limits, known, declarations.digest))
         op = Op("unpark", unpark, self._store, tasks, queues, loss=Loss.WITH_WORKERS)
         while self._run(op):
             pass
@@ -118,7 +145,8 @@ class Drain:
         if isinstance(error, Crash):  # who dies does not sign off
             return
         if self._open is not None:
-            self._run(self._store.finish([released(self._open)], self._name))
+            left = [released(each) for each, _ in self._open.reports(None)]
+            self._run(self._store.finish(left, self._name))
         self._run(self._store.unregister(self._worker))
 
     def attempts(self) -> Iterator[Attempt]:
@@ -140,11 +168,16 @@ class Drain:
         if isinstance(self._error, Crash):
             raise self._error
         self._open = None
-        self.number += 1
-        if attempt.progress is not None:
-            self._run(self._store.progress([(attempt.held, *attempt.progress)]))
-        if ending is not None:
-            self._finish(attempt, ending)
+        for each, its_own in attempt.reports(ending):
+            self.number += 1
+            if each.progress is not None:
+                self._run(self._store.progress([(each.held, *each.progress)]))
+            if its_own is not None:
+                self._announce.ended(each, its_own.outcome, its_own)
+                self._finish(each, its_own)
+                ending = its_own
+            else:
+                self._end_span(each, None, True if each.completed_inside else None)
         error = self._error
         if error is None or isinstance(error, Signal):
             return
@@ -159,24 +192,62 @@ class Drain:
     def _claim(self) -> Attempt | None:
         """The next attempt; None when nothing can run any more."""
         app, run, store = self._app, self._run, self._store
+        idle = 0
         while True:
+            self._fire()
             while run(Op("promote", promote, store, loss=Loss.WITH_WORKERS)):
                 pass
             claimed = run(store.claim(self._worker, sorted(app.counts()), 1, self._name))
             if not claimed:
-                if self._clock is None or (due := run(store.peek(())).next_due) is None:
+                queues = sorted(app.counts())
+                if self._clock is None or (due := run(store.peek(queues)).next_due) is None:
                     return None
+                if idle == MOST_IDLE:  # what a limit holds back never comes
+                    return None
+                idle += 1
                 self._clock.advance_to(due)
                 continue
             (held,) = claimed
-            if held.task in app.registry:
-                blockers = run(store.blockers([held.job_id])).get(held.job_id, ())
+            task = app.registry.get(held.task) or app.built_in.get(held.task)
+            if task is not None:
+                few = [held.job_id] if held.blockers <= MOST_LOADED else []
+                blockers = run(store.blockers(few)).get(held.job_id, ())
                 self._error = None
-                return Attempt(
-                    app, app.registry[held.task], held, blockers,
-                    worker=self._name, on_error=self._note_error,
-                )  # fmt: skip
+                attempt = self._attempt(task, held, blockers)
+                return attempt if task.chunk is None else self._gathered(task.chunk.size, attempt)
             self._park(held)
+
+    def _fire(self) -> None:
+        """The jobs of ticks that have come by the clock."""
+        tasks = self._app.known_tasks
+        tick = self._run(self._store.peek((), 1, tasks)).next_tick
+        while tick is not None and tick <= self._run(Op("now", self._store.now, reads=True)):
+            fired = self._run(self._store.fire(tasks))
+            tick = fired.next_tick if fired.jobs or not fired.postponed else None
+
+    def _attempt(
+        self, task: Task[..., Any], held: Claimed, blockers: Sequence[BlockerRecord] = ()
+    ) -> Attempt:
+        return Attempt(
+            self._app, task, held, blockers, worker=self._name, on_error=self._note_error
+        )  # fmt: skip
+
+    def _gathered(self, size: int, first: Attempt) -> ChunkRun:
+        """What a worker would run together: those of its task that are next, but none that has
+        failed or was lost before."""
+        run = ChunkRun.of(first)
+        if size == 1 or not may_share(first.held):
+            return run
+        claim = self._store.claim(self._worker, sorted(self._app.counts()), size - 1, self._name)
+        others: list[Ending] = []
+        for held in self._run(claim):
+            item = self._attempt(first.task, held)
+            if held.task == first.held.task and may_share(held):
+                run.join(item)
+            else:
+                others.append(released(item))
+        self._run(self._store.finish(others, self._name))
+        return run
 
     def _note_error(self, error: BaseException) -> None:
         self._error = error
@@ -193,7 +264,10 @@ class Drain:
         try:
             for _ in range(TRIES):
                 op = self._store.finish([ending], self._name, self._worker)
-                if not self._run(op).postponed:
+                finished = self._run(op)
+                if not finished.postponed:
+                    self._announce.written([ending], finished)
+                    self._end_span(attempt, ending, bool(finished.accepted))
                     return
                 time.sleep(PAUSE)
         except StoreError:
@@ -206,6 +280,13 @@ class Drain:
             f"the end of {attempt} cannot be stored: another transaction holds what it touches; "
             "commit what the test has open"
         )
+
+    def _end_span(self, attempt: Attempt, ending: Ending | None, accepted: bool | None) -> None:
+        if attempt.span is not None:
+            outcome, kind = Outcome.COMPLETED, None
+            if ending is not None:
+                outcome, kind = ending.outcome, ending.error_type
+            attempt.span.end(time.time_ns(), str(outcome), accepted, kind)
 
     def _is_reached(self) -> bool:
         until = self._until

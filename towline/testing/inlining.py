@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ..app import Towline
-from ..model import Enqueued
 from ..operation import Op, Steps
+from ..records import Enqueued
 from ..store import read
 from .draining import adrain, drain
 from .stand_in import StandIn

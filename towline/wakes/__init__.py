@@ -17,6 +17,8 @@ from ..secret import masked
 Ring = Callable[[Collection[str] | None], bool | None]
 """What a wake calls: with the queues that got work, or None when it cannot say. The answer False
 means that it need not hurry: what it told of will be looked at anyway."""
+Changed = Callable[[str, str], None]
+"""What a wake calls when its server is away, or back: with its name, and "lost" or "restored"."""
 
 
 class Wake(Protocol):
@@ -25,6 +27,9 @@ class Wake(Protocol):
     def start(self, ring: Ring) -> None:
         """Begin to listen, in a thread of its own that runs no user code; never raises for a
         server that is away, but tries again and rings once when it is back."""
+
+    def on_change(self, changed: Changed) -> None:
+        """Call this when what it hears through is lost or restored; before it starts."""
 
     def stop(self) -> None:
         """End the thread and close what it opened; a second call does nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from . import Ring
+from . import Changed, Ring
 
 
 class Local:
@@ -18,6 +18,9 @@ class Local:
     def start(self, ring: Ring) -> None:
         self._ring = ring
         self.rings.append(ring)
+
+    def on_change(self, changed: Changed) -> None:
+        """It cannot be lost: it is this process."""
 
     def stop(self) -> None:
         if self._ring is not None and self._ring in self.rings:

@@ -14,7 +14,7 @@ from typing import Any
 
 from nats.aio.client import Client
 
-from . import Ring, pack, unpack
+from . import Changed, Ring, pack, unpack
 from .thread import BackOff, WakeThread
 
 log = logging.getLogger("towline.wakes")
@@ -40,6 +40,9 @@ class NatsWake:
         self._ring = ring
         self._thread.start(self._run)
 
+    def on_change(self, changed: Changed) -> None:
+        self._thread.on_change = changed
+
     def stop(self) -> None:
         self._thread.stop()  # which tells what is still owed
 
@@ -63,18 +66,18 @@ class NatsWake:
 
         asyncio.get_running_loop().add_reader(self._thread.descriptor, answer)
         back_off = BackOff()
-        logged = False
         while self._owed or not self._thread.stopping:
             client = Client()
             try:
                 await _connect(client, self._url, poked)
                 back_off.reset()
-                logged = False
+                self._thread.restored()
                 await self._serve(client, poked)
+                if self._thread.lost():
+                    log.info("the connection to NATS was closed, trying again")
             except Exception as error:  # whatever the client raises: try again
-                if not logged:
+                if self._thread.lost():
                     log.info("no connection to NATS, trying again: %s", error)
-                logged = True
             finally:
                 await client.close()
             if self._thread.stopping:

@@ -14,7 +14,7 @@ from redis.retry import Retry
 
 from ..errors import InvalidSetting
 from ..secret import masked
-from . import Ring, pack, unpack
+from . import Changed, Ring, pack, unpack
 from .thread import BackOff, WakeThread
 
 log = logging.getLogger("towline.wakes")
@@ -45,6 +45,9 @@ class RedisWake:
     def start(self, ring: Ring) -> None:
         self._thread.start(lambda: self._run(ring))
 
+    def on_change(self, changed: Changed) -> None:
+        self._thread.on_change = changed
+
     def stop(self) -> None:
         self._thread.stop()
         self._publisher.close()
@@ -74,7 +77,6 @@ class RedisWake:
 
     def _run(self, ring: Ring) -> None:
         back_off = BackOff()
-        logged = False
         while not self._thread.stopping:
             try:
                 with closing(self._client(HEARING)) as client, closing(client.pubsub()) as ear:
@@ -86,11 +88,10 @@ class RedisWake:
                         if heard["type"] == "subscribe":  # also after it reconnected by itself
                             ring(None)
                             back_off.reset()
-                            logged = False
+                            self._thread.restored()
                         elif heard["type"] == "message":
                             ring(unpack(heard["data"]))
             except Exception as error:  # whatever the client raises: try again
-                if not logged:
+                if self._thread.lost():
                     log.info("not listening to Redis, trying again: %s", error)
-                logged = True
                 self._thread.pause(back_off())

@@ -18,7 +18,10 @@ class WakeThread:
     """A daemon thread that waits on descriptors, and on a pipe through which it is poked."""
 
     def __init__(self, name: str) -> None:
+        self._what = name
         self._name = f"towline {name}"
+        self._away = False
+        self.on_change: Callable[[str, str], None] | None = None
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._pipe: tuple[int, int] | None = None
@@ -95,6 +98,19 @@ class WakeThread:
         until = time.monotonic() + seconds
         while not self.stopping and (left := until - time.monotonic()) > 0:
             self.wait(left)
+
+    def lost(self) -> bool:
+        """In the thread: its server is away. True the first time, for a line about it."""
+        first, self._away = not self._away and not self.stopping, True
+        if first and self.on_change is not None:
+            self.on_change(self._what, "lost")
+        return first
+
+    def restored(self) -> None:
+        """In the thread: its server can be heard."""
+        away, self._away = self._away, False
+        if away and self.on_change is not None:
+            self.on_change(self._what, "restored")
 
     @property
     def descriptor(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator
@@ -90,3 +91,16 @@ class Waiting:
         """Something ended: all look again."""
         for ring in list(self._rings):
             ring()
+
+
+def stood_still(timeout: float | None, instead: str) -> str:
+    """What to say of a blocking wait that was in vain, if it kept an event loop from running: the
+    handlers of a worker on that loop could not run either."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or not timeout:
+        return ""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return ""
+    return f". The event loop of this thread stood still meanwhile: say {instead}"

@@ -8,18 +8,22 @@ import signal
 import socket
 import threading
 import time
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Unpack
+
+from msgspec.structs import replace
 
 from ..errors import InvalidState, StoreUnavailable
 from ..executor import in_thread
 from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK
+from ..naming import EVERY
 from ..secret import masked
 from ..times import MICRO
 from ..version import VERSION
 from .identity import identity_of
 from .pump import Pump
-from .settings import WorkerSettings, check_settings
+from .settings import WorkerSettings, check_concurrency, check_settings
 from .slots import Slots, locate
 from .slots.thread import ThreadSlots
 
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
 
     from ..app import Towline
     from ..wakes import Wake
+    from .health import WorkerHealth
+    from .health.port import Port
+    from .health.systemd import Notices
 
 log = logging.getLogger("towline.worker")
 
@@ -44,7 +51,8 @@ class Worker:
 
     `concurrency` attempts run at a time, on threads, on an event loop or in processes, as their
     tasks say. `lease`: after so long without a sign of life its jobs are taken over. `grace`: how
-    long handlers may go on after a stop. `drain`: stop when nothing is left to do.
+    long handlers may go on after a stop. `drain`: stop when nothing is left to do, `max_jobs` when
+    so many have run.
     `error_text` puts what errors say into the log, which may be private, beside their kind.
     """
 
@@ -60,6 +68,9 @@ class Worker:
         self._broken = False
         self._stop_by: float | None = None  # when a stop is given up
         self._wakes: list[Wake] = []
+        self._health: WorkerHealth | None = None
+        self._port: Port | None = None
+        self.notices: Notices | None = None  # for systemd, where a command serves it
         self.pump = self._new_pump()
 
     @property
@@ -69,6 +80,17 @@ class Worker:
     @property
     def running(self) -> bool:
         return self._thread is not None and not self._ended.is_set()
+
+    @property
+    def busy(self) -> int:
+        """How many of its slots run a handler; from any thread."""
+        held = self.pump.turns.held.copy().values()
+        return len({id(each.chunk or each) for each in held if each.begun is not None})
+
+    @property
+    def health_address(self) -> str | None:
+        """HOST:PORT at which it is asked for its health; None while it is not."""
+        return None if self._port is None else self._port.address
 
     # ---- life
 
@@ -109,10 +131,13 @@ class Worker:
             self._at_once, self._stop_by = False, None
             self._signals = self._heeded = 0
             self.pump = self._new_pump()
+        _ = self.pump.turns.declarations  # raises when something is declared that cannot be
         self._warn_of_strange_queues()
         if any(task.run_in == "process" for task in self.app.registry.values()):
             locate.location_of(self.app)  # raises when another process could not find the app
+        self._open_health()
         self._thread = threading.Thread(target=self._serve, name="towline-pump", daemon=True)
+        self.app.workers_here.add(self)
         self._thread.start()
         return self
 
@@ -128,6 +153,15 @@ class Worker:
         self.pump.stop(now)
         if wait and self._thread is not None:
             self._wait()
+
+    def resize(self, concurrency: int) -> None:
+        """Run so many attempts at a time from now on. Those that run already run on: a smaller
+        number counts when enough of them have ended. It may be called from any thread."""
+        check_concurrency(concurrency)
+        self.settings = replace(self.settings, concurrency=concurrency)
+        self.pump.resize(self.settings)
+        for slots in list(self._slots.values()):
+            slots.resize(concurrency)
 
     def _wait(self) -> None:
         """Until it has ended, or a stop has to be given up: the database may never answer."""
@@ -181,7 +215,35 @@ class Worker:
             ended = counted(self.pump.turns.finished, "attempt ended", "attempts ended")
             announce.changed("stopped", f"has stopped: {ended}, {announce.failed} of them badly")
             self.app.runner.events.flush()
+            self.app.workers_here.discard(self)
+            self._close_health()
             self._ended.set()
+
+    def _open_health(self) -> None:
+        """What answers for it, if that was asked for."""
+        if self.settings.health is None and self.notices is None:
+            return
+        from .health import WorkerHealth
+
+        if self.settings.health is not None:
+            from .health.port import Port
+
+            self._health = WorkerHealth(self, metrics=True)
+            try:
+                self._port = Port(self.settings.health, self._health)
+            except BaseException:
+                self._close_health()
+                raise
+        if self.notices is not None:
+            self.pump.on_round = partial(self.notices.tell, WorkerHealth(self))
+
+    def _close_health(self) -> None:
+        port, self._port = self._port, None
+        answers, self._health = self._health, None
+        if port is not None:
+            port.close()
+        if answers is not None:
+            answers.close()
 
     def _new_pump(self) -> Pump:
         return Pump(self.app, self.settings, self._slots, self._register)
@@ -194,6 +256,7 @@ class Worker:
                 settings.name, host=socket.gethostname(), pid=os.getpid(),
                 birth=identity_of(os.getpid()), version=VERSION, queues=settings.queues,
                 concurrency=settings.concurrency, lease=round(settings.lease * MICRO),
+                declares=self.pump.turns.declarations.digest,
             )
         )  # fmt: skip
         if not self._wakes:  # the database is there now, and can be listened to
@@ -202,6 +265,7 @@ class Worker:
 
     def _begin_wakes(self) -> None:
         for wake in self.app.runner.wakes():
+            wake.on_change(self.pump.turns.announce.wake_changed)
             wake.start(self.pump.wake)
             self._wakes.append(wake)
 
@@ -221,7 +285,7 @@ class Worker:
     def _warn_of_strange_queues(self) -> None:
         known = {task.queue for task in self.app.registry.values()}
         for queue in self.settings.queues:
-            if queue not in known and queue != "default":
+            if queue not in {*known, "default", EVERY} and queue.removeprefix("-") not in known:
                 log.warning("no task of this app is in queue %s: is it spelt right?", queue)
 
 
@@ -244,6 +308,8 @@ class OpenSlots(dict[str, Slots]):
             from .slots.process import ProcessSlots
 
             self[kind] = ProcessSlots(worker.app, worker.settings, done)
+        if worker.settings.concurrency != limit:  # resized meanwhile
+            self[kind].resize(worker.settings.concurrency)
         return self[kind]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from ..events import COMPLETED, Events
 from ..events.kinds import (
     AttemptAbandoned,
@@ -14,14 +12,18 @@ from ..events.kinds import (
     AttemptReturned,
     AttemptStopping,
     TurnTaken,
+    WakeChanged,
     WorkerChanged,
 )
-from ..model import Claimed, Ending, Outcome
+from ..model import Outcome, type_of
+from ..records import Claimed, Ending
 from ..times import MICRO
 
 if TYPE_CHECKING:
     from ..store.finish import Finished
+    from ..store.turn import Turn
     from .attempt import Attempt
+    from .settings import Settings
 
 WELL = (Outcome.COMPLETED, Outcome.CONTINUED)
 FAILED = (Outcome.FAILED, Outcome.TIMEOUT, Outcome.LOST)
@@ -30,13 +32,14 @@ FAILED = (Outcome.FAILED, Outcome.TIMEOUT, Outcome.LOST)
 class Announcements:
     """What one worker publishes, after the commits that it tells of."""
 
-    def __init__(self, events: Events, worker: str, crash_limit: int, error_text: bool) -> None:
+    def __init__(self, events: Events, settings: Settings, crash_limit: int) -> None:
         self._events = events
-        self._worker = worker
-        self._error_text = error_text
+        self._settings = settings
+        self._worker = settings.name
+        self._error_text = settings.error_text
         self.failed = 0  # attempts
         self._crash_limit = crash_limit
-        self._ended: dict[tuple[int, int], AttemptEnded] = {}  # and not written yet
+        self._ended: dict[tuple[int, int], Attempt] = {}  # and not written yet
 
     # ---- attempts
 
@@ -46,29 +49,11 @@ class Announcements:
         if (COMPLETED if outcome in WELL else AttemptEnded.name) not in self._events.wanted:
             return
         self.failed += outcome in FAILED
-        held = attempt.held
-        retry_in = None if ending is None or ending.delay is None else ending.delay / MICRO
-        event = AttemptEnded(
-            task=held.task,
-            queue=held.queue,
-            slot=attempt.task.slots,
-            outcome=str(outcome),
-            final=self._is_final(held, outcome, retry_in),
-            accepted=True if attempt.completed_inside else None,
-            error_type=None if ending is None else ending.error_type,
-            job=held.job_id,
-            chain=held.chain_id,
-            position=held.position,
-            attempt=held.attempt,
-            worker=self._worker,
-            duration=attempt.lasted,
-            retry_in=retry_in,
-            error=ending.error if ending is not None and self._error_text else None,
-        )
         if ending is None:
-            self._events.publish(event)
+            accepted = True if attempt.completed_inside else None
+            self._events.publish(self._event(attempt, outcome, None, accepted))
         else:
-            self._ended[attempt.key] = event
+            self._ended[attempt.key] = attempt
 
     def written(self, sent: Sequence[Ending], finished: Finished) -> None:
         """These endings were sent in a turn that is committed."""
@@ -76,10 +61,38 @@ class Announcements:
             return
         accepted = set(finished.accepted)
         postponed = set(finished.postponed)
+        told: list[AttemptEnded] = []
         for ending in sent:
-            if ending.held.job_id not in postponed and ending.key in self._ended:
-                event = self._ended.pop(ending.key)
-                self._events.publish(replace(event, accepted=ending.held.job_id in accepted))
+            job = ending.held.job_id
+            if job not in postponed and ending.key in self._ended:
+                attempt = self._ended.pop(ending.key)
+                told.append(self._event(attempt, ending.outcome, ending, job in accepted))
+        self._events.publish_all(told)
+
+    def _event(
+        self, attempt: Attempt, outcome: Outcome, ending: Ending | None, accepted: bool | None
+    ) -> AttemptEnded:
+        held = attempt.held
+        retry_in = None if ending is None or ending.delay is None else ending.delay / MICRO
+        final = self._is_final(held, outcome, retry_in)
+        return AttemptEnded(
+            task=held.task,
+            queue=held.queue,
+            slot=attempt.task.slots,
+            outcome=str(outcome),
+            final=final,
+            accepted=accepted,
+            error_type=None if ending is None else ending.error_type,
+            job=held.job_id,
+            chain=held.chain_id,
+            position=held.position,
+            attempt=held.attempt,
+            worker=self._worker,
+            waited=attempt.waited,
+            duration=attempt.lasted,
+            retry_in=None if final else retry_in,
+            error=ending.error if ending is not None and self._error_text else None,
+        )
 
     def forget(self, key: tuple[int, int]) -> None:
         """Its ending is not this worker's to write."""
@@ -87,6 +100,8 @@ class Announcements:
 
     def _is_final(self, held: Claimed, outcome: Outcome, retry_in: float | None) -> bool:
         """Whether the job is over with this attempt."""
+        if outcome is Outcome.COMPLETED:
+            return True
         if outcome is Outcome.LOST:
             return retry_in is None or held.lost + 1 >= self._crash_limit
         if outcome in FAILED:
@@ -95,22 +110,38 @@ class Announcements:
 
     # ---- turns, the worker itself
 
-    def turn_taken(self, finished: Finished, claimed: int, duration: float) -> None:
+    def turn_taken(self, turn: Turn, duration: float) -> None:
         if TurnTaken.name in self._events.wanted:
+            finished = turn.finished
             self._events.publish(
                 TurnTaken(
                     finished=len(finished.accepted),
                     refused=len(finished.refused),
                     postponed=len(finished.postponed),
-                    claimed=claimed,
+                    claimed=len(turn.claimed),
+                    promoted=turn.promoted,
                     duration=duration,
                 )
             )
 
-    def changed(self, state: str, text: str, error: BaseException | None = None) -> None:
+    def changed(
+        self, state: str, text: str, error: BaseException | None = None, *, traced: bool = True
+    ) -> None:
+        """`traced`: the log shows where the error came from; else the text has said enough."""
         self._events.publish(
-            WorkerChanged(state=state, worker=self._worker, text=text, error=error)
+            WorkerChanged(
+                state=state,
+                error_type=None if error is None else type_of(error),
+                worker=self._worker,
+                queues=self._settings.queues,
+                concurrency=self._settings.concurrency,
+                text=text,
+                error=error if traced else None,
+            )
         )
+
+    def wake_changed(self, wake: str, state: str) -> None:
+        self._events.publish(WakeChanged(wake=wake, state=state))
 
 
 def stopping(attempt: Attempt, why: str) -> AttemptStopping:
@@ -125,5 +156,6 @@ def abandoned(attempt: Attempt) -> AttemptAbandoned:
 
 def returned(held: Claimed, why: str, error: Exception) -> AttemptReturned:
     return AttemptReturned(
-        task=held.task, why=why, job=held.job_id, attempt=held.attempt, error=error
-    )
+        task=held.task, why=why, error_type=type_of(error), job=held.job_id, attempt=held.attempt,
+        error=error,
+    )  # fmt: skip

@@ -16,17 +16,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
-from ..errors import InvalidArguments
+from ..errors import InvalidArguments, NotFound, TowlineError
 from ..events.kinds import AttemptStarted
-from ..model import BlockerRecord, Claimed, Ending, Outcome
+from ..model import Outcome
+from ..records import AttemptRecord, BlockerRecord, Claimed, Ending
+from ..store.expiry import expiry
+from ..store.turn import MOST_LOADED
 from ..task import Task
-from ..task.context import Blockers, Context, current
-from ..times import MICRO
+from ..task.context import Blockers, Context, Previous, StoppedFor, current
+from ..times import MICRO, to_datetime, to_datetime_or_none
+from .blocker_pages import BlockerPages
 from .ending import of_error, of_value, unreadable
 from .middleware import MiddlewareStack
+from .own_commit import awrite, is_large, write
 
 if TYPE_CHECKING:
     from ..app import Towline  # noqa: TC004 (msgspec never looks at the types)
+    from ..events.tracing import AttemptSpan  # noqa: TC004
     from .ledger import Ledger  # noqa: TC004
     from .transaction import JobTransaction
 
@@ -64,15 +70,20 @@ class Attempt(Struct, eq=False, weakref=True):
     stopped_for: Outcome | None = None
     slot: Any = None
     withdrawn: bool = False  # handed back before it began
+    late: bool = False  # it came too late to start: its handler is not called
     abandoned: bool = False  # its slot was given to others; what it says is not heard
     over: bool = False  # it has ended, or is not this worker's any more
     completed_inside: bool = False  # it has completed its job itself, in a transaction
     caller_commits: bool = False  # the same in one that is the application's to commit
     misfit: Exception | None = None  # why its arguments do not fit the task as it is here
     unstorable: Exception | None = None  # why what it ended with cannot be stored
-    unopened: Exception | None = None  # why a transaction of its could not be begun
+    # Why a transaction of its could not be begun, or its end not be written: nothing is kept.
+    not_at_fault: Exception | None = None
     progress: Progress | None = None
     progress_written: Progress | None = None
+    chunk: Attempt | None = None  # the chunk that it is an item of
+    span: AttemptSpan | None = None  # where the app is traced
+    elsewhere: bool = False  # its worker, which tells of it, is in another process
     _context: Context | None = None
     _stop: threading.Event | None = None  # made when the handler wants to wait for it
     _mutex: threading.Lock = field(default_factory=threading.Lock)
@@ -94,11 +105,22 @@ class Attempt(Struct, eq=False, weakref=True):
         return self.held.attempt - 1 - self.held.used - self.held.lost
 
     @property
+    def now(self) -> int:
+        """The time by the database's clock, as far as it is known here."""
+        return self.held.claimed_at + round((time.monotonic() - self.claimed) * MICRO)
+
+    @property
     def lasted(self) -> float:
         """For how many seconds its handler ran, or runs."""
         if self.begun is None:
             return 0.0
         return (time.monotonic() if self.ended is None else self.ended) - self.begun
+
+    @property
+    def waited(self) -> float:
+        """For how many seconds its job could have run before it began, or came to nothing."""
+        began = self.now if self.started_at is None else self.started_at
+        return max(began - max(self.held.run_at, self.held.created_at), 0) / MICRO
 
     # ---- what its slot and the pump call
 
@@ -111,9 +133,12 @@ class Attempt(Struct, eq=False, weakref=True):
             self.begun = begun = time.monotonic() if at is None else at
         held = self.held
         self.started_at = held.claimed_at + round((begun - self.claimed) * MICRO)
+        if held.expires_at is not None and held.expires_at <= self.started_at:
+            self.late = True
+            return True
         if self.ledger is not None:
             self.ledger.begin(held.job_id, held.attempt, self.started_at)
-        if AttemptStarted.name in self.app.runner.events.wanted:
+        if AttemptStarted.name in self.app.runner.events.wanted and not self.elsewhere:
             self._announce_start()
         if held.timeout is not None:
             self.deadline = begun + held.timeout / MICRO
@@ -127,7 +152,7 @@ class Attempt(Struct, eq=False, weakref=True):
             AttemptStarted(
                 task=held.task, queue=held.queue, slot=self.task.slots, job=held.job_id,
                 chain=held.chain_id, position=held.position, attempt=held.attempt,
-                worker=self.worker,
+                worker=self.worker, waited=self.waited,
             )
         )  # fmt: skip
 
@@ -157,9 +182,17 @@ class Attempt(Struct, eq=False, weakref=True):
             if self._stop is not None:
                 self._stop.set()
 
+    def reports(self, ending: Ending | None) -> Sequence[Report]:
+        """What its slot says of its end, for each attempt that ran there."""
+        return [(self, ending)]
+
     def run(self) -> Ending | None:
         """Call a blocking handler; None when there is nothing to record."""
+        if self.late:
+            return expiry(self.held)
         token = current.set(self)
+        if self.app.tracing is not None:
+            self._enter_span()
         around = self._around()
         try:
             if around is not None:
@@ -168,15 +201,23 @@ class Attempt(Struct, eq=False, weakref=True):
             value = self.task.function(*args, **kwargs)
             if around is not None:
                 around.succeed(value)
-            return of_value(self, value)
+            ending = of_value(self, value)
+            large = ending is not None and ending.next is not None and is_large(ending.next)
+            return write(self, ending) if ending is not None and large else ending
         except BaseException as error:
             return self._raised(error, around)
         finally:
             current.reset(token)
+            if self.span is not None:
+                self.span.leave()
 
     async def arun(self) -> Ending | None:
         """Call an awaiting handler."""
+        if self.late:
+            return expiry(self.held)
         token = current.set(self)
+        if self.app.tracing is not None:
+            self._enter_span()
         around = self._around()
         try:
             if around is not None:
@@ -185,14 +226,25 @@ class Attempt(Struct, eq=False, weakref=True):
             value = await self.task.function(*args, **kwargs)
             if around is not None:
                 around.succeed(value)
-            return of_value(self, value)
+            ending = of_value(self, value)
+            large = ending is not None and ending.next is not None and is_large(ending.next)
+            return await awrite(self, ending) if ending is not None and large else ending
         except BaseException as error:
             return self._raised(error, around)
         finally:
             try:
                 current.reset(token)
+                if self.span is not None:
+                    self.span.leave()
             except ValueError:
                 pass  # its loop has ended before it: this is the garbage collector's context
+
+    def _enter_span(self) -> None:
+        """What its handler does belongs to its span; that of a process has its worker begun."""
+        if self.span is None and self.app.tracing is not None:
+            self.span = self.app.tracing.started(self)
+        if self.span is not None:
+            self.span.enter()
 
     def _around(self) -> MiddlewareStack | None:
         middleware = self.app.middleware
@@ -216,6 +268,8 @@ class Attempt(Struct, eq=False, weakref=True):
             raise
         if signature.injected is not None:
             kwargs[signature.injected] = self.context
+        for name, hint in signature.outputs.items():
+            kwargs[name] = self.context.blockers.get(name, type=hint)
         return args, kwargs
 
     # ---- what its handler calls, by its context
@@ -230,6 +284,44 @@ class Attempt(Struct, eq=False, weakref=True):
                     self._stop.set()
             return self._stop
 
+    def why_stopped(self) -> StoppedFor | None:
+        """In the words of handlers. Whether a job that is not ours any more was ended or taken over
+        is looked up, once somebody asks."""
+        match self.stopped_for:
+            case None:
+                return None
+            case Outcome.TIMEOUT:
+                return "timeout"
+            case Outcome.RELEASED:
+                return "stopping"
+        try:
+            record = self.app.runner.run(self.app.runner.store.job(self.held.job_id))
+        except NotFound:
+            return "cancelled"
+        except TowlineError:
+            return "lost"
+        return "lost" if record.state.open else "cancelled"
+
+    def previous(self) -> Previous | None:
+        if self.held.attempt == 1:
+            return None
+        return self._last_of(self.app.runner.run(self.app.runner.store.attempts(self.held.job_id)))
+
+    async def aprevious(self) -> Previous | None:
+        if self.held.attempt == 1:
+            return None
+        op = self.app.runner.store.attempts(self.held.job_id)
+        return self._last_of(await self.app.runner.arun(op))
+
+    def _last_of(self, records: list[AttemptRecord]) -> Previous | None:
+        for record in reversed(records):
+            if record.number < self.held.attempt and record.outcome and record.ended_at:
+                return Previous(
+                    record.number, record.outcome, record.error_type, record.error,
+                    to_datetime_or_none(record.started_at), to_datetime(record.ended_at),
+                )  # fmt: skip
+        return None
+
     def report(self, fraction: float | None, text: str | None) -> None:
         """Progress, for the pump to write."""
         self.progress = fraction, text
@@ -239,10 +331,29 @@ class Attempt(Struct, eq=False, weakref=True):
     def transaction(self, on: object) -> JobTransaction:
         from .transaction import JobTransaction
 
-        return JobTransaction(self.app, self, on)
+        return JobTransaction(self.app, self, self.app.runner.on if on is None else on)
 
     def decoded_blockers(self) -> Blockers:
-        return Blockers(self.blockers, self.app.decode_output)
+        records: Sequence[BlockerRecord] = self._declared()
+        if self.held.blockers > MOST_LOADED:
+            records = BlockerPages(self.app.runner, self.held.job_id, self.held.blockers)
+        return Blockers(records, self.app.decode_output)
+
+    async def all_blockers(self) -> Blockers:
+        """The same, with every output at hand."""
+        records: Sequence[BlockerRecord] = self._declared()
+        if self.held.blockers > MOST_LOADED:
+            records = await BlockerPages(
+                self.app.runner, self.held.job_id, self.held.blockers
+            ).all()
+        return Blockers(records, self.app.decode_output)
+
+    def _declared(self) -> list[BlockerRecord]:
+        """Not the chain that had its key before, if it has not named that itself."""
+        return [blocker for blocker in self.blockers if blocker.position >= 0]
 
     def __repr__(self) -> str:
         return f"<attempt {self.held.attempt} of job {self.held.job_id} ({self.held.task})>"
+
+
+Report = tuple[Attempt, Ending | None]  # of a slot: how an attempt ended

@@ -57,6 +57,7 @@ class Deadlines:
             if now >= until:
                 del self.dismissed[attempt]
                 self._turns.abandon(attempt)
+                self._turns.spans.refused(attempt, None)
         times = [a.begun for a in self._held.values() if a.begun is not None]
         if now >= self._next_ownership_check(min(times, default=NEVER)):
             self._checked_at, self.changed = now, False

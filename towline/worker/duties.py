@@ -12,12 +12,15 @@ from collections import deque
 from collections.abc import Callable
 
 from ..events.kinds import JobOrphaned, LeaseLost
-from ..model import Ending, Outcome
+from ..model import Outcome
+from ..records import Ending
 from ..times import MICRO
 from .attempt import Attempt
 from .deadlines import Deadlines
+from .declare import Declare
 from .duty import NEVER, Duty
 from .ending import put_off, released
+from .schedules import FireTicks
 from .turns import Turns, begins_of, report_of
 from .upkeep import Prune, SweepDead, SweepExpired
 
@@ -31,18 +34,25 @@ class Duties:
         self.deadlines = Deadlines(turns)
         self.collect = CollectEnded(turns, self.deadlines)
         self.lease = RenewLease(turns, self.deadlines, register)
+        declare = Declare(turns)
+        self.resized = TellSize(turns)
         # The order matters: endings free slots before room is asked for, a lease is renewed before
-        # anything slow, and a turn comes last of what moves jobs, with all that the others found.
+        # anything slow, limits are declared before anything is claimed, and a turn comes last of
+        # what moves jobs, with all that the others found or stored.
         self._all: tuple[Duty, ...] = (
             self.collect,
             self.lease,
             self.deadlines,
+            declare,
             WatchClaimedAhead(turns),
             StartLastTry(turns),
+            FireTicks(turns),
             LookForWork(turns),
             TakeTurn(turns),
+            StartChunks(turns),
             WriteProgress(turns),
-            SweepDead(turns),
+            self.resized,
+            SweepDead(turns, declare),
             SweepExpired(turns),
             Prune(turns),
         )
@@ -87,10 +97,14 @@ class CollectEnded:
             if dismissed:
                 dismissed.pop(attempt, None)
             if attempt.held[:2] not in held:
+                turns.spans.refused(attempt, ending)
                 continue  # it was lost or abandoned meanwhile
             if ending is None:
                 turns.finished += attempt.completed_inside
                 turns.announce.ended(attempt, Outcome.COMPLETED)
+                turns.spans.over(attempt, None)
+                if attempt.held.queue in turns.gated:  # no turn comes to write its end
+                    turns.lookout.may_have_work = True
             turns.end(attempt, ending)
 
 
@@ -200,14 +214,19 @@ class LookForWork:
 
     def _look(self, *, let_others_first: bool) -> None:
         turns, lookout = self._turns, self._lookout
-        queues, tasks = turns.settings.queues, sorted(turns.app.registry)
+        queues, tasks = turns.queues(), turns.app.known_tasks
+        began = time.monotonic()
         lookout.woken = False  # before: who rings while we look may have come too late for it
         try:
-            found = turns.run(turns.store.peek(queues, lookout.peers, tasks))
+            # With an order of preference a claim is whole, so a look is as well.
+            worker = None if turns.settings.shares else turns.worker
+            found = turns.run(turns.store.peek(queues, lookout.peers, tasks, worker))
         except BaseException:
             lookout.woken = True
             raise
+        turns.gated = found.gated
         lookout.looked(found, tasks, let_others_first=let_others_first)
+        turns.note_tick(found.next_tick, found.now, began)
         if lookout.barren:
             if number := turns.run(turns.store.drop_orphans(queues)):
                 turns.publish(JobOrphaned(count=number))
@@ -229,6 +248,41 @@ class TakeTurn:
 
     def do(self, now: float) -> None:
         self._turns.take()
+
+
+class StartChunks:
+    """Chunks that have waited long enough for more, behind a turn that may have brought it."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    @property
+    def at(self) -> float:
+        return min(self._turns.chunks.at, self._turns.lost_items.at)
+
+    def do(self, now: float) -> None:
+        self._turns.start_chunks(now)
+
+
+class TellSize:
+    """How many attempts run at a time, when that has changed, for those who look at the worker."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self.to_be_told = False
+
+    @property
+    def at(self) -> float:
+        return 0.0 if self.to_be_told else NEVER
+
+    def do(self, now: float) -> None:
+        turns, settings = self._turns, self._turns.settings
+        self.to_be_told = False  # before: it may change again meanwhile
+        try:
+            turns.run(turns.store.resize(turns.worker, settings.name, settings.concurrency))
+        except BaseException:
+            self.to_be_told = True
+            raise
 
 
 class WriteProgress:

@@ -16,7 +16,8 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidSetting, OutputError, PayloadTooLarge
-from ..model import Ending, Outcome, type_of
+from ..model import Outcome, type_of
+from ..records import Ending
 from ..store.finish import lost_delay
 from ..task import Next
 from ..task.batch import next_job
@@ -31,7 +32,8 @@ UNSTORABLE = (OutputError, PayloadTooLarge, InvalidSetting)
 MISFIT_DELAY = 30 * MICRO  # at least, before arguments that do not fit are tried again
 MOST_SET_BACK = 20  # times that a job is tried again because its transaction met another
 # Files whose frames a traceback does without: they stand around every handler.
-_AROUND = [os.path.join(os.path.dirname(__file__), f"{n}.py") for n in ("attempt", "middleware")]
+_FILES = ("attempt", "chunks", "middleware")
+_AROUND = [os.path.join(os.path.dirname(__file__), f"{n}.py") for n in _FILES]
 
 log = logging.getLogger("towline.worker")
 
@@ -73,7 +75,7 @@ def of_error(attempt: Attempt, error: BaseException) -> Ending | None:
         text = f"{type(error).__name__}: {error}"
         return _ending(attempt, Outcome.FAILED, error=text, error_type=type_of(error))
     if isinstance(error, Snooze):
-        return _ending(attempt, Outcome.SNOOZED, delay=error.delay)
+        return _ending(attempt, Outcome.SNOOZED, delay=error.delay, rests=error.lane)
     if isinstance(error, Cancel):
         return _ending(attempt, Outcome.CANCELLED, error=reason_of(error))
     if isinstance(error, Fail):
@@ -86,7 +88,7 @@ def of_error(attempt: Attempt, error: BaseException) -> Ending | None:
     if attempt.set_back < MOST_SET_BACK:
         if attempt.app.runner.engine.met_another(error):
             return _snoozed(attempt, 0.01, 0.2)
-        if error is attempt.unopened:  # none of the handler's code ran in it: no fault of the job
+        if error is attempt.not_at_fault:
             return _snoozed(attempt, 0.5, 2.0)
     return _ending(
         attempt,
@@ -108,7 +110,11 @@ def completed(attempt: Attempt, value: Any) -> Ending:
     """The end of the job with this value; raises what says why it cannot be stored."""
     try:
         if isinstance(value, Next):
-            return _ending(attempt, Outcome.CONTINUED, next=next_job(value))
+            following = next_job(value)
+            attempt.app.refuse_too_heavy(following, attempt.held)
+            if attempt.app.tracing is not None:
+                attempt.app.tracing.continues(following, attempt.span)
+            return _ending(attempt, Outcome.CONTINUED, next=following)
         limit = attempt.app.settings.payload_limit
         text = attempt.task.signature.encode_output(value, limit=limit)
     except UNSTORABLE as error:
@@ -160,7 +166,7 @@ def _snoozed(attempt: Attempt, least: float, most: float, *, started: bool = Tru
 
 
 def _delay(attempt: Attempt, error: BaseException) -> int | None:
-    delay = next_try(attempt.task.backoff, error, attempt.held.used + 1)
+    delay = next_try(attempt.task.backoff, error, attempt.held.used + 1, attempt.now)
     if delay is not None and attempt.misfit is error:
         # A newer or older release may know them: give a deployment time to end.
         delay = max(delay, MISFIT_DELAY * 2**attempt.held.used)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
 
@@ -13,15 +14,16 @@ LOOK_INTERVAL = 5.0  # seconds between looks for work when no wake comes
 BUSY_INTERVAL = 0.1  # the same when one comes and turns find work without it
 SHORT_PAUSE = 0.02  # seconds until the next look when less was claimed than seemed to be there
 LONGEST_OVERDUE = 1.0  # seconds between tries to get a due job that another transaction holds
+LONGEST_COURTESY = 0.2  # seconds between tries to get the gate of a queue
 BARREN_TURNS = 3  # turns in a row that took nothing though jobs were there
 
 
 class Lookout:
     """Whether a turn is worth taking, and when to look otherwise."""
 
-    def __init__(self, prefetch: Prefetch, queues: int, *, may_try: bool) -> None:
+    def __init__(self, prefetch: Prefetch, *, several: bool, may_try: bool) -> None:
         self._prefetch = prefetch
-        self._queues = queues
+        self._several = several  # queues
         self._may_try = may_try  # a turn that finds nothing disturbs nobody
         self.peers = 1  # workers that are there, this one too
         self.rank = 0  # its place among them
@@ -36,6 +38,7 @@ class Lookout:
         self._barren = 0
         self._pause = SHORT_PAUSE
         self._overdue = SHORT_PAUSE
+        self._courtesy = SHORT_PAUSE
 
     @property
     def at(self) -> float:
@@ -95,20 +98,26 @@ class Lookout:
         """A turn had room for so many: was that all there is, and when to look again?"""
         if turn.unparked == 0:
             self.unpark = ()
-        self.may_have_work = len(turn.claimed) >= room
-        self._barren = 0 if turn.claimed else self._barren + 1
-        if turn.claimed:
+        found = len(turn.claimed) + len(turn.expired)
+        self.may_have_work = turn.again or found >= room
+        self._barren = 0 if found else self._barren + 1
+        if found:
             self._pause = SHORT_PAUSE
         if turn.promoted:
             self._overdue = SHORT_PAUSE
         pause = LOOK_INTERVAL
-        if self._queues > 1 and not self.may_have_work:
+        if self._several and not self.may_have_work:
             # Others may have held for a moment what they did not take.
             pause, self._pause = self._pause, min(4 * self._pause, LOOK_INTERVAL)
+        if turn.missed:  # a gate, as long as another claims under it, or has not committed
+            pause = min(pause, self._courtesy * random.uniform(0.5, 1.5))
+            self._courtesy = min(2 * self._courtesy, LONGEST_COURTESY)
+        else:
+            self._courtesy = self._prefetch.peer_delay
         if self._tries:
             pause, self._tries = min(pause, BUSY_INTERVAL), False
-            self._in_vain = not turn.claimed
-        elif turn.claimed:
+            self._in_vain = not found
+        elif found:
             self._in_vain = False
         self.look_at = time.monotonic() + pause
         if not self.may_have_work and self._note_due(turn.next_due, turn.now):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from ..model import Claimed
+from ..records import Claimed
 
 TURNS_AHEAD = 4  # as many are claimed ahead as can run during so many turns
 BYTES_AHEAD = 8 * 1024 * 1024  # of arguments that wait for a slot, about

@@ -12,7 +12,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import TowlineError
-from ..model import Ending, Outcome
+from ..model import Outcome
+from ..naming import EVERY, serves
+from ..records import Ending
 from ..times import MICRO
 from .attempt import Attempt
 from .deadlines import STOP_GRACE
@@ -49,6 +51,8 @@ class Pump:
         self._at_once = False  # stop without waiting for handlers
         self._trouble = 0  # failures in a row
         self.unwritten = 0  # endings that could not be written before the end
+        self.came_round = time.monotonic()  # when it had last done what it was to do
+        self.on_round: Callable[[], None] | None = None  # called each time; never raises
 
     # ---- what others call, from any thread
 
@@ -57,7 +61,7 @@ class Pump:
         looks for work in any case."""
         if queues is None:
             self._duties.deadlines.changed = True
-        elif queues and not any(queue in self._settings.queues for queue in queues):
+        elif queues and not any(map(self._serves, queues)):
             return True
         lookout = self.turns.lookout
         busy = lookout.may_have_work
@@ -65,9 +69,23 @@ class Pump:
         self._bell.ring()
         return not busy
 
+    def _serves(self, queue: str) -> bool:
+        return queue == EVERY or serves(self._settings.queues, queue)
+
     def done(self, attempt: Attempt, ending: Ending | None) -> None:
-        """A slot reports how an attempt ended."""
-        self._duties.collect.add(attempt, ending)
+        """A slot reports how an attempt ended, or each of a chunk."""
+        if attempt.task.chunk is None:
+            self._duties.collect.add(attempt, ending)
+        else:
+            for item, its_own in attempt.reports(ending):
+                self._duties.collect.add(item, its_own)
+        self._bell.ring()
+
+    def resize(self, settings: Settings) -> None:
+        """There are more slots now, or fewer."""
+        self._settings = self.turns.settings = settings
+        self.turns.lookout.may_have_work = True
+        self._duties.resized.to_be_told = True
         self._bell.ring()
 
     def stop(self, now: bool = False) -> None:
@@ -90,6 +108,8 @@ class Pump:
             self._retrying(self._tick)
             if self._settings.drain:
                 self._retrying(self._stop_when_dry)
+            if self._settings.max_jobs is not None and self.turns.has_run_all:
+                self.turns.stopping = True
         self._leave()
 
     def _pause(self) -> float:
@@ -101,6 +121,7 @@ class Pump:
 
     def _retrying(self, action: Callable[[], None]) -> bool:
         """Survive whatever happens: say it and wait, longer each time; whether all went well."""
+        self._come_round()
         try:
             action()
         except Exception as error:
@@ -117,11 +138,16 @@ class Pump:
         self._trouble = 0
         return True
 
+    def _come_round(self) -> None:
+        self.came_round = time.monotonic()
+        if self.on_round is not None:
+            self.on_round()
+
     def _announce_trouble(self, error: Exception) -> None:
         known = isinstance(error, TowlineError)
         if self._trouble in (1, 10, 100) or not known:
             text = f"cannot go on just now ({type(error).__name__}: {error}); it tries again"
-            self.turns.announce.changed("troubled", text, None if known else error)
+            self.turns.announce.changed("troubled", text, error, traced=not known)
 
     # ---- the end
 
@@ -130,10 +156,9 @@ class Pump:
         turns = self.turns
         if turns.held or self._duties.collect or turns.endings or turns.lookout.may_have_work:
             return
-        tasks = sorted(self._app.registry)
-        found = turns.run(turns.store.peek(self._settings.queues, 1, tasks))
+        found = turns.run(turns.store.peek(self._settings.queues, 1, self._app.known_tasks))
         soon = found.next_due is not None and found.next_due <= found.now + DRAIN_WAITS_FOR * MICRO
-        if not found.pending and not found.parked and not soon:
+        if not found.pending and not found.parked and not soon and not found.waits:
             turns.stopping = True
 
     def _leave(self) -> None:
@@ -141,6 +166,7 @@ class Pump:
 
         A supervisor may kill us when the grace is over: what is left must be written by then.
         """
+        self._come_round()
         turns, grace = self.turns, self._settings.grace
         end = time.monotonic() + grace
         for attempt in list(turns.held.values()):
@@ -161,7 +187,7 @@ class Pump:
                 turns.run(turns.store.unregister(turns.worker))
         except TowlineError as error:
             text = f"could not sign off ({error}); its lease will end by itself"
-            turns.announce.changed("troubled", text)
+            turns.announce.changed("troubled", text, error, traced=False)
         if not self.unwritten:
             turns.ahead.close()
 

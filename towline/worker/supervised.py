@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from ..exit_codes import FAILED
+from .health.systemd import Notices
 
 if TYPE_CHECKING:
     from . import Worker
@@ -26,25 +27,31 @@ STOP_OVERRUN = 10.0  # seconds beyond the grace time, for writing what is left
 
 
 def run_alone(worker: Worker) -> int:
-    """Run a worker in the main thread; return its exit code.
+    """Run a worker in the main thread; return its exit code. systemd is told, if it started it.
 
     A signal before it listens stops it, and one after it has stopped changes nothing any more.
     """
+    worker.notices = Notices.asked_for(os.environ)
     on_signal(_stopping(worker, threading.Event()))
     code = worker.run()
     on_signal(signal.SIG_IGN)
     return code
 
 
-def run_on_line(worker: Worker, number: int) -> int:
+def run_on_line(worker: Worker, number: int, asks: int | None = None) -> int:
     """Run a worker as a supervisor's child; return its exit code.
 
     It stops when the line says so, and when the line ends: then the supervisor is gone. A signal
-    only ever means to stop in order here.
+    only ever means to stop in order here. On `asks` the supervisor asks how it is.
     """
     line = socket.socket(fileno=number)
     line.set_inheritable(False)
     os.register_at_fork(after_in_child=line.close)  # a fork of a handler's own has no supervisor
+    if asks is not None:
+        from .health import WorkerHealth
+        from .health.crew import answer_questions
+
+        answer_questions(asks, WorkerHealth(worker, metrics=True))
     asked = threading.Event()
     on_signal(_stopping(worker, asked))
     threading.Thread(target=_listen, args=(worker, line, asked), daemon=True).start()
@@ -53,7 +60,8 @@ def run_on_line(worker: Worker, number: int) -> int:
             code = thread.submit(worker.run).result()
     finally:
         on_signal(signal.SIG_IGN)
-    if worker.settings.drain and not asked.is_set():
+    ends_by_itself = worker.settings.drain or worker.settings.max_jobs is not None
+    if ends_by_itself and not asked.is_set():
         try:
             line.send(DONE)
         except OSError:  # the supervisor is gone

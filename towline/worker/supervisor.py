@@ -22,11 +22,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK, USAGE
 from .supervised import DONE, NOW, STOP, STOP_OVERRUN, on_signal
+
+if TYPE_CHECKING:
+    from .health.crew import CrewHealth
 
 log = logging.getLogger("towline.supervisor")
 
@@ -63,7 +67,8 @@ class Supervisor:
     """Keeps `number` children running until it is told to stop.
 
     `command` makes the command of a child from its number and its end of the line. With `watch`,
-    which calls back when code has changed, they are replaced then.
+    which calls back when code has changed, they are replaced then. With `health` each has a
+    second line, on which it is asked how it is.
     """
 
     def __init__(
@@ -72,11 +77,13 @@ class Supervisor:
         number: int,
         grace: float,
         watch: Watch | None = None,
+        health: CrewHealth | None = None,
     ) -> None:
         self._command = command
         self._number = number
         self._grace = grace
         self._watch = watch
+        self._health = health
         self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()  # what to do about each
         self._children: set[Child] = set()
         self._timers: dict[Callable[[], None], float] = {}  # what to do later, and when
@@ -137,18 +144,30 @@ class Supervisor:
 
     def _started(self, number: int) -> Child:
         ours, theirs = socket.socketpair()
+        ends = [theirs]
         try:
-            with theirs:
-                process = subprocess.Popen(
-                    self._command(number, theirs.fileno()),
-                    pass_fds=(theirs.fileno(),),
-                    stdin=subprocess.DEVNULL,
-                    process_group=0,  # Ctrl-C in a terminal reaches only us
-                )
+            command = [*self._command(number, theirs.fileno())]
+            if self._health is not None:
+                ends.append(self._health.open_line(number))
+                command.append(f"--asks={ends[-1].fileno()}")
+            process = subprocess.Popen(
+                command,
+                pass_fds=[end.fileno() for end in ends],
+                stdin=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C in a terminal reaches only us
+            )
         except BaseException:
             ours.close()
+            self._forget_health(number)
             raise
+        finally:
+            for end in ends:
+                end.close()
         return Child(number, process, ours)
+
+    def _forget_health(self, number: int) -> None:
+        if self._health is not None:
+            self._health.remove(number)
 
     def _wait_for(self, child: Child) -> None:
         child.process.wait()
@@ -156,6 +175,7 @@ class Supervisor:
 
     def _ended(self, child: Child) -> None:
         self._children.discard(child)
+        self._forget_health(child.number)
         done = child.has_said_that_it_is_done()
         child.line.close()
         code = child.process.returncode
@@ -209,6 +229,8 @@ class Supervisor:
     def _stop(self) -> None:
         """First signal: let handlers end. Second: stop at once."""
         self._signals += 1
+        if self._health is not None:
+            self._health.stopping.set()
         first = self._signals == 1
         if first and self._keeps_dying():
             log.error("stopped while worker processes kept dying")

@@ -10,24 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidState, LeaseLost, StoreUnavailable
-from ..operation import Op, Steps
+from ..errors import InvalidState, LeaseLost, StoreUnavailable, WriterBusy
+from ..operation import Op
 from .ending import completed
+from .own_commit import finish_op, pauses, whole
 
 if TYPE_CHECKING:
     from ..app import Towline
     from ..connections import Connection
-    from ..model import Ending
+    from ..records import Ending
     from ..store.finish import Finished
     from .attempt import Attempt
-
-T = TypeVar("T")
 
 log = logging.getLogger("towline.worker")
 
@@ -72,7 +71,7 @@ class JobTransaction:
             try:
                 self.connection = self._own.__enter__()
             except StoreUnavailable as error:
-                self._attempt.unopened = error  # no fault of the job
+                self._attempt.not_at_fault = error
                 raise
         else:
             self._ours = self._theirs.begin()
@@ -86,8 +85,10 @@ class JobTransaction:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is None and self._ending is not None:
-                finished = self._app.runner.run(self._finish(), on=self.connection)
-                self._check(bool(finished.accepted))
+                for pause in self._pauses():
+                    if self._is_written(self._app.runner.run(self._finish(), on=self.connection)):
+                        break
+                    time.sleep(pause)
         except BaseException as problem:
             self._close(problem)
             raise
@@ -114,7 +115,7 @@ class JobTransaction:
                 return await asyncio.to_thread(self._enter_for_another, entering)
             except asyncio.CancelledError as error:
                 if not entering.cancel():  # entered just now, and no `__aexit__` will come
-                    await _whole(self._close, error)
+                    await whole(self._close, error)
                 raise
         self._begin()
         self._ours = await self._theirs.abegin()
@@ -134,12 +135,14 @@ class JobTransaction:
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._on is None:
-            await _whole(self.__exit__, kind, error, trace)
+            await whole(self.__exit__, kind, error, trace)
             return
         try:
             if error is None and self._ending is not None:
-                finished = await self._app.runner.arun(self._finish(), on=self._on)
-                self._check(bool(finished.accepted))
+                for pause in self._pauses():
+                    if self._is_written(await self._app.runner.arun(self._finish(), on=self._on)):
+                        break
+                    await asyncio.sleep(pause)
         except BaseException as problem:
             await self._aclose(problem)
             raise
@@ -168,18 +171,26 @@ class JobTransaction:
 
     def _finish(self) -> Op[Finished]:
         assert self._ending is not None
-        attempt, store = self._attempt, self._app.runner.store
-        # Not in the worker's own slot of the roll-ups: its turns would wait for our commit.
-        finish = store.finish([self._ending], attempt.worker)
-        said = attempt.progress
-        if said is None or said is attempt.progress_written:
-            return finish
+        return finish_op(self._attempt, self._ending)
 
-        def steps() -> Steps[Finished]:
-            yield from store.progress([(attempt.held, *said)])
-            return (yield from finish)
+    def _pauses(self) -> Iterator[float]:
+        """Seconds between two tries to end the job, as long as other transactions are waited for
+        here. Then it is no fault of the job, which comes again."""
+        until = time.monotonic() + self._app.runner.engine.lock_timeout
+        yield from pauses(until)
+        busy = WriterBusy(
+            f"the end of job {self._attempt.held.job_id} waited for rows that another transaction "
+            "holds, such as a job behind it: commit sooner there, or raise lock_timeout"
+        )
+        self._attempt.not_at_fault = busy
+        raise busy
 
-        return Op(finish.name, steps)
+    def _is_written(self, finished: Finished) -> bool:
+        """Whether the end is part of the transaction; False: it touches what another holds."""
+        if finished.postponed:
+            return False
+        self._check(bool(finished.accepted))
+        return True
 
     def _check(self, still_running: bool) -> None:
         if not still_running:
@@ -199,13 +210,3 @@ class JobTransaction:
                 "%s held a transaction open for %.1f s: others may wait for it, keep what is slow "
                 "outside the block", self._attempt, took,
             )  # fmt: skip
-
-
-async def _whole(function: Callable[..., T], *args: Any) -> T:
-    """Run it in a thread, to its end also when we are cancelled meanwhile."""
-    running = asyncio.ensure_future(asyncio.to_thread(function, *args))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise

@@ -13,7 +13,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from ..model import Ending
+from ..records import Ending
 from .attempt import Key
 from .duty import NEVER
 
@@ -121,4 +121,7 @@ class Unwritten:
 
 
 def _size(ending: Ending) -> int:
-    return len(ending.output or "") + len(ending.error or "")
+    size = len(ending.output or "") + len(ending.error or "")
+    if ending.next is not None:
+        size += sum(len(job.arguments) for job in ending.next.children)
+    return size

@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection
 
 from ..events.kinds import JobSwept
+from .declare import Declare
 from .identity import is_gone
 from .ledger import begun_by, forget
 from .turns import Turns
@@ -21,17 +22,26 @@ PRUNE_PAUSE = 0.03  # seconds between batches of pruning: turns go on meanwhile
 
 
 class SweepDead:
-    """Workers of this host whose process is provably gone: they lose their jobs at once."""
+    """Workers of this host whose process is provably gone: they lose their jobs at once. The look
+    for them also shows when schedules tick, what was declared, and, to a busy worker, which of its
+    queues have limits or lanes."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, declare: Declare) -> None:
         self._turns = turns
+        self._declare = declare
         self._host = socket.gethostname()
         self.at = 0.0
 
     def do(self, now: float) -> None:
         self.at = now + DEAD_CHECK * random.uniform(0.8, 1.2)
         turns = self._turns
-        workers = turns.run(turns.store.workers())
+        began = time.monotonic()
+        known = turns.app.known_tasks, turns.settings.queues, turns.declarations.queues
+        glance = turns.run(turns.store.glance(*known))
+        workers = glance.workers
+        turns.gated = glance.gated
+        turns.note_tick(glance.next_tick, glance.now, began)
+        self._declare.glanced(glance)
         ids = sorted(worker.id for worker in workers)
         turns.lookout.peers = max(len(ids), 1)
         turns.lookout.rank = ids.index(turns.worker) if turns.worker in ids else 0
@@ -86,6 +96,7 @@ def sweep(turns: Turns, suspects: Collection[int], gone: Collection[int]) -> Non
     begun = {id: known for id in (*suspects, *gone) if (known := begun_by(id)) is not None}
     while taken := turns.run(turns.store.sweep(suspects, gone, begun=begun)):
         turns.lookout.may_have_work = True
-        turns.publish(JobSwept(count=taken))
+        turns.publish(JobSwept(count=taken, worker=turns.settings.name))
+        turns.spans.swept(taken)
     for id in begun:
         forget(id)

@@ -105,8 +105,8 @@ def many(figure: Figure, is_file: bool) -> Limit:
 def handlers_of(app: Towline, now: datetime) -> Handlers | None:
     """How long the application's own handlers take, by its history; None when there is none."""
     ended = app.stats(since=now - DAY)
-    count = sum(sum(each.histogram) for each in ended)
-    taken = sum(each.duration for each in ended)
+    count = sum(sum(each.run.histogram) for each in ended)
+    taken = sum(each.run.total for each in ended)
     return Handlers(count, taken / count) if count and taken > 0 else None
 
 

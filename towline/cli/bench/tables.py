@@ -18,7 +18,7 @@ from typing import Any
 
 from ...app import Towline
 from ...operation import Op, Steps
-from ...sql import SEQUENCES, TABLES, VIEWS, Query, Scalar, Statement
+from ...sql import SEQUENCES, SERVER_TABLES, TABLES, VIEWS, Query, Scalar, Statement
 from ...times import MICRO
 from ...worker import STOP_SIGNALS
 from ...worker.identity import identity_of, is_gone
@@ -26,7 +26,7 @@ from ..ending import CommandError
 
 PREFIX = "towline_bench_"
 OWNER = f"{PREFIX}owner"
-NAMES = [OWNER, *(PREFIX + name for name in TABLES + VIEWS + SEQUENCES)]
+NAMES = [OWNER, *(PREFIX + name for name in TABLES + SERVER_TABLES + VIEWS + SEQUENCES)]
 FORGOTTEN = 2 * 3600  # seconds; no bench takes as long
 PAGES = 1000  # given back at a time, so that other writers get in between
 

@@ -174,7 +174,7 @@ class Top(App[None]):
         if queue is None or self.seen is None:
             return
         if queue in self.seen.paused:
-            self.act(partial(self.towline.resume, queue), f"queue {queue} goes on")
+            self.act(partial(self.towline.resume, queue, by=who()), f"queue {queue} goes on")
         else:
             self.act(partial(self.towline.pause, queue, by=who()), f"queue {queue} is paused")
 
@@ -189,7 +189,7 @@ class Top(App[None]):
         if key is None or self.seen is None:
             return
         task = self.seen.failures[int(key)]["task"]
-        retry = partial(self.towline.retry_many, task=task, state=State.FAILED)
+        retry = partial(self.towline.retry_many, task=task, state=State.FAILED, by=who())
         done = f"the failed jobs of task {task} are pending again"
         self.ask(f"Retry every failed job of task {task}?", retry, done)
 

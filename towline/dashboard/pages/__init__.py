@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from ..page import Page
-from . import chain, doctor, graph, job, jobs, overview, queues, tasks, workers
+from . import (
+    audit,
+    chain,
+    doctor,
+    graph,
+    group,
+    job,
+    jobs,
+    lanes,
+    many,
+    overview,
+    queues,
+    schedules,
+    tasks,
+    workers,
+)
 
 PAGES: tuple[Page, ...] = (
     overview.PAGE,
     jobs.PAGE,
     queues.PAGE,
     tasks.PAGE,
+    schedules.PAGE,
     workers.PAGE,
     doctor.PAGE,
+    audit.PAGE,
+    lanes.PAGE,
+    many.PAGE,
     job.PAGE,
     chain.PAGE,
+    group.PAGE,
     graph.PAGE,
 )

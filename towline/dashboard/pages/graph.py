@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ... import views
+from ..collapsed import graph_data
 from ..page import Ask, Data, Page
 
 
 def view(ask: Ask) -> Data:
-    return {"id": ask.id, "graph": views.graph_data(ask.app, ask.id)}
+    return {"id": ask.id, "graph": graph_data(ask.app, ask.id)}
 
 
 PAGE = Page(
@@ -16,4 +16,14 @@ PAGE = Page(
     "Graph",
     view,
     "A chain, what it waits for and what needs it, as nodes and edges; alike ones are one node.",
-)
+    shows={
+        "id": "id",
+        "graph": {
+            "nodes": [{
+                "id": "id", "task": "text", "tasks": "number", "state": "text", "chains": "number",
+                "waits_for": ["id"], "needed_by": ["id"],
+            }],
+            "edges": [["id"]], "chains": "number", "complete": "flag",
+        },
+    },
+)  # fmt: skip

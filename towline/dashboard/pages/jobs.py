@@ -54,6 +54,10 @@ PAGE = Page(
     "Jobs",
     view,
     "A page of jobs that fit every filter; `cursor` of the answer asks for what follows.",
+    shows={
+        "jobs": ["job"], "cursor": "text?", "search": "text?",
+        "where": dict.fromkeys(FILTERS, "text?"), "states": ["text"], "order": "text",
+    },
     key="j",
     params=(
         Param("q", "An id, a key, a label or a task."),
@@ -62,4 +66,4 @@ PAGE = Page(
         Param("cursor", "Go on after an earlier page."),
         Param("limit", f"How many, {LIMIT} if not said, at most {MOST}."),
     ),
-)
+)  # fmt: skip

@@ -3,38 +3,79 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from ... import views
+from ...app.limits import Limit
 from ...app.rollups import EndedJobs
 from ...model import State
+from ...naming import EVERY
 from ..page import Ask, Data, Page
+from ..shapes import COUNTS
+
+if TYPE_CHECKING:
+    from ...app import Towline
 
 HOUR = timedelta(hours=1)
+LINES = 5  # of what people did to a queue
 
 
 def view(ask: Ask) -> Data:
     app = ask.app
     now = app.now()
     counts, paused = app.counts(), views.paused_data(app)
-    served = {queue for worker in app.workers() for queue in worker.queues}
+    workers = app.workers()
+    words = {word for worker in workers for word in worker.queues}
+    named = {word for word in words if word != EVERY and not word.startswith("-")}
+    limits: dict[str, list[Limit]] = {}
+    for limit in app.limits():
+        limits.setdefault(limit.queue, []).append(limit)
     ended: dict[str, list[EndedJobs]] = {}
     for jobs in app.stats(since=now - HOUR):
         ended.setdefault(jobs.queue, []).append(jobs)
-    lines: list[Data] = []
-    for name in sorted({*counts, *paused, *served}):
-        oldest = app.jobs(state=State.PENDING, queue=name, newest=False, limit=1)
-        lines.append(
-            {
-                "name": name,
-                **views.counts_data(counts.get(name, {})),
-                "oldest": views.time_text(oldest[0].created_at) if oldest else None,
-                "last_hour": views.ended_data(ended.get(name, [])),
-                "paused": name in paused,
-                **paused.get(name, {"paused_at": None, "paused_by": None}),
-                "served": name in served,
-            }
-        )
+    lines = [
+        {
+            "name": name,
+            **views.counts_data(counts.get(name, {})),
+            "oldest": _oldest(app, name),
+            "last_hour": views.ended_data(ended.get(name, [])),
+            "paused": name in paused,
+            **paused.get(name, {"paused_at": None, "paused_by": None}),
+            "served": any(worker.serves(name) for worker in workers),
+            "limit": _own(limits.get(name, [])),
+            "limits": len(limits.get(name, [])),
+            "audit": views.audit_data(app.audit(queue=name, limit=LINES)),
+        }
+        for name in sorted({*counts, *paused, *named, *limits})
+    ]
     return {"queues": lines, "may_pause": "pause" in ask.viewer.may}
 
 
-PAGE = Page("queues", "/queues", "Queues", view, "Every queue: depth, age, rate, paused.", key="q")
+def _own(limits: list[Limit]) -> Data | None:
+    """The limit of the queue itself."""
+    return next(iter(views.limits_data(limit for limit in limits if limit.lane is None)), None)
+
+
+def _oldest(app: Towline, queue: str) -> Data | None:
+    """The pending job that was stored first. A queue that another hand stored may have a name
+    that is refused: it is shown, but cannot be asked for."""
+    if not queue.isprintable():
+        return None
+    found = app.jobs(state=State.PENDING, queue=queue, newest=False, limit=1)
+    if not found:
+        return None
+    job = found[0]
+    return {"id": job.id, "task": job.task, "created_at": views.time_text(job.created_at)}
+
+
+PAGE = Page(
+    "queues", "/queues", "Queues", view, "Every queue: depth, age, rate, paused.",
+    shows={
+        "queues": [{
+            "name": "text", **COUNTS, "oldest": "oldest?", "last_hour": "ended", "paused": "flag",
+            "paused_at": "time?", "paused_by": "text?", "served": "flag", "limit": "limit?",
+            "limits": "number", "audit": ["audit_line"],
+        }],
+        "may_pause": "flag",
+    }, key="q",
+)  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ... import views
 from ..page import Ask, Data, Page
+from ..shapes import WORKER
 
 MOST_JOBS = 20  # of one worker that are named
 
@@ -19,4 +20,12 @@ def view(ask: Ask) -> Data:
     }
 
 
-PAGE = Page("workers", "/workers", "Workers", view, "Every worker: host, slots, jobs.", key="w")
+PAGE = Page(
+    "workers",
+    "/workers",
+    "Workers",
+    view,
+    "Every worker: host, slots, jobs.",
+    shows={"workers": [{**WORKER, "jobs": ["id"]}]},
+    key="w",
+)

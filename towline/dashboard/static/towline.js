@@ -7,6 +7,7 @@ const body = document.body;
 const pauseButton = document.getElementById("pause");
 let paused = sessionStorage.getItem("paused") === "yes";
 let missed = false;
+let pressed = false;  // a button that is taken away between press and release is never clicked
 
 function word() {
   if (!pauseButton) return;
@@ -30,18 +31,52 @@ function pause() {
   catchUp();
 }
 
+// An answer that is no page of ours, a proxy's for example, does not take the place of one; but who may not see it any
+// more does not.
+document.addEventListener("htmx:before:swap", (event) => {
+  if (pressed) { missed = true; event.preventDefault(); return; }
+  const { text, response } = event.detail.ctx;
+  if (text?.includes('id="content"')) return;
+  event.preventDefault();
+  const refused = [401, 403].includes(response?.raw?.status ?? response?.status);
+  if (refused) document.getElementById("content").textContent = "You may not see this any more.";
+});
+
+addEventListener("pointerdown", () => { pressed = true; }, true);
+for (const end of ["pointerup", "pointercancel", "dragend"]) {
+  addEventListener(end, () => { pressed = false; setTimeout(catchUp); }, true);  // behind the click
+}
+
+function heard(news) {
+  if (news === "changed") { changed(); return; }
+  const before = body.dataset.link;
+  body.dataset.link = news;
+  word();
+  if (before && [before, news].includes("lost")) changed();  // while it is lost, the page may say what is wrong
+}
+
+// "seen", "hidden" or "gone": a page that nobody sees listens to nothing.
+function listener() {
+  if (!window.SharedWorker) {
+    const watch = listen(body.dataset.live, heard);
+    return (how) => watch(how === "seen");
+  }
+  const { port } = new SharedWorker(document.querySelector('script[src*="/stream.js"]').src);
+  port.onmessage = ({ data }) => heard(data);
+  return (how) => port.postMessage(how);
+}
+
 if (body.dataset.live && window.EventSource) {
-  const stream = new EventSource(body.dataset.live);
-  let first = true;
-  stream.onopen = () => { body.dataset.link = "there"; word(); if (!first) changed(); first = false; };
-  stream.onerror = () => { body.dataset.link = "lost"; word(); };
-  stream.onmessage = changed;
-  document.addEventListener("visibilitychange", catchUp);
-  addEventListener("pagehide", () => stream.close());
+  const be = listener();
+  const seen = () => be(document.hidden ? "hidden" : "seen");
+  seen();
+  document.addEventListener("visibilitychange", () => { seen(); catchUp(); });
+  addEventListener("pagehide", () => be("gone"));
+  addEventListener("pageshow", ({ persisted }) => { if (persisted) { seen(); changed(); } });
 }
 if (pauseButton) { pauseButton.addEventListener("click", pause); word(); }
 
-// ---- actions: what cannot be undone asks first, what concerns many says how many
+// ---- actions: what cannot be undone asks first
 
 const post = (path, given) => fetch(path, {
   method: "POST",
@@ -57,25 +92,80 @@ document.addEventListener("click", async (event) => {
   if (!answer.ok) { alert(found.error); return; }
   if (!paused) pause();  // or the next change would hide it again
   for (const place of document.querySelectorAll("[data-value]")) {
-    place.textContent = JSON.stringify(found[place.dataset.value], null, 2);
+    const value = found[place.dataset.value];
+    const index = place.dataset.index;  // of an argument
+    const own = index && value instanceof Object ? Object.values(value)[index] : value;
+    place.textContent = shown(JSON.stringify(own, null, 2) ?? "");
   }
 });
 
-document.addEventListener("submit", async (event) => {
-  const form = event.target;
-  if (form.dataset.ask && !confirm(form.dataset.ask)) event.preventDefault();
-  if (form.dataset.preview && !form.dataset.sure) {
-    event.preventDefault();
-    const given = Object.fromEntries(new FormData(form));
-    const answer = await post(form.action, { ...given, preview: "1" });
-    const found = await answer.json();
-    if (!answer.ok) { alert(found.error); return; }
-    if (confirm(`${form.dataset.preview}: ${found.done} jobs. Go on?`)) {
-      form.dataset.sure = "yes";
-      form.submit();
-    }
-  }
+// Text as the server shows it: what would move or turn other text is escaped.
+const shown = (text) => text.replace(
+  /(?![\n\u200c\u200d])[\p{C}\p{Zl}\p{Zp}]/gu,
+  (each) => `\\u${each.codePointAt().toString(16).padStart(4, "0")}`,
+);
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const place = document.getElementById(button.dataset.copy);
+  getSelection().selectAllChildren(place);
+  await navigator.clipboard?.writeText(place.textContent);  // else it is selected, ready for Ctrl-C
+  button.textContent = navigator.clipboard ? "copied" : "selected";
 });
+
+// Without this script the form leads to a page that asks.
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  const { ask, does } = form.dataset;
+  if (!ask) return;
+  if (!confirm(ask)) { event.preventDefault(); return; }
+  form.setAttribute("method", "post");
+  form.setAttribute("action", does);
+});
+
+// ---- selecting rows: kept here as well, since a page that is fetched anew has no box checked
+
+const picked = new Set();
+const boxes = () => [...document.querySelectorAll('#many input[name="pick"]')];
+
+function showPicked() {
+  const here = boxes();
+  const ids = new Set(here.map((box) => box.value));
+  for (const id of [...picked]) if (!ids.has(id)) picked.delete(id);  // it is not on the page any more
+  for (const box of here) {
+    box.checked = picked.has(box.value);
+    box.closest("tr").classList.toggle("picked", box.checked);
+  }
+  const page = document.querySelector("[data-pick-page]");
+  if (!page) return;
+  page.hidden = false;
+  page.checked = here.length > 0 && picked.size === here.length;
+  page.indeterminate = picked.size > 0 && !page.checked;
+  document.querySelector("[data-picked]").textContent = picked.size ? `${picked.size} selected` : "what is selected";
+}
+
+function pick(box, yes) {
+  if (yes) picked.add(box.value); else picked.delete(box.value);
+}
+
+document.addEventListener("change", ({ target }) => {
+  if (target.name === "pick") pick(target, target.checked);
+  else if ("pickPage" in target.dataset) boxes().forEach((box) => pick(box, target.checked));
+  else return;
+  showPicked();
+});
+
+function pickRow() {
+  const box = document.querySelector('tr.here input[name="pick"]');
+  if (!box) return;
+  pick(box, !picked.has(box.value));
+  showPicked();
+}
+
+document.addEventListener("htmx:after:swap", showPicked);
+for (const box of boxes()) if (box.checked) picked.add(box.value);  // those that the browser kept
+showPicked();
 
 // ---- keys
 
@@ -94,11 +184,18 @@ function step(by) {
   next.querySelector("a")?.focus();
 }
 
-function press(action) { document.querySelector(`button[data-action="${action}"]`)?.click(); }
+// On the page of a job its own button, on a list that of what is selected, or else of the row that is marked;
+// all ask first, or can be undone.
+function press(action) {
+  const button = document.querySelector(`button[data-action="${action}"], #many button[value="${action}"]`);
+  if (!button) return;
+  if (button.form.id === "many" && !picked.size && !button.form.elements.all?.checked) pickRow();
+  button.click();
+}
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.target.closest("input, select, textarea, dialog")) {
+  if (event.target.closest("input:not([type=checkbox]), select, textarea, dialog")) {
     if (event.key === "Escape") event.target.blur();
     return;
   }
@@ -112,23 +209,23 @@ document.addEventListener("keydown", (event) => {
   const does = {
     "/": () => document.getElementById("q").focus(),
     "?": () => document.getElementById("keys").showModal(),
-    j: () => step(1), k: () => step(-1), p: pause, r: () => press("retry"), c: () => press("cancel"),
+    j: () => step(1), k: () => step(-1), x: pickRow, p: pause,
+    r: () => press("retry"), c: () => press("cancel"), d: () => press("delete"),
   }[key];
   if (does) { event.preventDefault(); does(); }
 });
 
-// ---- charts: an element that draws what its attribute says, and again when that changes
+// ---- an element that draws what its attribute says, and again when that changes. It draws in a
+// shadow root, which morphing leaves alone, with a style sheet of its own.
 
-const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
-class Chart extends HTMLElement {
+class Drawing extends HTMLElement {
   static observedAttributes = ["data"];
 
   connectedCallback() {
     if (!this.shadowRoot) {
       const style = document.createElement("link");
       style.rel = "stylesheet";
-      style.href = document.querySelector('link[href*="uplot"]').href;
+      style.href = document.querySelector(`link[href*="${this.constructor.style}"]`).href;
       this.place = document.createElement("div");
       this.attachShadow({ mode: "open" }).append(style, this.place);
       new ResizeObserver(() => this.size()).observe(this);
@@ -138,36 +235,71 @@ class Chart extends HTMLElement {
 
   attributeChangedCallback() { if (this.shadowRoot) this.draw(); }
 
+  size() {}
+}
+
+// ---- charts
+
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+const TONES = { ended: "--accent", failed: "--bad", p50: "--accent", p95: "--quiet" };
+
+// A number with few digits and its unit.
+const brief = (value) => String(Number(value.toPrecision(3)));
+const span = (seconds) => (seconds < 1 ? `${brief(1000 * seconds)} ms` : `${brief(seconds)} s`);
+
+// What a chart shows: how it lies on the scale, how a value is read, whether the ground below is filled, where the grid
+// has lines.
+const from0 = (least) => ({ range: (_, low, high) => [0, Math.max(high, least)] });
+const isPower = (value) => Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-6;  // of ten
+const KINDS = {
+  jobs: { scale: from0(1), shown: brief, fill: true },
+  share: { scale: from0(0.1), shown: (share) => `${brief(100 * share)} %`, fill: true },
+  time: { scale: { distr: 3 }, shown: span, fill: false, lines: isPower },
+};
+
+class Chart extends Drawing {
+  static style = "uplot";
+
   size() { this.plot?.setSize({ width: this.clientWidth, height: 200 }); }
 
+  again() { this.plot?.destroy(); this.plot = null; this.draw(); }
+
   draw() {
-    const lines = JSON.parse(this.getAttribute("data"));
-    const times = lines.map((line) => Date.parse(line.at) / 1000);
-    const counts = this.getAttribute("kind") === "counts";
-    const named = counts
-      ? [["ended", "--accent"], ["failed", "--bad"]]
-      : [["p50", "--good"], ["p95", "--wait"], ["p99", "--bad"]];
-    const data = [times, ...named.map(([name]) => lines.map((line) => line[name]))];
+    const { at, ...lines } = JSON.parse(this.getAttribute("data"));
+    const times = at.map((time) => Date.parse(time) / 1000);
+    const { scale, shown, fill, lines: grid = () => true } = KINDS[this.getAttribute("kind")];
+    const names = Object.keys(lines);
+    const data = [times, ...names.map((name) => lines[name])];
     if (this.plot) { this.plot.setData(data); return; }
     const clock = (at) => new Date(1000 * at).toLocaleString([], times.at(-1) - times[0] > 90000
       ? { month: "short", day: "numeric", hour: "2-digit", hourCycle: "h23" }
       : { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
     const axis = { stroke: color("--quiet"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
+    const read = (_, value) => (value == null ? "–" : shown(value));
     this.plot = new uPlot({
       width: this.clientWidth || 400,
       height: 200,
       cursor: { points: { size: 6 } },
       legend: { live: true },
-      scales: counts ? { y: { range: (_, low, high) => [0, Math.max(high, 1)] } } : { y: { distr: 3 } },
-      axes: [{ ...axis, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 60 }],
-      series: [{ label: "time", value: (_, at) => (at == null ? "–" : clock(at)) }, ...named.map(([name, tone]) => ({
-        label: name, stroke: color(tone), width: 1.5, points: { show: !counts, size: 4 },
-        fill: counts && name === "ended" ? `color-mix(in srgb, ${color(tone)} 14%, transparent)` : undefined,
+      scales: { y: scale },
+      axes: [
+        { ...axis, size: 30, values: (_, ticks) => ticks.map(clock) },
+        { ...axis, size: 60, grid: { ...axis.grid, filter: (_, ticks) => ticks.map((tick) => (grid(tick) ? tick : null)) }, values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : shown(tick))) },
+      ],
+      series: [{ label: "time", value: (_, at) => (at == null ? "–" : clock(at)) }, ...names.map((name) => ({
+        label: name, stroke: color(TONES[name]), width: 1.5, value: read, points: { show: !fill, size: 4 },
+        fill: fill ? `color-mix(in srgb, ${color(TONES[name])} 14%, transparent)` : undefined,
       }))],
     }, data, this.place);
   }
 }
 customElements.define("tow-chart", Chart);
+
+// Colours are taken when a chart is drawn.
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  for (const chart of document.querySelectorAll("tow-chart")) chart.again();
+});
 
 // ---- the graph: laid out once for each shape, coloured anew when a state changes
 
@@ -176,25 +308,26 @@ const SVG = "http://www.w3.org/2000/svg";
 function drawn(name, attributes, text) {
   const element = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  if (text !== undefined) element.textContent = text;
+  if (text !== undefined) element.textContent = shown(text);
   return element;
 }
 
-class Graph extends HTMLElement {
-  static observedAttributes = ["data"];
+class Graph extends Drawing {
+  static style = "towline.css";
 
-  connectedCallback() {
-    if (!this.shadowRoot) {
-      const style = document.createElement("link");
-      style.rel = "stylesheet";
-      style.href = document.querySelector('link[href*="towline.css"]').href;
-      this.place = document.createElement("div");
-      this.attachShadow({ mode: "open" }).append(style, this.place);
+  // From the right side of one node to the left side of the other, in curves past what lies between.
+  way(laid, from, to) {
+    const [start, end] = [laid.node(from), laid.node(to)];
+    const between = laid.edge(from, to).points.slice(1, -1);
+    const stops = [...(between.length > 1 ? between : []), { x: end.x - 95, y: end.y }];
+    let [x, y, d] = [start.x + 95, start.y, `M${start.x + 95},${start.y}`];
+    for (const stop of stops) {
+      const middle = (x + stop.x) / 2;
+      d += `C${middle},${y} ${middle},${stop.y} ${stop.x},${stop.y}`;
+      [x, y] = [stop.x, stop.y];
     }
-    this.draw();
+    return d;
   }
-
-  attributeChangedCallback() { if (this.shadowRoot) this.draw(); }
 
   draw() {
     const { nodes, edges } = JSON.parse(this.getAttribute("data"));
@@ -206,19 +339,17 @@ class Graph extends HTMLElement {
     const { width, height } = laid.graph();
     const picture = drawn("svg", { width: width + 20, height: height + 20, class: "graph" });
     const all = drawn("g", { transform: "translate(10 10)" });
-    for (const [from, to] of edges) {
-      const points = laid.edge(from, to).points.map(({ x, y }) => `${x},${y}`).join(" ");
-      all.append(drawn("polyline", { points, class: "edge" }));
-    }
+    for (const [from, to] of edges) all.append(drawn("path", { d: this.way(laid, from, to), class: "edge" }));
     for (const node of nodes) {
       const { x, y } = laid.node(node.id);
       const link = drawn("a", { href: `${this.getAttribute("root")}/chains/${node.id}` });
+      const name = node.tasks > 1 ? `${node.tasks} tasks` : node.task;
       const here = String(node.id) === this.getAttribute("here") ? " here" : "";
       link.append(
         drawn("rect", { x: x - 95, y: y - 21, width: 190, height: 42, rx: 6, class: `node ${node.state}${here}` }),
-        drawn("text", { x: x - 85, y: y - 3 }, node.task.length > 24 ? `${node.task.slice(0, 23)}…` : node.task),
+        drawn("text", { x: x - 85, y: y - 3 }, name.length > 24 ? `${name.slice(0, 23)}…` : name),
         drawn("text", { x: x - 85, y: y + 13, class: "small" }, `${node.id} ${node.state}${node.chains > 1 ? ` × ${node.chains}` : ""}`),
-        drawn("title", {}, `chain ${node.id}: ${node.task}, ${node.state}`),
+        drawn("title", {}, `chain ${node.id}: ${name}, ${node.state}`),
       );
       all.append(link);
     }

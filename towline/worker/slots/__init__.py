@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from ...model import Ending
+from ...records import Ending
 from ..attempt import Attempt
 from ..ending import put_off
 
@@ -29,6 +29,9 @@ class Slots(Protocol):
 
     def abandon(self, attempt: Attempt) -> None:
         """It did not stop: free its slot at once. What the attempt reports later is dropped."""
+
+    def resize(self, limit: int) -> None:
+        """Run so many at a time from now on; from any thread. What runs already runs on."""
 
     def close(self) -> None:
         """No attempt is left: end the slots."""

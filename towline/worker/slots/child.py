@@ -22,7 +22,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from ...errors import InvalidTask
-from ...model import Ending, storable
+from ...model import storable
+from ...records import Ending
 from ..attempt import Attempt
 from ..ending import describe, of_error
 from .locate import load
@@ -103,6 +104,8 @@ class Child:
         self._channel.send(Ready())
         self._serve_tokens()
         self._runner.close()
+        if self._app.tracing is not None:
+            self._app.tracing.flush()
         self._app.close()
 
     # ---- the worker's orders
@@ -177,7 +180,10 @@ class Child:
         attempt = Attempt(
             self._app, task, order.held, order.blockers,
             worker=order.worker, on_progress=self._report_soon, claimed=order.claimed,
+            elsewhere=True,
         )  # fmt: skip
+        if self._app.tracing is not None:
+            attempt.span = self._app.tracing.joined(order.trace)
         attempt.begin()
         with self._mutex:
             self._current = attempt

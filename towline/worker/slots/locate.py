@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 from ...errors import InvalidState, InvalidTask
-from ...task import Tasks
+from ...task.tasks import Tasks
 from .protocol import Load
 
 if TYPE_CHECKING:
@@ -50,8 +50,15 @@ def location_of(app: Towline) -> Load:
     """Find the app among the modules of this process, or raise InvalidTask.
 
     Every module that has the app as an attribute or defines a task of it is loaded over there, in
-    the order they were loaded here: tasks, middleware and includes are the same then.
+    the order they were loaded here: tasks, middleware and includes are the same then. An app that
+    says itself where it is found is the whole of it.
     """
+    if app.found_at is not None:
+        home, name = app.found_at
+        return Load(
+            module=home, attribute=name, modules=[home], main_name=None, main_path=None,
+            argv=list(sys.argv), url=app.url,
+        )  # fmt: skip
     main_name, main_path = _main()
     homes: dict[str, str] = {}
     defining = {getattr(task.function, "__module__", "") for task in app.registry.values()}
@@ -80,7 +87,15 @@ def location_of(app: Towline) -> Load:
         main_path=main_path if MAIN in modules else None,
         argv=list(sys.argv),
         url=app.url,
+        moved_to=_moved_to(app),
     )
+
+
+def _moved_to(app: Towline) -> str | None:
+    """Where its module does not say it is: the schema; None while it is where it says."""
+    first, now = app.first_settings.engine, app.settings.engine
+    schema = now.server.schema
+    return None if (first.url, first.server.schema) == (now.url, schema) else schema
 
 
 def _main() -> tuple[str | None, str | None]:
@@ -137,7 +152,9 @@ def load(order: Load) -> Towline:
     if not isinstance(found, Tasks) or not hasattr(found, "runner"):
         raise InvalidTask(f"{order.module}.{order.attribute} is no app when it is imported here")
     app = cast("Towline", found)
-    if app.url != order.url:
+    if order.moved_to is not None:
+        app.use(order.url, schema=order.moved_to)
+    elif app.url != order.url:
         if not _is_same_file_from_elsewhere(app.url, order.url):
             raise InvalidTask(
                 f"{order.module}.{order.attribute} has another URL in each process: "

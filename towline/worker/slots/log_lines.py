@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from ...telemetry.in_attempt import mark
+
 MOST_TEXT = 64 * 1024  # characters of it
 
 Plain = str | int | float | bool | None
@@ -54,6 +56,7 @@ class LogLineHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
+            mark(record)  # the worker cannot tell whose line it was
             line = _line(record)
             if os.getpid() == self._pid:
                 self._send(line)

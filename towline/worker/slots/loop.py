@@ -19,7 +19,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from ...model import Outcome
+from ...records import Ending
 from ..attempt import Attempt
+from ..ending import MOST_SET_BACK, released
 from . import Done, hand_back
 
 log = logging.getLogger("towline.worker")
@@ -45,6 +48,7 @@ class LoopSlots:
         self._placed: dict[Attempt, HandlerLoop] = {}  # those with a task, and on which loop
         self._unheard: set[Attempt] = set()  # those whose loop has not heard yet to stop
         self._watched = False  # a thread listens whether the loop answers
+        self._told = False  # it was logged that the application's loop is blocked
         self._closed = threading.Event()
 
     # ---- what the pump calls; none of it waits for a loop
@@ -58,6 +62,12 @@ class LoopSlots:
             self._begin_watching()
         if not served:
             hand_back([attempt], self._done)
+
+    def resize(self, limit: int) -> None:
+        with self._mutex:
+            self._limit = limit
+            if self._line and self._loop is not None and not self._called:
+                self._call(self._loop)
 
     def interrupt(self, attempt: Attempt) -> None:
         with self._mutex:
@@ -136,6 +146,12 @@ class LoopSlots:
                 log.warning("an async handler blocks its event loop, and %s", error)
         waiting = list(self._line)
         self._line.clear()
+        if waiting and not (self._told or loop is not self._given or loop.loop.is_closed()):
+            self._told = True
+            log.warning(
+                "the application's event loop does not answer, so async handlers cannot begin on "
+                "it: a handler blocks it, or job.result() where await job.aresult() is meant"
+            )
         return waiting
 
     # ---- the thread that listens whether the loop answers
@@ -196,6 +212,8 @@ class LoopSlots:
         if attempt.stopped_for is not None and attempt.slot is not None:
             attempt.slot.cancel()
         ending = await attempt.arun()
+        if loop is self._given and ending is not None and _was_cancelled(attempt, ending):
+            ending = released(attempt)
         with self._mutex:
             self._unheard.discard(attempt)
             if self._placed.get(attempt) is not loop:
@@ -224,6 +242,15 @@ class LoopSlots:
             task.cancel()
         if not own:
             loop.end()
+
+
+def _was_cancelled(attempt: Attempt, ending: Ending) -> bool:
+    """Whether the application has cancelled a task of ours, as it does with all of them when its
+    loop ends: no fault of the job. Not without end: a handler may also cancel itself."""
+    task = asyncio.current_task()
+    if task is None or ending.outcome is not Outcome.FAILED:
+        return False
+    return task.cancelling() > 0 and attempt.set_back < MOST_SET_BACK
 
 
 class HandlerLoop:

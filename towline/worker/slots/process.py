@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...model import Ending, Outcome
+from ...model import Outcome
+from ...records import Ending
 from ..attempt import Attempt
 from ..ending import of_error
 from ..settings import Settings
@@ -49,6 +50,8 @@ class ProcessSlots:
     def __init__(self, app: Towline, settings: Settings, done: Done) -> None:
         self.app = app
         self.settings = settings
+        self._limit = settings.concurrency
+        self._leaving: set[ProcessSlot] = set()  # there are too many
         self._done = done
         self._line: deque[Attempt] = deque()
         self._slots: list[ProcessSlot] = []
@@ -83,6 +86,15 @@ class ProcessSlots:
         if isinstance(slot := attempt.sent_to, ProcessSlot):
             slot.kill(attempt)
 
+    def resize(self, limit: int) -> None:
+        with self.mutex:
+            self._limit = limit
+            try:
+                self._open_slots(len(self._line))
+            except RuntimeError as error:
+                log.warning("no process can be started for what waits: %s", error)
+            self.work.notify_all()  # those that are too many leave
+
     def close(self) -> None:
         """Return when every process has ended, or will not by any means."""
         with self.mutex:
@@ -104,6 +116,9 @@ class ProcessSlots:
             while not slot.sent:
                 if self.closing or slot.ran == self.settings.max_tasks_per_child:
                     return False
+                if len(self._slots) - len(self._leaving) > self._limit:
+                    self._leaving.add(slot)
+                    return False
                 if not self._line:
                     self._take_over()
                 if self._line and not slot.is_alive():
@@ -115,6 +130,12 @@ class ProcessSlots:
                 self.work.wait(MOMENT if elsewhere else None)
             self._fill(slot)
             return True
+
+    def traced(self, attempt: Attempt) -> str | None:
+        """Begin its span, if the app is traced: what its process is told of it."""
+        tracing = self.app.tracing
+        attempt.span = None if tracing is None else tracing.started(attempt)
+        return None if attempt.span is None else attempt.span.text
 
     def put_back(self, attempts: Sequence[Attempt]) -> None:
         """They were taken and have not begun: let them be the next. The caller has the mutex."""
@@ -144,6 +165,7 @@ class ProcessSlots:
         back: list[Attempt] = []
         with self.mutex:
             self._slots.remove(slot)
+            self._leaving.discard(slot)
             try:
                 self._open_slots(len(self._line))
             except RuntimeError as error:
@@ -157,7 +179,8 @@ class ProcessSlots:
 
     def _fill(self, slot: ProcessSlot) -> None:
         """Give it as many as it needs to be busy for a moment, and no more than its share."""
-        has, most = len(slot.sent), self.pace.at_once
+        # A span begins when its attempt is sent, so none waits behind another there.
+        has, most = len(slot.sent), self.pace.at_once if self.app.tracing is None else 1
         if has > most // 2:
             return
         share = -(-len(self._line) // len(self._slots))
@@ -186,8 +209,8 @@ class ProcessSlots:
     def _open_slots(self, needed: int) -> None:
         """Have as many free as are needed; RuntimeError when there is not one at all. One more that
         cannot begin does not matter as long as there are others."""
-        room = 0 if self.closing else self.settings.concurrency - len(self._slots)
-        if not room:
+        room = 0 if self.closing else self._limit - len(self._slots)
+        if room <= 0:
             return
         needed -= sum(slot.is_free for slot in self._slots)
         for _ in range(min(needed, room)):

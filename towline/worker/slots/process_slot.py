@@ -20,7 +20,8 @@ import time
 from typing import TYPE_CHECKING
 
 from ...errors import InvalidTask
-from ...model import Ending, Outcome
+from ...model import Outcome
+from ...records import Ending
 from ..attempt import Attempt
 from ..ending import crashed, never_begun, of_error, released, timed_out
 from .locate import location_of
@@ -172,9 +173,12 @@ class ProcessSlot:
     def _send(self, process: SpawnedProcess) -> None:
         """Send what was taken, then the tokens: until those are there, nothing can begin."""
         runs = [
-            Run(number, attempt.held, list(attempt.blockers), attempt.worker, attempt.claimed)
+            Run(
+                number, attempt.held, list(attempt.blockers), attempt.worker, attempt.claimed,
+                self._owner.traced(attempt),
+            )
             for attempt, number in zip(self.taken, self._numbers, strict=False)
-        ]
+        ]  # fmt: skip
         try:
             process.channel.send(*runs)
         except OSError:
@@ -198,11 +202,18 @@ class ProcessSlot:
         """Hear how it goes there; return whether the process can go on."""
         if len(self.sent) > 1:
             time.sleep(self._owner.pace.pause(len(self.sent)))
+        # Lines that its handler logs are logged here on the way, as those of its attempt.
+        span = next(iter(self.sent.values())).span if len(self.sent) == 1 else None
+        if span is not None:
+            span.enter()
         try:
             answers = process.receive()
         except Garbled as error:  # it lives, and may have done its work
             self._lose(error)
             return False
+        finally:
+            if span is not None:
+                span.leave()
         over: list[tuple[Attempt, Ending | None]] = []
         worn = False
         with self._owner.mutex:
@@ -241,7 +252,10 @@ class ProcessSlot:
         self._running = None
         self.ran += 1
         attempt.ended = answer.at
-        return attempt, answer.ending(attempt.held, attempt.started_at)
+        ending = answer.ending(attempt.held, attempt.started_at, attempt.late)
+        if ending is not None and ending.next is not None and self._owner.app.tracing is not None:
+            self._owner.app.tracing.continues(ending.next, attempt.span)
+        return attempt, ending
 
     def _lose(self, last: Broken | Garbled | None) -> None:
         """The process is no use any more: see what becomes of what was sent there. It is the one

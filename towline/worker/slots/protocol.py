@@ -18,7 +18,8 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct, msgpack
 
-from ...model import BlockerRecord, Claimed, Ending, NewJob, Outcome
+from ...model import Outcome
+from ...records import BlockerRecord, Claimed, Ending, NewJob
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class Load(Struct, tag=True):
     main_path: str | None
     argv: list[str]
     url: str
+    moved_to: str | None = None  # the schema; None unless the app was pointed there by `use`
     memory_limit: int | None = None
     levels: dict[str, int] = {}
 
@@ -50,6 +52,7 @@ class Run(Struct, tag=True):
     blockers: list[BlockerRecord]
     worker: str
     claimed: float
+    trace: str | None = None  # the context of its span, which its worker has
 
 
 class Stop(Struct, tag=True):
@@ -98,6 +101,7 @@ class Ended(Struct, tag=True, omit_defaults=True):
     delay: int | None = None
     next: NewJob | None = None
     error_type: str | None = None
+    rests: bool = False
 
     @classmethod
     def by(cls, ending: Ending | None, at: float, worn: bool) -> Ended:
@@ -105,15 +109,15 @@ class Ended(Struct, tag=True, omit_defaults=True):
             return cls(at, worn)
         return cls(
             at, worn, ending.outcome, ending.output, ending.error, ending.delay, ending.next,
-            ending.error_type,
+            ending.error_type, ending.rests,
         )  # fmt: skip
 
-    def ending(self, held: Claimed, started_at: int | None) -> Ending | None:
+    def ending(self, held: Claimed, started_at: int | None, late: bool = False) -> Ending | None:
         if self.outcome is None:
             return None
         return Ending(
-            held, self.outcome, self.output, self.error, self.delay, started_at,
-            next=self.next, error_type=self.error_type,
+            held, self.outcome, self.output, self.error, self.delay, started_at, not late,
+            next=self.next, error_type=self.error_type, rests=self.rests,
         )  # fmt: skip
 
 

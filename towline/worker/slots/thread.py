@@ -75,6 +75,18 @@ class ThreadSlots:
                 back = self._whole_line()
         hand_back(back, self._done)
 
+    def resize(self, limit: int) -> None:
+        with self._mutex:
+            self._limit = limit
+            self._most_left_behind = max(LEFT_BEHIND, 4 * limit)
+            while self._threads > limit:  # as many leave as come to the line next
+                self._threads -= 1
+                self._line.put(None)
+            try:
+                self._begin_threads(self._waiting)
+            except RuntimeError as error:
+                log.warning("no thread can be started for what waits: %s", error)
+
     def close(self) -> None:
         with self._mutex:
             self._closed = True
@@ -104,11 +116,17 @@ class ThreadSlots:
 
     def _whole_line(self) -> list[Attempt]:
         waiting: list[Attempt] = []
+        leaving = 0
         try:
-            while attempt := self._line.get_nowait():
-                waiting.append(attempt)
+            while True:
+                if attempt := self._line.get_nowait():
+                    waiting.append(attempt)
+                else:
+                    leaving += 1
         except Empty:
             pass
+        for _ in range(leaving):
+            self._line.put(None)
         self._waiting -= len(waiting)
         return waiting
 

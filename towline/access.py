@@ -1,4 +1,5 @@
-"""Who may see the dashboard and who may act: checked for every request, on the server.
+"""Who may see the dashboard or an agent's server, and who may act: checked for every request, on
+the server.
 
 Without a token and without `authorize` only this machine is answered, and only under a name of its
 own: a page of another site that makes its name point here (DNS rebinding) has another one. A
@@ -13,26 +14,25 @@ import hmac
 import inspect
 import ipaddress
 from collections.abc import Awaitable, Callable, Collection
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-Permission = Literal["retry", "cancel", "run", "delete", "pause", "reveal"]
-ALL: frozenset[Permission] = frozenset(("retry", "cancel", "run", "delete", "pause", "reveal"))
+Permission = Literal["enqueue", "retry", "cancel", "run", "delete", "pause", "limit", "reveal"]
+ALL: frozenset[Permission] = frozenset(get_args(Permission))
 
 COOKIE = "towline_dashboard"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-HOW = (
-    "give it token=… (or TOWLINE_DASHBOARD_TOKEN), or authorize=… with a function of your own that "
-    "says who may see it"
-)
+PASSED_ON = ("forwarded", "x-forwarded-for", "x-real-ip")  # a proxy speaks for somebody else
+HOW = "give it token=…, or authorize=… with a function of your own that says who may see it"
 
 
 class Viewer(Struct, frozen=True):
-    """Somebody who looks at the dashboard, by name, and what they may do beside looking."""
+    """Somebody who looks, by name, and what they may do beside looking."""
 
     name: str
     may: frozenset[Permission] = ALL
@@ -51,13 +51,15 @@ class Access:
         hosts: Collection[str],
         *,
         read_only: bool,
+        name: str = "dashboard",
     ) -> None:
         if token is not None and len(token) < 16:
-            raise ValueError("a dashboard's token has at least 16 characters: it is a password")
+            raise ValueError(f"the token of a {name} has at least 16 characters: it is a password")
         self._token = token
         self._authorize = authorize
         self._hosts = {host.lower() for host in hosts}
         self._read_only = read_only
+        self._name = name
 
     @property
     def has_login(self) -> bool:
@@ -77,18 +79,21 @@ class Access:
 
     async def _who(self, request: Request) -> Viewer:
         if self._authorize is not None:
-            found = self._authorize(request)
+            # In a thread: it may ask a database, and who watches must not wait for that.
+            found = await run_in_threadpool(self._authorize, request)
             answer = await found if inspect.isawaitable(found) else found
             if answer is True:
-                return Viewer("dashboard")
+                return Viewer(self._name)
             if isinstance(answer, Viewer):
                 return answer
             raise HTTPException(403, "you may not see this")
         if self._token is None:
-            return Viewer("dashboard")
+            return Viewer(self._name)
         if self.is_token(_bearer(request)) or self._is_cookie(request.cookies.get(COOKIE)):
-            return Viewer("dashboard")
-        raise HTTPException(401, "the token of this dashboard is needed: Authorization: Bearer …")
+            return Viewer(self._name)
+        raise HTTPException(
+            401, f"the token of this {self._name} is needed: Authorization: Bearer …"
+        )
 
     # ---- the token
 
@@ -112,12 +117,14 @@ class Access:
         name = _host_name(request.headers.get("host", ""))
         if self._hosts:
             if name not in self._hosts:
-                raise HTTPException(421, f"this dashboard is not called {name or 'nothing'}")
+                raise HTTPException(421, f"this {self._name} is not called {name or 'nothing'}")
         elif self._token is None and self._authorize is None:
             peer = request.client.host if request.client else ""
-            if name not in LOOPBACK or not is_loopback(peer):
+            passed_on = any(header in request.headers for header in PASSED_ON)
+            if name not in LOOPBACK or not is_loopback(peer) or passed_on:
                 raise HTTPException(
-                    403, f"without a token this dashboard answers its own machine only; {HOW}"
+                    403,
+                    f"without a token this {self._name} answers its own machine only; {HOW}",
                 )
 
 

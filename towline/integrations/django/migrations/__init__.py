@@ -1,0 +1,1 @@
+"""Django's migrations of the tables."""
