@@ -17,6 +17,7 @@ SHARED = {f"tests.{path.stem}" for path in Path(__file__).parent.iterdir()}
 pytest.register_assert_rewrite(*SHARED - sys.modules.keys())
 
 from tests import brokers, browser, rights, servers  # noqa: E402
+from tests.django import releases  # noqa: E402
 from tests.kit import Clock  # noqa: E402
 from tests.memory import memory  # noqa: E402
 from towline import Towline  # noqa: E402
@@ -73,7 +74,8 @@ TAIL = 0.15  # of the others come after the last that waits, so that none is alo
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put those that wait between those that compute, so that no core has nothing to do. What some
-    of a file share is therefore kept for the session."""
+    of a file share is therefore kept for the session; but for a browser, whose loop would be in the
+    way of others: those of a file that look through one stay together."""
 
     def place(item: pytest.Item, folders: tuple[str, ...]) -> int:
         folder = item.path.parent.name
@@ -85,7 +87,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     others.sort(key=lambda item: place(item, LONG))
     step = len(others) * (1 - TAIL) / max(len(waiting), 1)
     spread = [(number * step, item) for number, item in enumerate(waiting)]
-    ordered = [*spread, *((float(number), item) for number, item in enumerate(others))]
+    looking: dict[Path, float] = {}  # where the first of a file stands
+    ordered = list(spread)
+    for number, item in enumerate(others):
+        together = "browser" in getattr(item, "fixturenames", ())
+        place_of = looking.setdefault(item.path, float(number)) if together else float(number)
+        ordered.append((place_of, item))
     ordered.sort(key=lambda pair: pair[0])
     items[:] = [item for _, item in ordered]
 
@@ -108,3 +115,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.line(", ".join(names))
     if names := servers.left_out():
         terminalreporter.line(f"{', '.join(names)}: only `make proof` runs on it")
+    if names := releases.left_out():
+        terminalreporter.line(f"{', '.join(names)}: left out, for there is no Python 3.12 here")

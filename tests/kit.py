@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from towline.model import Claimed, Ending, JobRecord, NewBlocker, NewJob, Outcome, State
+from towline.model import Outcome, State
 from towline.operation import Op, Steps
+from towline.records import Claimed, Ending, JobRecord, NewBlocker, NewJob
 from towline.store import Store, read
 from towline.store.turn import Turn
 
@@ -36,6 +37,15 @@ class Clock:
 
     def advance(self, seconds: float) -> None:
         self.time += round(seconds * SECOND)
+
+
+# A claimed job that no database has; `_replace` what a test looks at.
+CLAIMED = Claimed(
+    job_id=1, attempt=1, queue="default", priority=0, chain_id=1, position=0, task="t",
+    arguments="[]", used=0, lost=0, max_attempts=1, timeout=None, key=None, label=None, blockers=0,
+    trace=None, lane=None, weight=None, expires_at=None, tick=None, created_at=0, run_at=0,
+    claimed_at=0, worker=1,
+)  # fmt: skip
 
 
 def new(task: str = "a", *, after: Sequence[int] = (), **fields: Any) -> NewJob:

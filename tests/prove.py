@@ -21,7 +21,7 @@ from pathlib import Path
 from tests import brokers, pythons, servers, speed
 
 ROOT = Path(__file__).resolve().parents[1]
-PROMISED_SERVERS = range(13, 19)  # docs/postgres.md
+PROMISED_SERVERS = range(13, 19)  # docs/guides/run/postgres.md
 LIMIT = 2400.0  # seconds after which a part has failed
 
 
@@ -71,6 +71,9 @@ def parts(seed: int) -> Iterator[Part]:
             ("crash_loop", []),
             ("kills", ["--jobs=2000", "--kills=25", f"--seed={seed}"]),
             ("poison", ["--jobs=1000", "--poison", "4"]),
+            ("lane_storm", ["--seconds=60", "--workers=8", f"--seed={seed}"]),
+            ("ticks", ["--ticks=300", "--kills=20", f"--seed={seed}"]),  # and a server's restart
+            ("groups", ["--members=2000", "--kills=10", f"--seed={seed}"]),
         ):
             words = name.replace("_", " ")
             arguments = ["-m", f"tests.faults.{name}", f"--engine={engine}", *told]

@@ -1,9 +1,10 @@
 """Run the tests on the other Pythons of this machine: `make pythons`.
 
-Each version that pyproject.toml names and that is found, on the PATH or with pyenv, gets an
-environment of its own, .venv-3.12, made as `make` makes .venv; one that is not found is named. Of
-the tests those run that meet the interpreter: connections, threads, processes, its end. Random
-search and SQL are the same on every version, so they run at the speed of `make test`.
+Each version that pyproject.toml names and that is found, by PYTHON312 and the like, on the PATH or
+with pyenv, gets an environment of its own, .venv-3.12, made as `make` makes .venv; one that is not
+found is named. Of the tests those run that meet the interpreter: connections, threads, processes,
+its end. Random search and SQL are the same on every version, so they run at the speed of
+`make test`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def promised() -> list[str]:
 
 def find(version: str) -> Path | None:
     """A program of this version that starts; what pyenv puts on the PATH may only complain."""
-    found = [Path(path)] if (path := shutil.which(f"python{version}")) else []
+    said = os.environ.get(f"PYTHON{version.replace('.', '')}")
+    found = [Path(path)] if (path := said or shutil.which(f"python{version}")) else []
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     installed = pyenv.glob(f"{version}.*/bin/python")
     found += sorted(installed, key=lambda path: [*map(int, re.findall(r"\d+", str(path)))])[::-1]

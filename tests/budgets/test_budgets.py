@@ -18,8 +18,9 @@ import pytest
 from tests.conformance.statements import Answer, watched
 from tests.database import Database, SqliteDatabase
 from towline import Towline
-from towline.model import Claimed, Ending, Outcome
+from towline.model import Outcome
 from towline.operation import Op
+from towline.records import Claimed, Ending
 
 T = TypeVar("T")
 
@@ -166,3 +167,22 @@ def test_a_job_in_a_worker_calls_few_functions(app: Towline, sqlite: Database) -
         threading.setprofile(None)
     assert len(app.jobs(state="completed", limit=1)) == 1
     assert calls.total <= 110 * number
+
+
+def test_G9_a_queue_without_limits_pays_nothing_beside_those_that_have_them(
+    app: Towline, database: Database
+) -> None:
+    """The budgets above, with limits and lanes in another queue of the same worker."""
+    task, store = add_task(app), app.runner.store
+    register(app)
+    app.set_limit("other", concurrency=1)
+    task.using(queue="third", lane="acme").enqueue(0)
+    app.enqueue_many([task.call(n) for n in range(30)])
+    counted = Counted(app)
+    counted.run(store.enqueue([task.call(2).new_job(())]))
+    assert counted.names.total() == ENQUEUE[database.engine], counted.names
+    first = counted.run(store.turn(WORKER, "w", ["default"], 10))
+    ends = [completed(job) for job in first.claimed]
+    turn = counted.run(store.turn(WORKER, "w", ["default"], 10, ends))
+    assert len(turn.finished.accepted) == len(turn.claimed) == 10
+    assert counted.names.total() == TURN[database.engine], counted.names

@@ -15,7 +15,7 @@ from tests.cli import warm
 from tests.kit import HOUR, new
 from tests.until import until
 from towline import Towline
-from towline.model import NewJob
+from towline.records import NewJob
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -62,7 +62,8 @@ def test_M11_an_import_error_shows_the_users_own_line_first(shop: Shop) -> None:
         assert "--traceback" in line
         done = shop.run(command, "works:app", "--traceback", code=2)
         assert done.stdout == ""
-        assert "works.py" in done.stderr
+        first = done.stderr.splitlines()[1]
+        assert first.endswith('works.py", line 1, in <module>'), "not how Python came there"
         assert "json/decoder.py" in done.stderr
         assert done.stderr.splitlines()[-1].startswith("towline: works cannot be imported")
 

@@ -33,7 +33,7 @@ def test_the_script_names_the_command(shop: Shop, shell: str) -> None:
 
 
 def test_commands_and_options(shop: Shop) -> None:
-    assert completed(shop, "re") == ["resume", "retry"]
+    assert completed(shop, "re") == ["rerun", "resume", "retry"]
     assert "--state" in completed(shop, "jobs", APP, "--st")
     assert completed(shop, "jobs", APP, "--state", "pen") == ["pending"]
 

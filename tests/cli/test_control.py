@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 from tests.cli.shop import APP, Shop
 from tests.kit import new
@@ -50,7 +51,7 @@ def test_cancel_by_id(any_shop: Shop) -> None:
     any_shop.run("cancel", "--url", any_shop.url, str(job), "--reason", "not wanted")
     found = any_shop.app.job(job)
     assert (found.state, found.error) == ("cancelled", "not wanted")
-    assert (found.ended_by or "").endswith("(command line)")
+    assert (found.ended_by or "").endswith(f"@{socket.gethostname()}")
     other = any_shop.put("add", a=1, b=1)
     assert any_shop.data("cancel", APP, str(other))["jobs"][0]["state"] == "cancelled"
 
@@ -135,9 +136,45 @@ def test_pause_and_resume(any_shop: Shop) -> None:
     assert any_shop.app.paused() == []
 
 
+def test_pause_and_resume_every_queue(any_shop: Shop) -> None:
+    """L8"""
+    any_shop.put("add", a=1, b=2)
+    assert any_shop.text("pause", APP, "*") == "every queue is paused\n"
+    assert any_shop.app.paused() == ["*"]
+    any_shop.run("worker", APP, "--drain")
+    assert any_shop.app.jobs()[0].state == "pending"
+    found = any_shop.text("doctor", APP)
+    assert "every queue is paused" in found
+    assert "no worker serves" not in found
+    assert any_shop.text("resume", APP, "*") == "every queue goes on\n"
+
+
 def test_what_a_paused_queue_holds_stays(shop: Shop) -> None:
     """L8: a worker that is started later leaves it alone."""
     shop.run("pause", APP, "mail")
     job = shop.store(new("fetch", queue="mail", arguments='{"n": 1}'))
     shop.run("worker", APP, "--drain")
     assert shop.state(job) == "pending"
+
+
+def test_who_did_what_is_in_the_history(any_shop: Shop) -> None:
+    """K3, K4: by user and host, of one and of many; `job` shows it."""
+    (job,) = failed(any_shop)
+    later = any_shop.store_later()
+    any_shop.run("retry", APP, str(job))
+    any_shop.run("cancel", APP, "--task", "add", "--state", "pending")
+    any_shop.run("run", APP, str(later))
+    any_shop.run("pause", APP, "mail")
+    any_shop.run("resume", APP, "mail")
+    assert [line.action for line in any_shop.app.audit(job=later)] == ["run_now"]
+    any_shop.run("delete", APP, str(later), "--yes")
+    lines = any_shop.app.audit()
+    did = [(line.action, line.number) for line in lines]  # what was done to `later` went with it
+    assert did == [(name, 1) for name in ("delete", "resume", "pause", "cancel", "retry")]
+    (who,) = {line.by for line in lines}
+    assert who.endswith(f"@{socket.gethostname()}")
+    told = any_shop.data("job", APP, str(job))["audit"]
+    assert [(line["done"], line["by"]) for line in told] == [("cancelled", who), ("retried", who)]
+    text = any_shop.text("job", APP, str(job))
+    assert "what people did" in text
+    assert any("retried" in line and who in line for line in text.splitlines())

@@ -10,8 +10,9 @@ import pytest
 from tests.cli.shop import APP, Shop
 from tests.kit import claim, failed, new, register
 from towline import views
-from towline.model import Ending, Outcome
+from towline.model import Outcome
 from towline.operation import Op, Steps
+from towline.records import Ending
 
 
 def fill(shop: Shop) -> None:

@@ -70,6 +70,18 @@ def test_jobs_are_followed(any_shop: Shop) -> None:
         assert followed.interrupted() == 130
 
 
+def test_how_far_each_is_makes_no_line_of_many(shop: Shop) -> None:
+    """Or it would be most of them; the lines there are say it."""
+    job = shop.put("climb", name="one")
+    shop.start("worker", APP)
+    shop.began("one")
+    with following(shop, "jobs", APP, "--follow") as followed:
+        followed.shows(f" {job}  running", "25% a quarter")
+        shop.go("one")
+        followed.shows(f" {job}  completed")
+        assert len(followed.lines) == 2
+
+
 def test_what_fits_is_followed(any_shop: Shop) -> None:
     """With --json a document a line; more at once than a page has."""
     any_shop.put("add", a=1, b=1)

@@ -17,9 +17,10 @@ from tests.cli.shop import APP, Shop
 from tests.kit import new
 
 JOB_KEYS = {
-    "id", "chain_id", "position", "task", "label", "queue", "priority", "key", "state", "reason",
-    "attempt", "max_attempts", "outcome", "open_blockers", "continued_by", "created_at", "run_at",
-    "started_at", "ended_at", "worker", "ended_by", "progress", "error",
+    "id", "chain_id", "position", "task", "label", "queue", "priority", "lane", "weight", "key",
+    "schedule", "tick", "state", "reason", "attempt", "max_attempts", "outcome", "open_blockers",
+    "continued_by", "created_at", "run_at", "expires_at", "started_at", "ended_at", "worker",
+    "ended_by", "progress", "error",
 }  # fmt: skip
 
 
@@ -76,6 +77,10 @@ def test_jobs(busy: Shop) -> None:
         (("--since", "1h", "--state", "scheduled"), ["add"]),
         (("--until", "2020-01-01T00:00"), []),
         (("--state", "cancelled"), []),
+        (("--roots", "--queue", "mail"), ["fetch"]),
+        (("--chain-task", "fetch"), ["add", "fetch"]),
+        (("--chain-task", "fetch", "--roots"), ["fetch"]),
+        (("--worker", "nobody"), []),
     ],
 )
 def test_filters(busy: Shop, filter: tuple[str, ...], tasks: list[str]) -> None:
@@ -139,6 +144,23 @@ def test_chain(busy: Shop) -> None:
     assert "who waits for it" in busy.text("chain", APP, str(blocker["chain_id"]))
 
 
+def test_stats_by_task(busy: Shop) -> None:
+    """R2"""
+    found = busy.data("stats", APP, "--tasks")
+    assert found["tasks"]["bad"]["failed"] == 1
+    assert found["total"] == busy.data("stats", APP)["total"]
+    text = busy.text("stats", APP, "--tasks")
+    assert text.split()[0] == "task"
+    assert "join" in text
+
+
+def test_jobs_by_worker(busy: Shop) -> None:
+    """R1: the name is the one in the history."""
+    (name,) = {job["worker"] for job in busy.data("jobs", APP, "--state", "failed")["jobs"]}
+    found = busy.data("jobs", APP, "--worker", name)["jobs"]
+    assert {job["task"] for job in found} >= {"bad", "fetch"}
+
+
 def test_stats(busy: Shop) -> None:
     """R2"""
     found = busy.data("stats", APP)
@@ -151,12 +173,13 @@ def test_stats(busy: Shop) -> None:
     assert found["oldest_pending"].endswith("Z")
     hour = found["last_hour"]
     assert (hour["ended"], hour["failed"]) == (4, 1)
-    assert 0 <= hour["p50"] <= hour["p95"] <= hour["p99"]
+    for times in (hour["run"], hour["wait"]):
+        assert 0 <= times["p50"] <= times["p95"] <= times["p99"]
     text = busy.text("stats", APP)
     for word in ("default", "mail", "total", "paused: mail", "0 workers", "oldest pending"):
         assert word in text
     assert "cancelled" not in text  # nothing is
-    assert "last hour: 4 ended · 1 failed · p50 " in text
+    assert "last hour: 4 ended · 1 failed · wait p50 " in text
 
 
 def test_workers(any_shop: Shop) -> None:

@@ -119,8 +119,8 @@ def test_help(shop: Shop) -> None:
 
 
 def test_every_command_is_documented() -> None:
-    """In docs/command-line.md, with every option and every exit code."""
-    page = (ROOT / "docs" / "command-line.md").read_text("utf-8")
+    """In docs/reference/command-line.md, with every option and every exit code."""
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text("utf-8")
     missing = [f"towline {name}" for name in COMMANDS if f"towline {name}" not in page]
     for name, command in group.commands.items():
         for parameter in command.params:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -140,3 +141,28 @@ def test_wait(any_shop: Shop) -> None:
     assert "failed: ValueError: this cannot work" in any_shop.refused(*bad, code=1)
     failed = json.loads(any_shop.run(*bad, "--json", code=1).stdout)
     assert (failed["state"], failed["chain"]["state"]) == ("failed", "failed")
+
+
+def test_enqueue_in_order_and_not_too_late(any_shop: Shop) -> None:
+    """Y1, Y2: by the app and by the URL alone."""
+    line = ("--on-conflict", "after", "--on-blocker-failure", "run", "--expires", "2h")
+    for target in ((APP,), ("--url", any_shop.url)):
+        words = (
+            "enqueue",
+            *target,
+            "say",
+            "-p",
+            "text=x",
+            "--key",
+            f"line of {len(target)}",
+            *line,
+        )
+        first, second = any_shop.data(*words), any_shop.data(*words)
+        assert (first["state"], second["state"]) == ("pending", "blocked")
+        for job in (first, second):
+            created = datetime.fromisoformat(job["created_at"])
+            assert datetime.fromisoformat(job["expires_at"]) - created == timedelta(hours=2)
+    refused = any_shop.refused(
+        "enqueue", APP, "say", "-p", "text=x", "--key", "k", *line[:2], code=2
+    )
+    assert 'on_conflict="after" needs on_blocker_failure="run"' in refused

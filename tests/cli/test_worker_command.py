@@ -45,6 +45,32 @@ def test_drain_ends_by_itself_when_nothing_is_left(any_shop: Shop) -> None:
     assert any_shop.app.workers() == []
 
 
+def test_once_runs_the_next_job_if_there_is_one(any_shop: Shop) -> None:
+    any_shop.run("worker", APP, "--once")
+    jobs = [any_shop.put("add", a=1, b=2) for _ in range(3)]
+    any_shop.run("worker", APP, "--once")
+    states = [str(any_shop.app.job(job).state) for job in jobs]
+    assert states == ["completed", "pending", "pending"]
+    assert "--max-jobs" in any_shop.refused("worker", APP, "--once", "--max-jobs", "2", code=2)
+
+
+@pytest.mark.parametrize("more", [(), ("--processes", "2")])
+def test_a_worker_stops_after_so_many_jobs(shop: Shop, more: tuple[str, ...]) -> None:
+    jobs = [shop.put("add", a=1, b=2) for _ in range(10)]
+    shop.run("worker", APP, "--max-jobs", "3", *more)
+    ended = sum(shop.app.job(job).state == "completed" for job in jobs)
+    assert ended == (6 if more else 3)
+    assert shop.app.workers() == []
+    assert "--max-jobs" in shop.refused("worker", APP, "--max-jobs", "0", code=2)
+
+
+@pytest.mark.parametrize("queues", ["*", "-slow", "mail,*", "mail=1,*=2"])
+def test_queues_by_words_and_slots(shop: Shop, queues: str) -> None:
+    jobs = [shop.put("add", a=1, b=2), shop.put("fetch", n=4)]
+    shop.run("worker", APP, "--drain", "--queues", queues)
+    assert [str(shop.app.chain(job).state) for job in jobs] == ["completed", "completed"]
+
+
 def test_the_first_signal_lets_handlers_end(any_shop: Shop) -> None:
     """W1"""
     job = any_shop.put("hold", name="one")
@@ -189,6 +215,7 @@ def test_settings_that_make_no_sense_are_refused(shop: Shop) -> None:
     assert "--processes" in shop.refused("worker", APP, "--processes", "0", code=2)
     assert "512M" in shop.refused("worker", APP, "--memory-limit", "much", code=2)
     assert "queues" in shop.refused("worker", APP, "--queues", ",", code=2)
+    assert "mail=2,*=6" in shop.refused("worker", APP, "--queues", "mail=2,default", code=2)
 
 
 def test_a_worker_needs_the_tasks(shop: Shop) -> None:

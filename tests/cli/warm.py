@@ -28,8 +28,13 @@ def _server() -> subprocess.Popen[str]:
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    atexit.register(server.kill)
+    atexit.register(_end, server)
     return server
+
+
+def _end(server: subprocess.Popen[str]) -> None:
+    server.kill()
+    server.communicate()  # closes its pipes and waits for it
 
 
 def run(

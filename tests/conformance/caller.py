@@ -15,8 +15,8 @@ from tests.conformance.place import Place
 from tests.database import Database
 from tests.kit import new
 from towline import Towline
-from towline.model import JobRecord, NewJob
 from towline.operation import Op
+from towline.records import JobRecord, NewJob
 
 if TYPE_CHECKING:
     from tests.conformance.kinds import Kind
@@ -92,7 +92,8 @@ class Caller(ABC):
         """Call a method of the app, or of a handle, on this connection."""
         if of is None:
             self.called.add(name)
-        method = getattr(of or self.app, ("a" if self._runner else "") + name)
+        twin = "await_" if name == "wait" else f"a{name}"  # a word of Python's own
+        method = getattr(of or self.app, twin if self._runner else name)
         return self._finish(method(*args, **kwargs, on=self.raw))
 
     def enqueue(self, *jobs: NewJob) -> list[JobRecord]:

@@ -14,8 +14,9 @@ import pytest
 from tests.database import Database
 from tests.kit import SECOND, Clock, claim, completed, failed, new, put, register, rows, states
 from towline import Towline
-from towline.model import Claimed, Ending, JobRecord, Live, Outcome, State
+from towline.model import Live, Outcome, State
 from towline.operation import Op, Steps
+from towline.records import Claimed, Ending, JobRecord
 from towline.store import Store, read
 from towline.store.lease import Begun
 from towline.store.listing import JobFilter
@@ -108,7 +109,8 @@ def claimed(record: JobRecord, claimed_at: int) -> Claimed:
         record.id, record.attempt or 0, record.queue, record.priority, record.chain_id,
         record.position, record.task, record.arguments, record.used or 0, record.lost or 0,
         record.max_attempts, record.timeout, record.key, record.label, record.blockers,
-        record.trace, record.created_at, claimed_at, record.held_by,
+        record.trace, record.lane, record.weight, record.expires_at, record.tick, record.created_at,
+        record.run_at or 0, claimed_at, record.held_by,
     )  # fmt: skip
 
 

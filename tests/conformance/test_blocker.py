@@ -25,22 +25,15 @@ from tests.kit import (
     put,
     states,
 )
-from towline import Blockers, Failure, Towline
+from towline import Failure, Towline
 from towline.errors import BlockerError
-from towline.model import (
-    ChainState,
-    Claimed,
-    Ending,
-    NewBlocker,
-    NewJob,
-    Outcome,
-    Policy,
-    State,
-)
+from towline.model import ChainState, Outcome, Policy, State
 from towline.operation import Steps
+from towline.records import Claimed, Ending, NewBlocker, NewJob
 from towline.store import Store, read
 from towline.store.listing import ChainFilter, JobFilter
 from towline.task.batch import new_jobs
+from towline.task.context import Blockers
 
 
 def stored(store: Store) -> Steps[tuple[int, int, int, int]]:

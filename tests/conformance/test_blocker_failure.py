@@ -20,8 +20,9 @@ from tests.kit import (
     states,
 )
 from towline.errors import InvalidState
-from towline.model import ChainState, NewBlocker, Outcome, Policy, State
+from towline.model import ChainState, Outcome, Policy, State
 from towline.operation import Steps
+from towline.records import NewBlocker
 from towline.store import Store, read
 
 BAD_ENDS = ("failed", "cancelled")

@@ -316,6 +316,8 @@ def standing(app: Towline) -> tuple[Any, ...]:
         [(chain.id, chain.state) for chain in app.chains()],
         app.counts(),
         app.paused(),
+        [schedule.record for schedule in app.schedules()],
+        app.limits(),
     )
 
 
@@ -351,6 +353,8 @@ def test_E13_every_operation_belongs_to_the_callers_transaction(
     assert call("retry_many", state="failed", task="a", until=None) == 2
     assert call("cancel_many", label="none") == 0
     assert call("delete_many", label="none") == 0
+    assert call("run_now_many", label="none") == 0
+    assert list(call("audit", job=5)) == []
     assert call("why", 5).startswith("it was cancelled ")
     assert [blocker.chain_id for blocker in call("blockers", 8)] == [6]
     assert [dependent.job_id for dependent in call("dependents", 6)] == [8]
@@ -358,6 +362,9 @@ def test_E13_every_operation_belongs_to_the_callers_transaction(
     assert [job.id for job in call("jobs", state="cancelled")] == [5]
     assert [chain.id for chain in call("chains", state="completed")] == [7]
     assert call("counts")["default"][State.PENDING] == 5
+    assert call("counts", by="task")["a"][State.COMPLETED] == 1
+    assert [job.id for job in call("jobs", roots=True, chain_task="a", state="cancelled")] == [5]
+    assert list(call("jobs", worker="nobody")) == []
     assert {"cancelled", "completed"} <= {ended.outcome for ended in call("stats")}
     call("pause", "late")
     call("resume", "shut")
@@ -367,6 +374,18 @@ def test_E13_every_operation_belongs_to_the_callers_transaction(
     assert call("stats") != []
     assert call("target", 4).id == 4
     assert call("now").tzinfo is UTC
+    schedule = call("set_schedule", "nightly", a.call(), "@daily")
+    assert call("schedule", "nightly").name == "nightly"
+    assert [each.name for each in call("schedules")] == ["nightly"]
+    assert call("pause", of=schedule).paused
+    assert not call("resume", of=schedule).paused
+    assert call("run", of=schedule).schedule == "nightly"
+    assert call("refresh", of=schedule).last_job == 10
+    call("delete", of=schedule)
+    call("set_schedule", "nightly", a.call(), "@daily")
+    call("set_limit", "mail", lane="*", concurrency=2)
+    assert [limit.lane for limit in call("limits")] == ["*"]
+    assert list(call("lanes", "mail")) == []
     clock.advance(40 * 24 * 3600)
     assert call("prune") == 2
     handle = app.job(4)
@@ -375,6 +394,16 @@ def test_E13_every_operation_belongs_to_the_callers_transaction(
     assert call("retry", of=handle).state is State.PENDING
     assert call("complete", 4).id == 4
     assert call("result", of=handle) is None
+    again = call("rerun", 4)
+    assert (again.created, again.state) == (True, State.PENDING)
+    assert call("change", again.id, priority=2).priority == 2
+    assert call("wait", [handle, again], return_when="first") == [handle]
+
+    group = call("enqueue_group", [a.call(), a.call()])
+    assert (group.total, call("group", group.id).ended) == (2, 0)
+    assert call("refresh", of=group).state is State.BLOCKED
+    assert call("failed", of=group) == 0
+    assert call("cancel", of=group).state is State.CANCELLED
 
     assert caller.called == takes_on()
     assert caller.in_transaction

@@ -20,8 +20,9 @@ from tests.kit import (
     states,
 )
 from towline import Towline
-from towline.model import ChainState, Claimed, Ending, NewJob, Outcome, State
+from towline.model import ChainState, Outcome, State
 from towline.operation import Steps
+from towline.records import Claimed, Ending, NewJob
 from towline.store import Store, read
 from towline.store.listing import JobFilter
 from towline.store.turn import promote

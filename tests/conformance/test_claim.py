@@ -19,8 +19,9 @@ from tests.kit import (
     states,
 )
 from towline import Towline
-from towline.model import Ending, Outcome, State
+from towline.model import Outcome, State
 from towline.operation import Op, Steps
+from towline.records import Ending
 from towline.store import Store
 from towline.store.turn import promote, unpark
 

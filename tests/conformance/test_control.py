@@ -24,8 +24,9 @@ from tests.kit import (
 )
 from towline import Towline
 from towline.errors import DuplicateKey, InvalidState, NotFound
-from towline.model import AttemptRecord, ChainState, Claimed, Ending, Outcome, Policy, State
+from towline.model import ChainState, Outcome, Policy, State
 from towline.operation import Op, Steps
+from towline.records import AttemptRecord, Claimed, Ending
 from towline.store import Store, read
 from towline.store.listing import JobFilter
 from towline.store.turn import promote

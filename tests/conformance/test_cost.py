@@ -14,9 +14,9 @@ from tests.database import Database
 from tests.kit import HOUR, Clock, beat, claim, completed, continued, end, new, register, states
 from tests.speed import by_speed
 from towline import Towline
-from towline.model import Claimed
 from towline.operation import Op, Steps
 from towline.postgres.transaction import SETTINGS
+from towline.records import Claimed
 
 
 def by_index(database: Database, connection: Any) -> None:

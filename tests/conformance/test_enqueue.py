@@ -15,8 +15,8 @@ from tests.database import Database
 from tests.kit import Clock, claim, completed, continued, failed, new, register
 from towline import State, Towline
 from towline.errors import BlockerError, DuplicateKey
-from towline.model import Enqueued, JobRecord, NewBlocker, NewJob
 from towline.operation import Mark, Op, Steps
+from towline.records import Enqueued, JobRecord, NewBlocker, NewJob
 from towline.store import Store, read
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -26,12 +26,14 @@ from towline import Towline
 # So that a few chains are many lanes, a few jobs a long chain, and what was lost comes back at a
 # time that nobody draws by lot.
 CHANGED: dict[str, object] = {
-    "towline.store.listing.LANES": 3,
+    "towline.store.listing.STRIPS": 3,
     "towline.store.retention.PRUNE_JOBS": 2,
     "towline.store.lease.lost_delay": lambda losses: SECOND,
 }
 # A transaction of ours answers these itself: it knows the time, and tells after its commit.
 OWN = ("clock", "notify", "notify_ended")
+# These say first how many entries of an index they have passed: what others do decides that, too.
+WALKS = ("claim_pending", "promote_due")
 
 
 def run_tours(play: Play, app: Towline, clock: Clock, url: str) -> list[list[Answer]]:
@@ -47,6 +49,10 @@ def run_tours(play: Play, app: Towline, clock: Clock, url: str) -> list[list[Ans
     finally:
         beside.close()
     return found
+
+
+def without_passed(rows: list[str]) -> list[str]:
+    return sorted(row.partition(", ")[2] for row in rows)
 
 
 @functools.cache
@@ -76,6 +82,8 @@ def test_every_statement_runs_in_every_form_and_is_answered_as_on_our_own_connec
     for tour, got, wanted in zip(TOURS, found, ours, strict=True):
         assert [form for form, _ in got] == [form for form, _ in wanted], tour.__name__
         for (form, rows), (_, expected) in zip(got, wanted, strict=True):
+            if form[0].startswith(WALKS):
+                rows, expected = map(without_passed, (rows, expected))
             if form[0] not in OWN:
                 assert rows == expected, (tour.__name__, form)
     ran = {form for answers in found for form, _ in answers}

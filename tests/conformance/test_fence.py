@@ -12,8 +12,9 @@ from collections.abc import Callable
 from tests.conformance.conftest import Play
 from tests.database import Database
 from tests.kit import SECOND, Clock, claim, completed, continued, failed, new, put, register, states
-from towline.model import Claimed, Ending, Outcome, State
+from towline.model import Outcome, State
 from towline.operation import Steps
+from towline.records import Claimed, Ending
 from towline.store import Store
 from towline.store.listing import JobFilter
 from towline.store.turn import promote

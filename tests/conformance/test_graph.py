@@ -6,7 +6,6 @@ import pytest
 
 from tests.conformance.conftest import Play
 from tests.kit import claim, continued, new, put
-from towline import Towline, views
 from towline.errors import NotFound
 from towline.operation import Steps
 from towline.store import Store
@@ -54,17 +53,3 @@ def test_R2_so_many_and_no_more(play: Play, store: Store) -> None:
     assert (len(found), complete) == (10, False)
     found, edges, complete = shape(play(lambda: iter(store.graph(last))))
     assert (len(found), len(edges), complete) == (31, 30, True)
-
-
-def test_alike_chains_are_one_node(app: Towline, store: Store) -> None:
-    ids = [each.record.id for each in app.runner.run(store.enqueue([new("part")] * 1000))]
-    (join,) = app.runner.run(store.enqueue([new("join", after=ids)]))
-    data = views.graph_data(app, join.record.id)
-    assert (data["chains"], data["complete"]) == (1001, True)
-    assert [(node["task"], node["chains"]) for node in data["nodes"]] == [
-        ("join", 1),
-        ("part", 1000),
-    ]
-    assert data["edges"] == [[data["nodes"][1]["id"], join.record.id]]
-    app.runner.run(store.complete(ids[0], None))
-    assert len(views.graph_data(app, join.record.id)["nodes"]) == 3

@@ -23,8 +23,9 @@ from tests.kit import (
 )
 from towline import Towline
 from towline.errors import DuplicateKey
-from towline.model import Ending, Enqueued, NewBlocker, NewJob, Outcome, State
+from towline.model import Outcome, State
 from towline.operation import Steps
+from towline.records import Ending, Enqueued, NewBlocker, NewJob
 from towline.store import Store, read
 from towline.store.listing import JobFilter
 from towline.store.turn import promote

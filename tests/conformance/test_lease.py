@@ -7,8 +7,9 @@ from typing import Any
 
 from tests.conformance.conftest import Play
 from tests.kit import DAY, SECOND, Clock, claim, completed, continued, failed, new, register
-from towline.model import Claimed, Ending, JobRecord, Outcome, State
+from towline.model import Outcome, State
 from towline.operation import Steps
+from towline.records import Claimed, Ending, JobRecord
 from towline.store import Store
 from towline.store.finish import Finished
 from towline.store.listing import ChainFilter, JobFilter

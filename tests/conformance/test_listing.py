@@ -18,8 +18,9 @@ from tests.speed import by_speed
 from towline import Towline
 from towline.app.answers import AtLeast
 from towline.errors import InvalidSetting, StillNeeded
-from towline.model import ChainState, Ending, Outcome, Policy, State
+from towline.model import ChainState, Outcome, Policy, State
 from towline.operation import Mark, Op, Steps
+from towline.records import Ending
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter, RecordPage
 from towline.store.retention import KeepFor
@@ -74,7 +75,7 @@ def every_kind_of_job(store: Store, clock: Clock) -> Steps[None]:
         completed(held[5]), failed(held[6]), Ending(held[7], Outcome.CANCELLED),
         continued(held[8], new("c", queue="slow", label="later")),  # 11 pending
         Ending(held[9], Outcome.TIMEOUT, delay=HOUR),
-    ])  # fmt: skip
+    ], "w1")  # fmt: skip
     yield from store.park([held[10]])
     yield from store.enqueue([new("a", key="k2", queue="slow")])  # 12 pending, the key anew
 
@@ -116,6 +117,21 @@ JOBS: dict[str, tuple[JobFilter, list[int]]] = {
     "state and outcome": (JobFilter(state=State.SCHEDULED, outcome=Outcome.TIMEOUT), [9]),
     "completed and queue": (JobFilter(state=State.COMPLETED, queue="default"), [5, 8]),
     "unknown": (JobFilter(task="nobody"), []),
+    "roots": (JobFilter(roots=True), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12]),
+    "roots and queue": (JobFilter(roots=True, queue="slow"), [12]),
+    "roots and state": (JobFilter(roots=True, state=State.PENDING), [4, 10, 12]),
+    "roots of a chain": (JobFilter(roots=True, chain=8), [8]),
+    "task of the chain": (JobFilter(chain_task="a"), [1, 3, 5, 7, 8, 11, 12]),
+    "not of the job": (JobFilter(chain_task="c"), [10]),
+    "task of the chain, roots": (JobFilter(chain_task="a", roots=True), [1, 3, 5, 7, 8, 12]),
+    "tasks of chain and job": (JobFilter(chain_task="a", task="c"), [11]),
+    "task of the chain and state": (JobFilter(chain_task="a", state=State.PENDING), [11, 12]),
+    "no such chains": (JobFilter(chain_task="nobody"), []),
+    "worker": (JobFilter(worker="w1"), [1, 5, 6, 7, 8, 9]),
+    "worker and state": (JobFilter(worker="w1", state=State.RUNNING), [1]),
+    "worker and task": (JobFilter(worker="w1", task="b"), [6, 9]),
+    "worker and completed": (JobFilter(worker="w1", state=State.COMPLETED), [5, 8]),
+    "no such worker": (JobFilter(worker="nobody"), []),
 }
 CHAINS: dict[str, tuple[ChainFilter, list[int]]] = {
     "all": (ChainFilter(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12]),
@@ -392,10 +408,101 @@ def test_R2_counts_are_the_same_on_every_kind_after_every_kind_of_end(
     }  # fmt: skip
 
 
+def test_R2_counts_by_task_are_the_same_on_every_kind(
+    play: Play, store: Store, app: Towline, clock: Clock, database: Database
+) -> None:
+    play(lambda: every_kind_of_job(store, clock))
+    found: dict[str, dict[State, int]] = {}
+    by_task = "SELECT task, state, count(*) FROM towline_jobs GROUP BY task, state"
+    for task, state, number in rows(database, by_task):
+        found.setdefault(task, {})[State(state)] = number
+    counted = play(lambda: iter(store.counts(by_task=True)))
+    assert {
+        task: {state: number for state, (number, _) in states.items()}
+        for task, states in counted.items()
+    } == found
+    assert app.counts(by="task") == found
+    assert found["a"] == {
+        State.RUNNING: 1, State.SCHEDULED: 1, State.COMPLETED: 2, State.CANCELLED: 1,
+        State.PENDING: 1,
+    }  # fmt: skip
+
+
+def test_R2_what_was_claimed_ahead_is_pending_in_the_counts_by_task(
+    play: Play, store: Store
+) -> None:
+    def script() -> Steps[None]:
+        yield from register(store)
+        yield from store.enqueue([new("a"), new("a"), new("b")])
+        yield from store.claim(1, ["default"], 1, ahead=2)
+        assert (yield from store.counts(by_task=True)) == {
+            "a": {State.RUNNING: (1, False), State.PENDING: (1, False)},
+            "b": {State.PENDING: (1, False)},
+        }
+
+    play(script)
+
+
+def test_R2_counts_by_task_beyond_the_limit_are_at_least_that_many(
+    play: Play, store: Store, app: Towline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("towline.store.counts.COUNTED", 3)
+    play(lambda: iter(store.enqueue([new("many") for _ in range(4)])))
+    assert isinstance(app.counts(by="task")["many"][State.PENDING], AtLeast)
+
+
+def test_counts_by_something_else_are_refused(app: Towline) -> None:
+    with pytest.raises(InvalidSetting, match='by= is "queue" or "task", not \'label\''):
+        app.counts(by="label")  # type: ignore[arg-type]
+
+
+def test_R1_jobs_of_very_many_chains_of_one_task_are_walked_by_id(
+    play: Play, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(lambda: every_kind_of_job(store, clock))
+    for limit in ("FEW_CHAINS", "EXAMINED"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"towline.store.listing.{limit}", 1)
+            found = play(lambda: listed(store, JobFilter(chain_task="a"), 3))
+        assert found == [12, 11, 8, 7, 5, 3, 1]
+
+
+def test_roots_is_true_or_false(app: Towline) -> None:
+    with pytest.raises(InvalidSetting, match="roots= is True or False, not 'yes'"):
+        app.jobs(roots="yes")  # type: ignore[arg-type]
+    assert list(app.jobs(roots=False)) == []
+
+
+def test_the_view_for_people_says_when_a_job_has_changed(
+    play: Play, store: Store, clock: Clock, database: Database
+) -> None:
+    def changed() -> list[Any]:
+        return [one for (one,) in rows(database, "SELECT changed_at FROM towline_jobs ORDER BY id")]
+
+    def script() -> Steps[None]:
+        yield from register(store)
+        yield from store.enqueue([new(), new(delay=HOUR)])
+
+    play(script)
+    at_first = changed()
+    clock.advance(60)
+    held = play(lambda: iter(store.claim(1, ["default"], 1)))
+    claimed = changed()
+    assert claimed[0] > at_first[0]
+    assert claimed[1] == at_first[1]
+    clock.advance(60)
+    play(lambda: iter(store.finish([failed(held[0])])))
+    ended = changed()
+    assert ended[0] > claimed[0]
+    play(lambda: iter(store.run_now(2)))
+    assert changed()[0] == ended[0]
+    assert changed()[1] > ended[1]
+
+
 def test_R2_open_jobs_beyond_the_limit_are_at_least_that_many(
     play: Play, store: Store, app: Towline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("towline.store.listing.COUNTED", 3)
+    monkeypatch.setattr("towline.store.counts.COUNTED", 3)
 
     def fill() -> Steps[None]:
         yield from store.enqueue([new(queue="three") for _ in range(3)])
@@ -447,7 +554,7 @@ def test_R1_very_many_queues_cost_a_bounded_number_of_statements(
     app: Towline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Findings A19 and P20: not one statement for each lane."""
-    monkeypatch.setattr("towline.store.listing.LANES", 5)
+    monkeypatch.setattr("towline.store.listing.STRIPS", 5)
     app.runner.run(
         app.runner.store.enqueue([new(queue=f"q{n}", priority=n % 3) for n in range(40)])
     )

@@ -15,8 +15,9 @@ import pytest
 
 from tests.kit import HOUR, Clock, claim, completed, continued, failed, new, put, register
 from towline import Towline
-from towline.model import Ending, Outcome, Policy
+from towline.model import Outcome, Policy
 from towline.operation import Op, Steps
+from towline.records import Ending
 from towline.store import Store
 from towline.store.lease import Begun
 from towline.store.listing import JobFilter

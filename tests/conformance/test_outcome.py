@@ -18,8 +18,9 @@ from tests.kit import (
     states,
 )
 from towline import Towline
-from towline.model import AttemptRecord, ChainState, Claimed, Ending, Outcome, State
+from towline.model import ChainState, Outcome, State
 from towline.operation import Steps
+from towline.records import AttemptRecord, Claimed, Ending
 from towline.store import Store, read
 from towline.store.turn import promote
 
@@ -98,6 +99,26 @@ def test_O2_failures_are_tried_again_until_used_up_and_every_error_is_kept(
         ]
         chain, last = yield from store.chain(1)
         assert (chain.state, chain.ended_at, last.id) == (ChainState.FAILED, clock(), 1)
+
+    play(script)
+
+
+def test_R1_attempts_of_many_jobs_are_read_at_once(play: Play, store: Store) -> None:
+    """Ended ones and the one that runs, by job; a job without any is left out."""
+
+    def script() -> Steps[None]:
+        yield from register(store)
+        yield from store.enqueue([new(), new(), new()])
+        (first,) = yield from claim(store)
+        yield from store.finish([Ending(first, Outcome.FAILED, error="no", delay=0)], "w1")
+        (second,) = yield from claim(store)
+        held = second.job_id
+        found = yield from store.attempts_of([3, held, 1, 999])
+        assert {id: [a.outcome for a in each] for id, each in found.items()} == {
+            first.job_id: [Outcome.FAILED],
+            held: [None],
+        }
+        assert found[held] == (yield from store.attempts(held))
 
     play(script)
 

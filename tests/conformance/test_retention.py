@@ -25,8 +25,9 @@ from tests.kit import (
 )
 from towline import Towline
 from towline.errors import NotFound, StillNeeded
-from towline.model import Ending, Outcome, Policy, State
+from towline.model import Outcome, Policy, State
 from towline.operation import Op, Steps
+from towline.records import Ending
 from towline.store import Store
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import KeepFor, Pruned

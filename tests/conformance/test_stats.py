@@ -12,21 +12,24 @@ from tests.conformance.conftest import Play
 from tests.kit import DAY, HOUR, MINUTE, SECOND, Clock, claim, completed, failed, new
 from towline import Outcome, Towline
 from towline.errors import InvalidSetting
-from towline.model import Ending
 from towline.operation import Steps
+from towline.records import Claimed, Ending
 from towline.store import Store
 from towline.store.retention import KeepFor
 from towline.store.stats import RollupRecord, StatsFilter
+from towline.store.turn import promote
 from towline.times import to_datetime
 
+FAST = (1, 0, 0, 0, 0, 0, 0, 0)  # all of them below a millisecond
 KEEP = KeepFor(999 * DAY, 999 * DAY, 999 * DAY)
 
 
 def run(
-    store: Store, clock: Clock, task: str, seconds: float, queue: str = "default"
+    store: Store, clock: Clock, task: str, seconds: float, queue: str = "default", wait: float = 0
 ) -> Steps[int]:
-    """One job that takes so long; answers the minute in which it ended."""
+    """One job that waits and takes so long; answers the minute in which it ended."""
     yield from store.enqueue([new(task, queue=queue)])
+    clock.advance(wait)
     (held,) = yield from claim(store, 1, queues=[queue])
     clock.advance(seconds)
     yield from store.finish([completed(held)], "w", 7)
@@ -50,7 +53,7 @@ def test_ended_jobs_are_read_by_minute_queue_task_and_outcome(
 
         found = yield from store.stats(StatsFilter(), 1)
         assert [r for r in found if r.minute == first] == [
-            RollupRecord(first, "default", "a", 1, 1, 50_000, (0, 0, 1, 0, 0, 0, 0, 0))
+            RollupRecord(first, "default", "a", 1, 1, 50_000, (0, 0, 1, 0, 0, 0, 0, 0), 0, FAST)
         ]
         assert [(r.minute, r.queue, r.task, r.outcome, r.ended) for r in found] == [
             (first, "default", "a", "completed", 1),
@@ -60,7 +63,17 @@ def test_ended_jobs_are_read_by_minute_queue_task_and_outcome(
             (last, "mail", "b", "completed", 1),
         ]
         assert [sum(r.histogram) for r in found] == [1, 1, 1, 1, 1]
-        assert found[-1].histogram == (1, 0, 0, 0, 0, 0, 0, 0)
+        assert found[-1].histogram == FAST
+
+        whole = yield from store.stats(StatsFilter(), 1, whole=True)
+        assert [(r.minute, r.queue, r.task, r.outcome, r.ended) for r in whole] == [
+            (first, "", "", "completed", 1),
+            (last, "", "", "completed", 2),
+            (last, "", "", "failed", 1),
+            (last, "", "", "cancelled", 2),
+        ]
+        (mail,) = yield from store.stats(StatsFilter(queue="mail"), whole=True)
+        assert (mail.ended, mail.histogram, mail.queue) == (1, FAST, "")
 
         def some(unit: int | None = 1, **where: Any) -> Steps[list[tuple[int, str, int]]]:
             found = yield from store.stats(StatsFilter(**where), unit)
@@ -77,6 +90,78 @@ def test_ended_jobs_are_read_by_minute_queue_task_and_outcome(
         hours = yield from some(60, outcome=Outcome.COMPLETED, task="a")
         assert {minute % 60 for minute, *_ in hours} == {0}
         assert sum(number for *_, number in hours) == 2
+
+    play(script)
+
+
+def test_R2_a_job_waits_from_when_on_it_could_begin_until_its_last_attempt_begins(
+    play: Play, store: Store, clock: Clock
+) -> None:
+    """Not while it is not due, blocked, or waits for another try; what never ran did not wait."""
+
+    def start(queue: str) -> Steps[Claimed]:
+        yield from promote(store)
+        (held,) = yield from claim(store, 1, queues=[queue])
+        return held
+
+    def waited(queue: str) -> Steps[tuple[int, int, int]]:
+        """How many ended, how many of them have a wait, and how long that was together."""
+        (found,) = yield from store.stats(StatsFilter(queue=queue))
+        assert sum(found.wait_histogram) == sum(found.histogram)
+        return found.ended, sum(found.wait_histogram), found.waited // SECOND
+
+    def script() -> Steps[None]:
+        yield from store.enqueue([new(queue="due"), new(queue="due")])
+        clock.advance(5)
+        held = yield from claim(store, 2, queues=["due"])
+        clock.advance(1)
+        begun = Ending(held[0], Outcome.COMPLETED, "1", started_at=clock())  # claimed ahead
+        yield from store.finish([begun, completed(held[1])], "w", 7)
+        assert (yield from waited("due")) == (2, 2, 6 + 5)
+
+        yield from store.enqueue([new(queue="delayed", delay=100 * SECOND)])
+        clock.advance(102)
+        yield from store.finish([completed((yield from start("delayed")))], "w", 7)
+        assert (yield from waited("delayed")) == (1, 1, 2)
+
+        yield from store.enqueue([new(queue="tried")])
+        clock.advance(20)
+        yield from store.finish([failed((yield from start("tried")), delay=60 * SECOND)], "w", 7)
+        clock.advance(63)
+        yield from store.finish([completed((yield from start("tried")))], "w", 7)
+        assert (yield from waited("tried")) == (1, 1, 3)
+
+        (first,) = yield from store.enqueue([new(queue="before")])
+        yield from store.enqueue([new(queue="blocked", after=[first.record.id])])
+        clock.advance(50)
+        yield from store.finish([completed((yield from start("before")))], "w", 7)
+        clock.advance(4)
+        yield from store.finish([completed((yield from start("blocked")))], "w", 7)
+        assert (yield from waited("before")) == (1, 1, 50)
+        assert (yield from waited("blocked")) == (1, 1, 4)
+
+        yield from store.enqueue([new(queue="back")])
+        clock.advance(8)
+        ahead = Ending((yield from start("back")), Outcome.RELEASED, started=False)
+        yield from store.finish([ahead], "w", 7)
+        clock.advance(8)
+        yield from store.finish([Ending((yield from start("back")), Outcome.RELEASED)], "w", 7)
+        clock.advance(2)
+        yield from store.finish([completed((yield from start("back")))], "w", 7)
+        assert (yield from waited("back")) == (1, 1, 2)
+
+        yield from store.enqueue([new(queue="handed on")])
+        clock.advance(8)
+        ahead = Ending((yield from start("handed on")), Outcome.RELEASED, started=False)
+        yield from store.finish([ahead], "w", 7)
+        clock.advance(3)
+        yield from store.finish([completed((yield from start("handed on")))], "w", 7)
+        assert (yield from waited("handed on")) == (1, 1, 11)
+
+        (never,) = yield from store.enqueue([new(queue="never")])
+        clock.advance(9)
+        yield from store.cancel(never.record.id)
+        assert (yield from waited("never")) == (1, 0, 0)
 
     play(script)
 
@@ -103,11 +188,12 @@ def test_folding_makes_buckets_coarser_and_changes_no_sum(
     def script() -> Steps[None]:
         clock.time = clock.time // DAY * DAY + 3 * HOUR
         for _ in range(4):
-            yield from run(store, clock, "a", 20)
+            yield from run(store, clock, "a", 20, wait=0.3)
             clock.advance(30 * 60)
         before = yield from store.stats(StatsFilter(), 60)
         total = yield from store.stats(StatsFilter())
         assert (len(before), total[0].ended, total[0].duration) == (2, 4, 80 * SECOND)
+        assert (total[0].waited, total[0].wait_histogram[3]) == (1.2 * SECOND, 4)
         for days, buckets in ((3, before), (100, (yield from store.stats(StatsFilter(), 1440)))):
             clock.advance(days * 86400)
             yield from store.prune(KEEP)
@@ -120,6 +206,7 @@ def test_folding_makes_buckets_coarser_and_changes_no_sum(
 def test_the_face_says_seconds_and_percentiles(app: Towline, store: Store, clock: Clock) -> None:
     for seconds in (0.02, 0.03, 5.0):
         app.runner.run(store.enqueue([new("a")]))
+        clock.advance(10 * seconds)
         (held,) = app.runner.run(store.claim(1, ["default"], 1))
         clock.advance(seconds)
         app.runner.run(store.finish([completed(held)], "w", 7))
@@ -127,9 +214,14 @@ def test_the_face_says_seconds_and_percentiles(app: Towline, store: Store, clock
     (all_of_it,) = app.stats()
     assert (all_of_it.start, all_of_it.queue, all_of_it.task) == (None, "default", "a")
     assert (all_of_it.outcome, all_of_it.count) == (Outcome.COMPLETED, 3)
-    assert all_of_it.duration == pytest.approx(5.05)
-    assert all_of_it.histogram == (0, 0, 2, 0, 1, 0, 0, 0)
-    p50, p95, p99 = all_of_it.p50, all_of_it.p95, all_of_it.p99
+    run = all_of_it.run
+    assert run.total == pytest.approx(5.05)
+    assert run.histogram == (0, 0, 2, 0, 1, 0, 0, 0)
+    wait = all_of_it.wait
+    assert wait.total == pytest.approx(50.5)
+    assert wait.histogram == (0, 0, 0, 2, 0, 1, 0, 0)
+    assert wait.p50 == pytest.approx(10 * (run.p50 or 0), rel=0.001)
+    p50, p95, p99 = run.p50, run.p95, run.p99
     assert p50 is not None
     assert p95 is not None
     assert p99 is not None

@@ -11,8 +11,9 @@ from tests.kit import SECOND, Clock, claim, completed, continued, failed, new, p
 from towline import Outcome, Towline
 from towline.app.why import sentence
 from towline.errors import NotFound
-from towline.model import Ending, Policy
+from towline.model import Policy
 from towline.operation import Steps
+from towline.records import Ending
 from towline.store import Store
 from towline.store.why import MOST_BEFORE
 

@@ -22,7 +22,7 @@ def test_W4_a_worker_registers_itself_and_disappears(
     def enter() -> Steps[tuple[int, int]]:
         first = yield from store.register(
             "w1", host="here", pid=11, birth="b", version="0.1", queues=["mail", "é"],
-            concurrency=4, lease=LEASE,
+            concurrency=4, lease=LEASE, declares="d",
         )  # fmt: skip
         clock.advance(1)
         return first, (yield from register(store, "w2", lease=2 * LEASE))
@@ -35,7 +35,7 @@ def test_W4_a_worker_registers_itself_and_disappears(
         began = clock() - SECOND
         assert one == (
             first, "w1", "here", 11, "b", "0.1", '["mail","\\u00e9"]', 4, began, began,
-            began + LEASE,
+            began + LEASE, "d",
         )  # fmt: skip
         assert (two.id, two.lease_until) == (second, clock() + 2 * LEASE)
         yield from store.unregister(first)

@@ -1,4 +1,4 @@
-"""Ten tours that together run every statement of an operation, in every form.
+"""Eleven tours that together run every statement of an operation, in every form.
 
 Each is a script in one transaction, on the database that the tours before it have left. What they
 find is compared with what our own connection finds, row by row; what is right about it, the cases
@@ -9,15 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.kit import DAY, HOUR, SECOND, Clock, claim, completed, continued, failed, new, put
 from tests.kit import register as enter
+from towline import Cron
+from towline.connections.psycopg import COPY_FROM
 from towline.errors import DuplicateKey, InvalidState
-from towline.model import ChainState, Claimed, Ending, Outcome, Policy, State
+from towline.model import ChainState, Outcome, Policy, State
 from towline.operation import Steps
-from towline.store import Store, read
+from towline.postgres import heads
+from towline.postgres.store import PostgresStore
+from towline.records import Claimed, Ending, NewBlocker, NewJob
+from towline.schedule import NewSchedule
+from towline.store import Store, audit, read
+from towline.store.limit import Numbers
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import KeepFor
 from towline.store.stats import StatsFilter
@@ -98,6 +107,26 @@ def plain_jobs(world: World) -> Steps[None]:
     yield from store.finish([Ending(turn.claimed[0], Outcome.SNOOZED, delay=SECOND, error=TEXT)])
 
 
+def old_snapshot(world: World) -> Steps[None]:
+    """Claimed and promoted from where it was done before, as PostgreSQL does when many entries of
+    its indexes lie before that."""
+    store = world.store
+    if isinstance(store, PostgresStore):
+        store.many_passed = -(10**6)
+    worker = yield from enter(store, "snapshot", lease=LARGE)
+    yield from put(store, *[new(queue="snapshot") for _ in range(6)])
+    yield from put(store, new(queue="snapshot", delay=SECOND // 10))
+    for _ in range(3):
+        turn = yield from store.turn(worker, "snapshot", ["snapshot"], 2)
+        assert len(turn.claimed) == 2
+    yield from store.peek(["snapshot"], 1, [], worker)
+    world.clock.advance(0.2)
+    turn = yield from store.turn(worker, "snapshot", ["snapshot"], 2)
+    assert len(turn.claimed) == 1
+    if isinstance(store, PostgresStore):
+        store.many_passed = heads.MANY
+
+
 def many_jobs(world: World) -> Steps[None]:
     """So many that they are sent in bulk, each behind another chain."""
     store = world.store
@@ -153,6 +182,32 @@ def blockers(world: World) -> Steps[None]:
     assert (yield from store.job(doomed)).state is State.FAILED
 
 
+def groups(world: World) -> Steps[None]:
+    """Members that complete, fail, go on and are cancelled; a fan-out by return."""
+    store = world.store
+    ids = yield from put(store, *[new(queue="group", label=TEXT) for _ in range(5)])
+    (last,) = yield from put(store, new("d", queue="group", after=ids, policy=Policy.WAIT))
+    held = yield from take(store, "group")
+    assert [each.job_id for each in held] == ids
+    child = new("c", queue="group", priority=-1)
+    following = new("e", children=[child], blockers=[NewBlocker(index=0, name=TEXT)])
+    endings = [
+        completed(held[0], f'"{TEXT}"'),
+        failed(held[1], TEXT),
+        continued(held[2], following),
+    ]
+    assert len((yield from store.finish(endings)).accepted) == 3
+    assert (yield from store.group(last)).ended == 2
+    assert (yield from store.failed_members(last)) == 1
+    assert [member.position for member in (yield from store.bad_members(last, 9))] == [1]
+    page = yield from store.members(last, 1, 3)
+    assert [member.chain_id for member in page] == ids[1:4]
+    assert [end.chain_id for end in (yield from store.chain_ends([last, *ids, 10**9]))]
+    assert (yield from store.cancel_members(last, 0, 4, TEXT, TEXT)) == (2, 4)
+    assert (yield from store.cancel_members(last, 4, 4)) == (1, None)
+    assert (yield from store.group(last)).ended == 5
+
+
 def keys(world: World) -> Steps[None]:
     """Keys that are taken, found, replaced, freed and taken back."""
     store = world.store
@@ -172,6 +227,16 @@ def keys(world: World) -> Steps[None]:
         yield from store.retry(first)
     (found,) = yield from put(store, new(key=TEXT, scope="any", window=DAY, queue="key"))
     assert found == second
+    line = new("line", key=TEXT, queue="key", on_conflict="after", policy=Policy.RUN)
+    first, second, third = yield from put(store, line, line, line)
+    yield from put(store, new("line", key=TEXT, queue="key", on_conflict="latest"))
+    yield from store.fail(first, TEXT)
+    yield from store.retry(first)
+    (fourth,) = yield from put(store, replace(line, blockers=[NewBlocker(chain_id=third)]))
+    yield from store.cancel(second)
+    yield from store.cancel(third)
+    assert (yield from store.job(fourth)).state is State.BLOCKED
+    yield from store.cancel(fourth)
 
 
 def leases(world: World) -> Steps[None]:
@@ -230,13 +295,21 @@ def control(world: World) -> Steps[None]:
     why = yield from store.why(waiting)
     assert (why.before, why.paused is not None) == (0, True)
     assert (yield from claim(store, 1, held[0].worker or 0, ["control"])) == []
-    yield from store.resume("control")
-    touched = yield from store.bulk("retry", JobFilter(queue="control"), False, None, 100)
+    yield from store.resume("control", TEXT)
+    touched = yield from store.bulk("retry", JobFilter(queue="control"), False, None, 100, TEXT)
     assert touched.number == 2
     assert (yield from store.why(waiting)).before == touched.number
     assert (yield from store.bulk("cancel", JobFilter(queue="control"), False, None, 1)).number
     yield from world.on_database_clock.pause("other")
     yield from store.resume("other")
+    lines = yield from store.audit(None, None, 2)
+    assert [line.done_by for line in lines.records] == [TEXT, TEXT]
+    assert len((yield from store.audit(None, "control", 9, lines.cursor)).records) == 1
+    (line,) = (yield from store.audit(held[2].job_id, None, 9)).records
+    assert (line.action, line.number) == ("retry", None)
+    assert (yield from store.needed([waiting])) == {}
+    each = [waiting] * COPY_FROM
+    yield from audit.note(store, TEXT, "retry", number=COPY_FROM, each=each)
 
 
 def lists(world: World) -> Steps[None]:
@@ -250,6 +323,9 @@ def lists(world: World) -> Steps[None]:
         JobFilter(outcome=Outcome.COMPLETED),
         JobFilter(state=State.PENDING, queue="control"),
         JobFilter(state=State.FAILED),
+        JobFilter(roots=True),
+        JobFilter(chain_task=TEXT),
+        JobFilter(worker=TEXT),
     ]
     chains: Sequence[ChainFilter] = [
         ChainFilter(),
@@ -267,12 +343,95 @@ def lists(world: World) -> Steps[None]:
     assert len(found.records) == 5
     yield from store.jobs(JobFilter(), 5, found.cursor)
     yield from store.counts()
+    yield from store.counts(by_task=True)
+    yield from store.peek(["*"])
+    yield from store.resize(1, TEXT, 3)
     yield from store.stats(StatsFilter(), 60)
+    yield from store.stats(StatsFilter(), 60, whole=True)
     assert (yield from store.stats(StatsFilter(0, now, "plain", TEXT, Outcome.COMPLETED)))
     assert (yield from store.failures(StatsFilter(now - DAY, now + DAY, "plain", TEXT))).complete
     yield from store.workers()
 
 
+def schedules(world: World) -> Steps[None]:
+    """Set, declared, fired in each way, and all that is done to them."""
+    store = world.store
+    for overlap in ("skip", "queue", "allow", "replace"):
+        cron = Cron(every=60, overlap=overlap, catch_up=3, tz="Europe/Berlin")
+        job = new(TEXT, queue="cron", label=TEXT, priority=-3, timeout=LARGE)
+        plan = NewSchedule(f"{overlap} {TEXT}", job, cron.timing, 7, 3, overlap)
+        yield from store.set_schedule(plan, TEXT)
+        yield from store.run_schedule(plan.name)
+    yield from take(store, "cron", 2)
+    for _ in range(2):
+        world.clock.advance(300)
+        yield from store.fire([TEXT], 3)
+        yield from store.fire([TEXT])
+    skip = f"skip {TEXT}"
+    yield from store.pause_schedule(skip, TEXT)
+    yield from store.schedule(skip)
+    yield from store.resume_schedule(skip)
+    for task in (None, TEXT):
+        page = yield from store.schedules(task, 2)
+        yield from store.schedules(task, 9, page.cursor)
+    yield from store.jobs(JobFilter(schedule=skip), 5)
+    yield from store.jobs(JobFilter(schedule=skip), 5, None, newest=False)
+    yield from store.delete_schedule(skip)
+    declared = [NewSchedule(name, new("d"), Cron("@daily").timing) for name in ("one", "two")]
+    yield from store.declare(declared, ["d"], "first")
+    yield from store.declare(declared[:1], ["d"], "second")
+    yield from store.glance(["d", TEXT], ["lanes", TEXT], ["lanes", "new", TEXT])
+    yield from store.peek(["cron"], 1, ["d", TEXT])
+
+
+def lanes(world: World) -> Steps[None]:
+    """Limits and lanes: filled, served, full, resting, empty, dropped; what is said of them."""
+    store, clock = world.store, world.clock
+
+    def job(lane: str | None = TEXT, queue: str = "lanes", **more: Any) -> NewJob:
+        return new(queue=queue, lane=lane, **more)
+
+    yield from put(store, job())
+    yield from put(store, job(), job("b", weight=2), job("b"), job("c", key="laned"), job(None))
+    yield from put(store, job("d", delay=5 * SECOND), *[job("many") for _ in range(MANY)])
+    yield from put(store, *[job(f"k{n}", queue="wide", key=f"wide {n}") for n in range(MANY)])
+    assert (yield from store.gates(["lanes", "default"])) == ["lanes"]
+    yield from store.set_limit("lanes", TEXT, Numbers(1), TEXT)
+    yield from store.set_limit("lanes", None, Numbers(20, LARGE % 1000, SECOND))
+    yield from store.set_limit("lanes", "gone", Numbers(1))
+    yield from store.set_limit("lanes", "gone", Numbers())
+    declared = {("lanes", "*"): Numbers(None, 3, SECOND), ("new", ""): Numbers(1)}
+    assert not (yield from store.declare_limits(declared, ["lanes"], "first")).postponed
+    yield from store.declare_limits({("new", ""): Numbers(1)}, ["lanes"], "second")
+    yield from store.declare_limits(declared, ["lanes"], "first")
+    held = yield from take(store, "lanes", 12)
+    assert len(held) == 8
+    clock.advance(6)
+    worker = yield from enter(store, "laned")
+    turn = yield from store.turn(worker, "laned", ["lanes", "default"], 30, gated=["lanes"])
+    assert turn.gated is not None
+    waiting = yield from store.jobs(JobFilter(state=State.PENDING, lane=TEXT), 5)
+    for record in waiting.records:
+        yield from store.why(record.id)
+    first, *rest = held
+    end = Ending(first, Outcome.SNOOZED, delay=SECOND, rests=True)
+    yield from store.finish([end, *[completed(each) for each in rest]])
+    yield from store.cancel(turn.claimed[0].job_id)
+    yield from store.peek(["lanes"], 5)
+    yield from store.limits()
+    yield from store.limits("lanes")
+    yield from store.lanes("lanes", 5)
+    yield from store.drop_orphans(["lanes"])
+    yield from store.parked()
+    clock.advance(60)
+    for _ in range(3):
+        more = yield from store.claim(worker, ["lanes"], 200, "laned")
+        yield from store.finish([completed(each) for each in more])
+    yield from store.set_limit("lanes", None, Numbers())
+
+
 TOURS: Sequence[Tour] = (
-    deleting, plain_jobs, many_jobs, chains, blockers, keys, leases, parking, control, lists,
+    deleting, plain_jobs, old_snapshot, many_jobs,
+    chains, blockers, groups, keys, leases, parking, control, lists, schedules,
+    lanes,
 )  # fmt: skip

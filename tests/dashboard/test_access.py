@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from tests.dashboard.serving import served
 from towline import Towline, dashboard
 from towline.dashboard import Viewer
+from towline.dashboard.actions import ACTIONS
 from towline.dashboard.pages import PAGES
 
 TOKEN = "a token of enough length"
@@ -87,6 +89,44 @@ def test_X8_a_browser_logs_in_with_the_token_and_keeps_something_else(app: Towli
         assert client.get("/").status_code == 303
 
 
+def test_X8_without_a_token_nobody_is_answered_through_a_proxy(client: httpx.Client) -> None:
+    """It sits on this machine and speaks for another one."""
+    for header in ("x-forwarded-for", "X-Real-IP", "Forwarded"):
+        assert client.get("/api/jobs", headers={header: "127.0.0.1"}).status_code == 403
+
+
+def test_X8_tokens_are_compared_in_constant_time(
+    app: Towline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(given: bytes, own: bytes) -> bool:
+        compared.append((given, own))
+        return given == own
+
+    monkeypatch.setattr("hmac.compare_digest", compare)
+    with served(dashboard.asgi(app, token=TOKEN)) as client:
+        client.get("/api/jobs", headers={"authorization": "Bearer no"})
+        client.get("/api/jobs", headers={"cookie": "towline_dashboard=no"})
+    assert [given for given, _ in compared] == [b"no", b"no"]
+
+
+def test_X8_the_function_of_the_host_may_wait_for_a_database(app: Towline) -> None:
+    """It is not called on the event loop; what it raises lets nobody in."""
+
+    def authorize(request: Request) -> bool:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        if request.headers.get("x-user") is None:
+            raise LookupError("no such table: session")
+        return True
+
+    with served(dashboard.asgi(app, authorize=authorize)) as client:
+        assert client.get("/", headers={"x-user": "ann"}).status_code == 200
+        answer = client.get("/")
+        assert (answer.status_code, "session" in answer.text) == (500, False)
+
+
 def test_X8_a_token_is_no_short_word(app: Towline) -> None:
     with pytest.raises(ValueError, match="at least 16 characters"):
         dashboard.asgi(app, token="secret")
@@ -127,8 +167,14 @@ def test_X8_the_host_application_decides(app: Towline, awaits: bool) -> None:
 
 def test_X9_each_action_asks_for_its_own_permission(app: Towline, failed: int) -> None:
     site = dashboard.asgi(app, authorize=lambda _: Viewer("ann", frozenset({"pause"})))
+    alone = ("retry", "cancel", "run", "delete")
     with served(site) as client:
-        for action in ("retry", "cancel", "run", "delete", "retry_many", "cancel_many"):
+        for action in alone:
+            road = f"/many?action={action}&pick={failed}"
+            assert client.get(f"/api{road}").status_code == 403
+            assert client.get(road).status_code == 403
+        assert 'name="pick"' not in client.get("/jobs").text
+        for action in (*alone, *(f"{action}_many" for action in alone)):
             answer = client.post(f"/do/{action}", json={"id": failed, "state": "failed"})
             assert answer.status_code == 403, action
         assert str(app.job(failed).state) == "failed"
@@ -141,9 +187,12 @@ def test_X9_read_only_has_no_actions_and_refuses_them(app: Towline, failed: int)
     with served(dashboard.asgi(app, token=TOKEN, read_only=True)) as client:
         client.headers["authorization"] = f"Bearer {TOKEN}"
         for road in ("/", "/jobs?state=failed", f"/jobs/{failed}", "/queues"):
-            assert "/do/" not in client.get(road).text
-        assert client.post("/do/retry", json={"id": failed}).status_code == 403
-        assert client.post("/do/pause", json={"queue": "mail"}).status_code == 403
+            text = client.get(road).text
+            assert "/do/" not in text
+            assert 'name="pick"' not in text
+        for action in ACTIONS:
+            given = {"id": failed, "queue": "mail", "state": "failed"}
+            assert client.post(f"/do/{action}", json=given).status_code == 403, action
     assert str(app.job(failed).state) == "failed"
     assert app.paused() == []
 
@@ -170,9 +219,29 @@ def test_X10_a_form_of_another_site_changes_nothing(
     assert app.paused() == (["mail"] if status == 303 else [])
 
 
+def test_X10_every_answer_asks_under_which_name(client: httpx.Client) -> None:
+    roads = [*ROADS, "/static/towline.js", "/do/retry", "/login", "/logout"]
+    for road in roads:
+        for method in ("GET", "POST"):
+            answer = client.request(method, road, headers={"host": "evil.example"})
+            assert answer.status_code in (403, 405), road
+
+
+def test_what_a_button_could_not_do_is_said_on_a_page(client: httpx.Client, failed: int) -> None:
+    own = {"origin": str(client.base_url).rstrip("/")}
+    answer = client.post("/do/cancel", data={"id": failed}, headers=own)
+    assert (answer.status_code, "<h1>Not done</h1>" in answer.text) == (409, True)
+    assert "hx-get" not in answer.text, "it cannot be fetched again"
+    assert client.post("/do/cancel", json={"id": failed}).json()["error"]
+    for road, title in (("/jobs/12345", "Not here"), ("/jobs?state=x", "Not understood")):
+        assert f"<h1>{title}</h1>" in client.get(road).text
+
+
 def test_X10_after_an_action_the_way_back_stays_here(client: httpx.Client) -> None:
     own = {"origin": str(client.base_url).rstrip("/")}
-    for back, to in (("/queues", "/queues"), ("//evil.example", "/"), ("https://e.x", "/")):
+    for back, to in (("/queues", "/queues"), ("//e.x", "/"), ("/\\e.x", "/"), ("https://e.x", "/")):
+        page = client.get("/many", params={"action": "retry", "back": back}).text
+        assert f'href="{to if to != "/" else "/jobs"}"' in page.split("None was selected")[1]
         data = {"queue": "mail", "back": back}
         assert client.post("/do/pause", data=data, headers=own).headers["location"] == to
 

@@ -7,7 +7,7 @@ import re
 
 from towline.dashboard.site import STATIC
 
-OWN = {"LICENSES.md", "mark.svg", "towline.css", "towline.js"}
+OWN = {"LICENSES.md", "mark.svg", "stream.js", "towline.css", "towline.js"}
 LINE = re.compile(r"\| `(?P<file>[^`]+)` \|.*\| `(?P<hash>[0-9a-f]{64})` \|")
 
 

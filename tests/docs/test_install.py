@@ -11,7 +11,7 @@ from tests.docs.blocks import ROOT
 from towline import Towline
 
 INDEX = re.compile(r"pip install (?:--upgrade |-U )?'?towline")
-PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "towline").rglob("*.py")]
+PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "towline").rglob("*.py")]
 
 
 def test_W1_nothing_tells_to_install_by_name() -> None:

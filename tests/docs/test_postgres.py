@@ -1,4 +1,4 @@
-"""docs/postgres.md runs: its Python as the roles it names, its SQL as a superuser."""
+"""guides/run/postgres.md runs: its Python as the roles it names, its SQL as a superuser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from psycopg.sql import SQL, Identifier
 from tests import servers
 from tests.docs.blocks import ROOT, program_of, run
 
-PAGE = ROOT / "docs" / "postgres.md"
+PAGE = ROOT / "docs" / "guides" / "run" / "postgres.md"
 HOST = "db.example.com/shop"
 ROLES = ("shop_migrator", "shop_worker")
 
@@ -41,7 +41,7 @@ def names(database: str) -> Iterator[dict[str, str]]:
 
 def test_the_page_runs(tmp_path: Path, database: str, names: dict[str, str]) -> None:
     program = program_of(PAGE, names, database)
-    assert program.count("_admin.execute") >= 3
+    assert program.count("_stage.sql(") >= 3
     printed = run(program, tmp_path)
     assert 'CREATE TABLE "public".towline_job' in printed
     with psycopg.connect(database) as connection:

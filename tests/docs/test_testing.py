@@ -1,19 +1,11 @@
-"""docs/testing.md runs, in order, as one program in an empty folder."""
+"""The page on testing names everything there is; tests/docs/test_pages.py runs it."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import towline.testing
-from tests.docs.blocks import ROOT, program_of, run
+from tests.docs.blocks import ROOT
 
-PAGE = ROOT / "docs" / "testing.md"
-
-
-def test_the_page_runs_and_prints_what_it_shows(tmp_path: Path) -> None:
-    printed = run(program_of(PAGE), tmp_path)
-    assert printed
-    assert f"```text\n{printed}```" in PAGE.read_text("utf-8")
+PAGE = ROOT / "docs" / "guides" / "write" / "testing.md"
 
 
 def test_the_page_names_everything_there_is() -> None:

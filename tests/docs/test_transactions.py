@@ -1,4 +1,4 @@
-"""docs/transactions.md runs: one example per framework, and what it says is what is there."""
+"""guides/with/transactions.md runs: one example per framework; what it says is what is there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psycopg
 from tests import servers
 from tests.docs.blocks import ROOT, program_of, run
 
-PAGE = ROOT / "docs" / "transactions.md"
+PAGE = ROOT / "docs" / "guides" / "with" / "transactions.md"
 URL = "postgresql://shop@db.example.com/shop"
 
 

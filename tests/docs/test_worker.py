@@ -1,4 +1,4 @@
-"""docs/worker.md runs, and its lifespan starts and stops a worker."""
+"""guides/run/worker.md runs, and its lifespan starts and stops a worker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.docs.blocks import ROOT, program_of, run
 
-PAGE = ROOT / "docs" / "worker.md"
+PAGE = ROOT / "docs" / "guides" / "run" / "worker.md"
 LIFESPAN = """
 import asyncio
 

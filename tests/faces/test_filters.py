@@ -16,7 +16,7 @@ from towline.operation import Op
 from .test_bad_input import app as app  # both engines
 
 LISTS = ["jobs", "chains"]
-BULK = ["cancel_many", "retry_many", "delete_many"]
+BULK = ["cancel_many", "retry_many", "run_now_many", "delete_many"]
 
 
 @pytest.fixture(params=["blocking", "awaiting"])
@@ -98,6 +98,10 @@ def test_everything_and_a_filter_are_a_contradiction(call: Callable[..., Any]) -
         {"cursor": "9" * 5000},
         {"cursor": str(2**63)},
         {"since": "2026-01-01"},
+        {"ids": []},
+        {"ids": "1"},
+        {"ids": 1},
+        {"ids": range(10_001)},
     ],
 )
 def test_limits_and_cursors_of_another_type_are_refused(

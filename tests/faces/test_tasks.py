@@ -234,7 +234,7 @@ def test_a_prefix_makes_a_name_that_could_stand_alone(app: Towline) -> None:
             {"key": "k", "scope": "any", "window": 1e300},
             "window must be a finite number of seconds, not .* .at most 10000000000",
         ),
-        ({"key": "k", "on_conflict": "skip"}, 'on_conflict is "return", "raise" or "replace"'),
+        ({"key": "k", "on_conflict": "skip"}, 'on_conflict is "return", "raise", "replace", '),
         ({"on_blocker_failure": "skip"}, 'on_blocker_failure is "fail", "wait" or "run"'),
         ({"scope": "any"}, "scope=, window= and on_conflict= need a key="),
         ({"on_conflict": "raise"}, "need a key="),

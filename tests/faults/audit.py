@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults.event_log import EventLog
-from tests.faults.tasks import ANYHOW, ENDS, OWN, USUALLY
+from tests.faults.tasks import ANYHOW, BORN, ENDS, OWN, USUALLY
 from tests.races.auditor import Reader, ask, audit_tables
 from tests.races.logs import Finding
 
@@ -64,6 +64,7 @@ def judge(reader: Reader, folder: Path, again: int, *, at_limit: int = 0) -> Aud
     audit.findings += [finding for finding in ended if finding not in unlucky]
     audit.findings += unlucky[at_limit:]
     audit.findings += _own_rows(reader)
+    audit.findings += _without_a_parent(reader)
     if log.twice > again:
         text = f"{log.twice} handlers ran to their end once more; {again} may"
         audit.findings.append(Finding("twice", text))
@@ -133,3 +134,11 @@ def _own_rows(reader: Reader) -> Iterator[Finding]:
     jobs = {id for (id,) in ask(reader, text)}
     for id in sorted(rows ^ jobs):
         yield Finding("own row", f"job {id} and the row written with it are not both there")
+
+
+def _without_a_parent(reader: Reader) -> Iterator[Finding]:
+    """What a continuation brought along is there with it, or not at all (F4)."""
+    text = f"""SELECT j.id FROM towline_job AS j LEFT JOIN towline_blocker AS b ON b.chain_id = j.id
+                WHERE j.label = '{BORN}' AND b.job_id IS NULL"""
+    for (id,) in ask(reader, text):
+        yield Finding("child", f"job {id} was born with a continuation that is not there")

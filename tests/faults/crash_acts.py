@@ -16,15 +16,17 @@ from typing import Any
 from tests import database as databases
 from tests.faults import event_log, tasks
 from tests.faults.crash_point import CrashPoint
-from tests.faults.tasks import ANYHOW, OWN, app
+from tests.faults.tasks import ANYHOW, BORN, OWN, app
 from tests.kit import MINUTE
 from tests.races.auditor import ask, open_reader
 from towline import Job
-from towline.model import Claimed, Ending, NewJob, Outcome
+from towline.model import Outcome
 from towline.operation import Op
+from towline.records import Claimed, Ending, NewBlocker, NewJob
 from towline.store import turn as turns
 from towline.store.retention import KeepFor
 from towline.store.turn import Turn
+from towline.worker.attempt import Attempt
 from towline.worker.identity import identity_of
 
 Act = Callable[[CrashPoint], None]
@@ -224,6 +226,31 @@ def finish_unblocking(point: CrashPoint) -> None:
 def finish_continued(point: CrashPoint) -> None:
     following = NewJob("last", '{"pause": 0.0}', inherit_queue=True, inherit_priority=True)
     finish(point, ends_as(Outcome.CONTINUED, next=following), tasks.first.enqueue())
+
+
+@act("finish: continued, with children")
+def finish_fanning_out(point: CrashPoint) -> None:
+    """Two that are free, one that waits for a third; what the continuation sees is theirs."""
+    child = NewJob("plain", '{"pause": 0.0}', label=BORN)
+    waiting = NewJob("join", '{"pause": 0.0}', label=BORN, blockers=[NewBlocker(index=0)])
+    following = NewJob(
+        "join", '{"pause": 0.0}', inherit_queue=True, children=[child, child, waiting],
+        blockers=[NewBlocker(index=1), NewBlocker(index=2)],
+    )  # fmt: skip
+    finish(point, ends_as(Outcome.CONTINUED, next=following), tasks.first.enqueue())
+
+
+@act("finish: continued, with many children")
+def finish_fanning_out_widely(point: CrashPoint) -> None:
+    """Written by the slot that ran the handler, in a transaction of its own."""
+    job = tasks.splits.enqueue(120)
+    stored(job)
+    hand = Hand()
+    (held,) = app.runner.run(app.runner.store.claim(hand.worker, ["default"], 1))
+    attempt = Attempt(app, tasks.splits, held, worker=hand.name)
+    attempt.begin()
+    with point:
+        assert attempt.run() is None
 
 
 @act("finish: failed, to be tried again")

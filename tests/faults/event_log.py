@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.races.logs import read_logs
-from towline.model import Claimed
+from towline.records import Claimed
 
 VARIABLE = "TOWLINE_FAULTS_DIARY"
 NAME = "event_log.jsonl"

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -52,13 +52,14 @@ HURRY = 0.1  # seconds between looks for lost jobs, which are not made to wait h
 class Hurry:
     """Run at once what was lost: its wide jitter is another promise, kept elsewhere."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, kinds: Iterable[str] = POISON) -> None:
         self._place = place
+        self._kinds = list(kinds)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        names = ", ".join(f"'{name}'" for name in POISON)
+        names = ", ".join(f"'{name}'" for name in self._kinds)
         text = f"""SELECT j.id FROM towline_live AS l JOIN towline_job AS j ON j.id = l.job_id
                     WHERE l.state = 1 AND j.task IN ({names})"""
         while not self._stop.wait(HURRY):
@@ -206,6 +207,27 @@ def poison_threads(
     audit.figures["lost and never called"] = len(uncalled)
     audit.figures["seconds"] = round(took)
     return audit
+
+
+def poison_chunk(place: Place, items: int = 20) -> list[Finding]:
+    """One item of a chunk takes its worker process with it: the others lose one attempt, and no
+    more than that (F8)."""
+    with at(place) as start, Hurry(place, ["crushes"]):
+        jobs = tasks.app.enqueue_many([tasks.crushes.call(n) for n in (-1, *range(1, items))])
+        supervisor = start("supervised", "--processes=2", "--lease=5")
+        wait("nothing is left to do", lambda: not open_jobs(place), LIMIT)
+        supervisor.stop()
+        ended = {job.id: [a.outcome for a in tasks.app.attempts(job.id)] for job in jobs}
+    poison, *others = (ended[job.id] for job in jobs)
+    findings = []
+    if poison != ["lost"] * CRASH_LIMIT:
+        findings.append(Finding("poison", f"it ended as {poison}"))
+    well = (["completed"], ["lost", "completed"])
+    wrong = [each for each in others if each not in well]
+    findings += [Finding("innocent", f"an item beside it ended as {each}") for each in wrong]
+    if not any(each == ["lost", "completed"] for each in others):
+        findings.append(Finding("chunk", "it was alone from the beginning"))
+    return findings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

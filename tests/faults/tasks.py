@@ -32,9 +32,11 @@ ENDS = {
     "takes_all_memory": {"failed"},
     "never_ends": {"failed"},
     "never_matches": {"failed"},
+    "crushes": {"completed"},
 }
 USUALLY = {"completed"}
 ANYHOW = "any"  # the label of a job that may end in any state
+BORN = "born"  # of a job that a continuation brought along
 OWN = "own"  # of a job stored together with a row of the application's
 
 
@@ -99,6 +101,12 @@ def join(pause: float = 0.0, ctx: Context = INJECTED) -> str:
     """Behind others: their outputs are there."""
     assert all(isinstance(output, str) for output in ctx.blockers)
     return mark(pause)
+
+
+@app.task
+def splits(number: int) -> Next[str]:
+    """Fan out, and in again."""
+    return join.using(after=[plain.using(label=BORN).call() for _ in range(number)]).then()
 
 
 @app.task(max_attempts=2, backoff=QUICKLY)
@@ -263,6 +271,13 @@ def segfaults_in_a_thread() -> str:
 def kills_its_worker() -> str:
     os.kill(os.getpid(), signal.SIGKILL)
     return "it lives"
+
+
+@app.chunk(size=20, wait=1.0, max_attempts=2, backoff=QUICKLY)
+def crushes(items: list[int]) -> None:
+    """One item that is -1 takes the process with it, and with that the others for this once."""
+    if -1 in items:
+        ctypes.string_at(0)
 
 
 # ---- quick and slow ones

@@ -22,6 +22,15 @@ def test_L3_L4_O1_a_kill_at_any_statement_loses_nothing(place: Place) -> None:
     assert min(loop.points.values()) >= 2, "an act is one statement at least, with two sides"
 
 
+@pytest.mark.timeout(300)
+def test_F4_a_kill_at_any_statement_leaves_all_of_a_fan_out_or_nothing(place: Place) -> None:
+    """A child without its continuation would be judged as a job that nobody stored."""
+    names = [name for name in ACTS if "children" in name]
+    loop = crash_everywhere(place, names, step=by_speed(6, 1))
+    assert loop.findings == []
+    assert set(loop.points) == set(names)
+
+
 def test_every_operation_that_must_survive_a_kill_has_an_act() -> None:
     wanted = (
         "enqueue",

@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults import tasks
 from tests.faults.fresh import Place
-from tests.faults.poison import POISON, poison_processes, poison_threads
+from tests.faults.poison import POISON, poison_chunk, poison_processes, poison_threads
 from tests.speed import by_speed
 
 
@@ -31,3 +31,9 @@ def test_O11_kills_among_quick_jobs_fail_alone(place: Place) -> None:
     audit = poison_threads(place, 300, 2, pause=0.0, task=tasks.kills_its_worker)
     assert audit.findings == []
     assert audit.figures["failed"] == 2
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.each_engine
+def test_F8_an_item_that_segfaults_costs_the_others_of_its_chunk_one_attempt(place: Place) -> None:
+    assert poison_chunk(place) == []

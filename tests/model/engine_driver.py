@@ -8,20 +8,24 @@ now (E12).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from tests.database import Database
 from tests.kit import Clock
 from tests.model.engine_reads import EngineReads
-from tests.model.program import Answer, End, Held, Keep, New, Refusal, Seen, Step, Where
-from tests.model.storing import UNSTORED
+from tests.model.program import Answer, End, Held, Keep, New, Plan, Refusal, Seen, Step, Where
+from tests.model.storing import UNSTORED, said_of
 from towline.errors import DuplicateKey, StillNeeded, StoreError, TowlineError
-from towline.model import Claimed, Ending, JobRecord, NewBlocker, NewJob
 from towline.operation import Op
-from towline.sql import TABLES
+from towline.records import Claimed, Ending, JobRecord, NewBlocker, NewJob
+from towline.schedule import NewSchedule
+from towline.sql import SERVER_TABLES, TABLES
 from towline.store.finish import Finished
 from towline.store.lease import Begin, Begun, Report
+from towline.store.limit import Numbers
 from towline.store.retention import KeepFor
 from towline.store.turn import promote, unpark
+from towline.ticks import Timing
 
 ORPHANS = 10**9  # an id that no program comes to
 KEPT = ("migration", "mark")
@@ -38,7 +42,7 @@ class EngineDriver(EngineReads):
         """An empty store for the next program."""
         if self.in_transaction:
             self.rollback()
-        for table in TABLES:
+        for table in (*TABLES, *(SERVER_TABLES if self.has_levels else ())):
             if table not in KEPT:
                 self.sql(f"DELETE FROM towline_{table}")
         self.sql("UPDATE towline_mark SET value = 0 WHERE name = 'prune'")
@@ -109,7 +113,16 @@ class EngineDriver(EngineReads):
             blockers=[self._blocker(chain, name, batch) for chain, name in new.after],
             inherit_queue=follows and new.queue is None,
             inherit_priority=follows and new.priority is None,
+            lane=new.lane, weight=new.weight, expires=new.expires,
+            given=["expires_at" if name == "expires" else name for name in said_of(new)],
         )  # fmt: skip
+
+    def _next_job(self, new: New) -> NewJob:
+        """A continuation, with what it brings along."""
+        batch = {child.name: index for index, child in enumerate(new.children)}
+        job = self._new_job(new, batch, follows=True)
+        job.children = [self._new_job(child, batch) for child in new.children]
+        return job
 
     def _blocker(self, chain: str, name: str | None, batch: dict[str, int]) -> NewBlocker:
         if chain in batch:
@@ -140,15 +153,15 @@ class EngineDriver(EngineReads):
 
     def _claimed(self, claims: list[Claimed]) -> list[Seen]:
         for claim in claims:
-            assert claim.label is not None
-            self.learn(claim.label, claim.job_id, claim.created_at)
+            name = claim.label or self.names[claim.job_id]
+            self.learn(name, claim.job_id, claim.created_at)
             assert claim.worker is not None
             worker = self.worker_names[claim.worker]
-            self._claims[Held(claim.label, claim.attempt, worker)] = claim
+            self._claims[Held(name, claim.attempt, worker)] = claim
         return [
             {
                 **claim._asdict(),
-                "job_id": claim.label,
+                "job_id": self.names[claim.job_id],
                 "chain_id": self.names[claim.chain_id],
                 "worker": self.worker_names[claim.worker or 0],
             }
@@ -158,13 +171,13 @@ class EngineDriver(EngineReads):
     def turn(
         self, worker: str, queues: Sequence[str], room: int, ends: Sequence[End],
         unpark: Sequence[str], ahead: int, begins: Sequence[tuple[Held, int]],
-        reports: Sequence[tuple[Held, float, str]],
+        reports: Sequence[tuple[Held, float, str]], gated: Sequence[str],
     ) -> tuple[object, ...]:  # fmt: skip
         endings = [self._ending(end) for end in ends]
         turn = self.run(
             self.store.turn(
                 self.workers[worker], worker, queues, room, endings, unpark, ahead=ahead,
-                begins=self._begins(begins), reports=self._reports(reports),
+                begins=self._begins(begins), reports=self._reports(reports), gated=gated,
             )
         )  # fmt: skip
         assert not turn.finished.postponed, "a turn was put off though nobody holds anything"
@@ -197,7 +210,7 @@ class EngineDriver(EngineReads):
         return Ending(
             self._claims[end.held], end.outcome, end.output, end.error, end.delay, end.started_at,
             end.started,
-            None if end.next is None else self._new_job(end.next, {}, follows=True),
+            None if end.next is None else self._next_job(end.next),
             end.error_type,
         )  # fmt: skip
 
@@ -225,8 +238,8 @@ class EngineDriver(EngineReads):
         """Somebody has left open rows without their jobs, by hand."""
         for orphan in range(number):
             self.sql(
-                "INSERT INTO towline_live (state, queue, priority, job_id)"
-                f" VALUES (0, '{queue}', {orphan}, {ORPHANS + orphan})"
+                "INSERT INTO towline_live (state, queue, priority, job_id, run_at)"
+                f" VALUES (0, '{queue}', {orphan}, {ORPHANS + orphan}, 0)"
             )
         return self.run(self.store.drop_orphans([queue]))
 
@@ -268,12 +281,45 @@ class EngineDriver(EngineReads):
         }
         return self._until_less(lambda: self.store.sweep(ids, dead, limit, known), limit)
 
-    def _until_less(self, begin: Callable[[], Op[int]], limit: int) -> list[int]:
+    def _until_less(self, begin: Callable[[], Op[Any]], limit: int) -> list[int]:
         """Which of many a bounded verb takes first is the engine's choice, so it takes all."""
         counts = [self.run(begin())]
         while counts[-1] >= limit:
             counts.append(self.run(begin()))
         return counts
+
+    # ---- limits and schedules
+
+    def set_limit(
+        self, queue: str, lane: str | None, concurrency: int | None, rate: int | None, per: int
+    ) -> None:
+        numbers = Numbers(concurrency, rate, None if rate is None else per)
+        self.run(self.store.set_limit(queue, lane, numbers))
+
+    def set_schedule(self, plan: Plan) -> Seen:
+        job = NewJob(plan.task, f'{{"{plan.name}": 1}}', queue=plan.queue, expires=plan.expires)
+        timing = Timing(None, plan.every, "UTC", None, None)
+        new = NewSchedule(plan.name, job, timing, 0, plan.catch_up, plan.overlap)
+        return self.schedule_seen(self.run(self.store.set_schedule(new)).record)
+
+    def pause_schedule(self, name: str, by: str | None) -> Seen:
+        return self.schedule_seen(self.run(self.store.pause_schedule(name, by)).record)
+
+    def resume_schedule(self, name: str) -> Seen:
+        return self.schedule_seen(self.run(self.store.resume_schedule(name)).record)
+
+    def delete_schedule(self, name: str) -> None:
+        self.run(self.store.delete_schedule(name))
+
+    def run_schedule(self, name: str) -> Seen:
+        record = self.run(self.store.run_schedule(name))
+        self.learn_from([record])
+        return self.job_seen(record)
+
+    def fire(self, tasks: Sequence[str]) -> int:
+        fired = self.run(self.store.fire(tasks))
+        assert not fired.postponed, "a tick was put off though nobody holds anything"
+        return fired.jobs
 
     # ---- from outside
 
@@ -284,7 +330,7 @@ class EngineDriver(EngineReads):
         return self._control(name, lambda id: self.store.fail(id, reason, by))
 
     def complete(self, name: str, output: str | None, next: New | None, by: str | None) -> Seen:
-        following = None if next is None else self._new_job(next, {}, follows=True)
+        following = None if next is None else self._next_job(next)
         return self._control(name, lambda id: self.store.complete(id, output, following, by))
 
     def run_now(self, name: str) -> Seen:

@@ -14,26 +14,24 @@ import msgspec
 
 from tests.database import SQLITE, Database
 from tests.kit import Clock
-from tests.model.program import Seen, Where
+from tests.model.program import Seen, Where, fired_name
 from tests.races.auditor import audit_tables, open_reader
 from tests.races.logs import Finding
 from towline import Towline
-from towline.model import (
-    AttemptRecord,
-    BlockerRecord,
-    ChainRecord,
-    ChainState,
-    DependentRecord,
-    JobRecord,
-    Outcome,
-    State,
-)
+from towline.model import ChainState, Outcome, State
 from towline.operation import Op, Steps
+from towline.records import AttemptRecord, BlockerRecord, ChainRecord, DependentRecord, JobRecord
+from towline.schedule import ScheduleRecord
 from towline.store.listing import ChainFilter, JobFilter, RecordPage
 
 T = TypeVar("T")
 
 ALL = 10_000
+LIMIT = ("concurrency", "rate", "per", "running")
+SCHEDULE = (
+    "task", "every", "catch_up", "overlap", "next_at", "paused_at", "paused_by", "last_tick",
+    "last_chain", "ticks", "skipped", "missed",
+)  # fmt: skip
 BLOCKER = re.compile(r"^blocker chain (\d+)")
 
 
@@ -46,6 +44,7 @@ class EngineReads:
         """Whether a transaction may go on seeing the database as it was; else it never has to."""
         self._app = Towline(database.url, clock=clock, durable=False, notify=False)
         self.store = self._app.runner.store
+        self.store.backstop = None  # a lane that is not told of would sleep for ever
         if database.engine == SQLITE:
             self._connection = database.connect(isolation_level=None)
         else:
@@ -125,8 +124,11 @@ class EngineReads:
 
     def learn_from(self, records: Iterable[JobRecord]) -> None:
         for record in records:
-            assert record.label is not None
-            self.learn(record.label, record.id, record.created_at)
+            name = record.label
+            if record.schedule is not None:
+                name = fired_name(record.schedule, record.tick, record.created_at)
+            assert name is not None
+            self.learn(name, record.id, record.created_at)
 
     def learn_all(self) -> None:
         """Everybody's name: a job was stored whose record nobody was given."""
@@ -179,6 +181,10 @@ class EngineReads:
         seen = record._asdict()
         return {**seen, **{link: self.names[seen[link]] for link in links}}
 
+    def schedule_seen(self, record: ScheduleRecord) -> Seen:
+        seen = {name: getattr(record, name) for name in SCHEDULE}
+        return {**seen, "last_chain": self._named(record.last_chain)}
+
     # ---- everything
 
     def dump(self, *, outside: bool = False, anew: bool = False) -> Seen:
@@ -211,6 +217,14 @@ class EngineReads:
                     "started_at": w.started_at, "seen_at": w.seen_at, "lease_until": w.lease_until,
                 }
                 for w in workers
+            },
+            "limits": {
+                (limit.queue, limit.lane): {name: getattr(limit, name) for name in LIMIT}
+                for limit in (yield from store.limits())
+            },
+            "schedules": {
+                record.name: self.schedule_seen(record)
+                for record in (yield from store.schedules(None, ALL)).records
             },
             "paused": [queue.name for queue in (yield from store.paused())],
             "next due": (yield from store.peek(())).next_due,
@@ -267,7 +281,7 @@ class EngineReads:
             None if where.state is None else State(where.state),
             None if where.outcome is None else Outcome(where.outcome),
             where.task, where.queue, None if where.chain is None else self.ids[where.chain][0],
-            where.key, where.label, where.since, where.until,
+            where.key, where.label, None, where.since, where.until,
         )  # fmt: skip
 
     def _pages(self, begin: Callable[[int | None], Op[RecordPage[Any]]]) -> list[list[str]]:

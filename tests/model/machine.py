@@ -13,8 +13,18 @@ from typing import Any, ClassVar, TypeVar
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.kit import MINUTE, SECOND
+from tests.model.flow_deeds import FlowDeeds
 from tests.model.program import OLD_SNAPSHOT, End, Held, Keep, New, Where
-from tests.model.strategies import DRAFTS, LEFT_OUT, QUEUES, TASKS, Draft, Drawn, operations
+from tests.model.strategies import (
+    DRAFTS,
+    LEFT_OUT,
+    LIMITED,
+    QUEUES,
+    TASKS,
+    Draft,
+    Drawn,
+    operations,
+)
 from tests.model.tables import Tables
 from tests.model.trace import World
 from towline.model import ChainState, Live, Outcome, Policy, State
@@ -25,14 +35,15 @@ BACK_AT_MOST = 1700  # seconds; reads by time allow clocks to differ by an hour
 DEEP = 4  # savepoints
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(FlowDeeds, RuleBasedStateMachine):
     """Programs of the whole store."""
 
     world: ClassVar[World]
 
-    @initialize(drafts=DRAFTS, left_out=LEFT_OUT)
-    def begin_program(self, drafts: list[Draft], left_out: set[str]) -> None:
+    @initialize(drafts=DRAFTS, left_out=LEFT_OUT, limited=LIMITED)
+    def begin_program(self, drafts: list[Draft], left_out: set[str], limited: bool) -> None:
         self.world.reset()
+        self.begin_flow(limited)
         self.left_out = left_out
         self.names = 0
         self.ever: dict[str, None] = {}  # names that were stored at some time
@@ -97,6 +108,7 @@ class Machine(RuleBasedStateMachine):
         if name is None:
             self.names += 1
             name = f"j{self.names}"
+        draft = self.allowed(draft)
         wanted = (
             batch[-1 - n] if -len(batch) <= n < 0 else self.chain(n if n >= 0 else -1)
             for n in draft.after
@@ -111,6 +123,7 @@ class Machine(RuleBasedStateMachine):
             name, draft.task, f'{{"{name}": 1}}', draft.queue, draft.priority, draft.max_attempts,
             MINUTE if draft.extra else None, delay, at, draft.key if batch else None, *draft.scope,
             draft.on_conflict, after, draft.policy, "trace" if draft.extra else None,
+            (), self.lane_of(draft), draft.weight if self.limited else None, draft.expires,
         )  # fmt: skip
 
     @rule(deed=operations())
@@ -148,7 +161,7 @@ class Machine(RuleBasedStateMachine):
         """Claim; a worker comes if there is none."""
         if not self.tables.workers:
             self.register(30 * SECOND)
-        self.take("claim", self.worker(worker), queues, room, named, ahead)
+        self.take("claim", self.worker(worker), queues, self.room(room), named, ahead)
 
     def turn(
         self, worker: int, room: int, ends: list[Drawn], unpark: bool, ahead: int,
@@ -156,11 +169,12 @@ class Machine(RuleBasedStateMachine):
     ) -> None:  # fmt: skip
         """Which of many parked jobs a turn takes back is its choice, so there is room for all."""
         found = self.ends(ends, together=False)
-        parked = sum(job.state is Live.PARKED for job in self.tables.jobs.values())
+        room = self.room(room)
+        parked = sum(job.is_parked for job in self.tables.jobs.values())
         tasks = TASKS if unpark and parked <= room else ()
         self.take(
             "turn", self.worker(worker), QUEUES, room, found, tasks, ahead, self.begins(begun),
-            self.reports(told),
+            self.reports(told), self.gated,
         )  # fmt: skip
 
     def begin(self, claims: list[int]) -> None:
@@ -183,7 +197,7 @@ class Machine(RuleBasedStateMachine):
         if self.depth:
             return
         self.register(30 * SECOND)
-        worker, known = self.ever_workers[-1], set(self.ever_held)
+        worker, known, room = self.ever_workers[-1], set(self.ever_held), self.room(room)
         self.take("begin")
         self.take("claim", worker, QUEUES, room, True, 0)
         self.take("rollback")
@@ -214,11 +228,15 @@ class Machine(RuleBasedStateMachine):
             held = self.held(number)
             if held is None or held in found or (model.level and not model.running(held)):
                 continue
-            if how != "waiting":
+            if how not in ("waiting", "fanned out"):
                 found[held] = self.end(held, how, delay, draft)
             elif not found:
                 return (self.end(held, how, delay, draft),)
-            elif together and (chain := self.chain_besides(held, next(iter(found)))):
+            elif (
+                how == "waiting"
+                and together
+                and (chain := self.chain_besides(held, next(iter(found))))
+            ):
                 following = replace(self.new(replace(draft, after=[])), after=((chain, None),))
                 return (*found.values(), End(held, Outcome.CONTINUED, next=following))
         return tuple(found.values())
@@ -236,6 +254,8 @@ class Machine(RuleBasedStateMachine):
                 after = (draft.after or [0]) if how == "waiting" else []
                 following = self.new(replace(draft, after=after))
                 return End(held, Outcome.CONTINUED, next=following)
+            case "fanned out":
+                return End(held, Outcome.CONTINUED, next=self.fan_out(draft))
             case "failed" | "timeout" | "lost":
                 kind = f"shop.{how}"
                 return End(held, Outcome(how), error=f"{held} {how}", delay=delay, error_type=kind)
@@ -248,6 +268,15 @@ class Machine(RuleBasedStateMachine):
             case _:
                 outcome = Outcome(how.removesuffix(" for good"))
                 return End(held, outcome, error=f"{held} {how}", error_type=f"shop.{outcome}")
+
+    def fan_out(self, draft: Draft) -> New:
+        """A continuation with two children: the first is perhaps behind a stored chain, the second
+        behind the first."""
+        first = self.new(draft)
+        alone = replace(draft, after=[])
+        second = replace(self.new(alone), after=((first.name, None),))
+        after = ((second.name, "second"), (first.name, None))
+        return replace(self.new(alone), after=after, children=(first, second))
 
     def renew(self, worker: int, lease: int, claims: list[int]) -> None:
         self.take("renew", self.worker(worker), lease, self.all_held(claims))
@@ -284,7 +313,7 @@ class Machine(RuleBasedStateMachine):
             self.take("promote", limit)
 
     def unpark(self, tasks: tuple[str, ...], queues: tuple[str, ...], limit: int) -> None:
-        if any(job.state is Live.PARKED for job in self.tables.jobs.values()):
+        if any(job.is_parked for job in self.tables.jobs.values()):
             self.take("unpark", tasks, queues, limit)
 
     def drop_orphans(self, queue: str, number: int) -> None:
@@ -313,7 +342,7 @@ class Machine(RuleBasedStateMachine):
         for _ in range(times):
             self.register(30 * SECOND)
             worker = self.ever_workers[-1]
-            self.take("turn", worker, QUEUES, 1, (), (), ahead, (), ())
+            self.take("turn", worker, QUEUES, self.room(1), (), (), ahead, (), (), self.gated)
             self.take("sweep", (), (worker,), 100, self.known_begun(begun))
             self.move(11)
 
@@ -331,7 +360,7 @@ class Machine(RuleBasedStateMachine):
         name = self.job(job)
         for draft in drafts:
             if name is not None:
-                following = self.new(draft)
+                following = self.fan_out(draft) if draft.extra else self.new(draft)
                 self.take("complete", name, None, following, by)
                 name = following.name if following.name in self.tables.jobs else None
 
@@ -414,7 +443,7 @@ class Machine(RuleBasedStateMachine):
     # ---- time and the caller
 
     def move(self, seconds: int) -> None:
-        least = self.world.latest - BACK_AT_MOST
+        least = self.world.latest - (0 if self.rates else BACK_AT_MOST)
         self.world.move(max(seconds, least - self.world.seconds))
 
     def switch(self) -> None:

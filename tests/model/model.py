@@ -2,7 +2,8 @@
 
 A verb changes the tables or raises, and then has changed nothing. Rules are told in the words of
 PROMISES.md, each once and with its number; how an engine does it is none of their business. Rooms:
-`tables` what is held and shown, `storing` and `working`, and here what people do and read.
+`tables` what is held and shown, `storing`, `limiting`, `working`, `controlling`, `scheduling`, and
+here what people delete and read.
 """
 
 from __future__ import annotations
@@ -10,172 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from tests.model.program import Keep, New, Seen, Where
+from tests.model.controlling import OVER
+from tests.model.program import Keep, Where
+from tests.model.scheduling import Scheduling
 from tests.model.storing import named
-from tests.model.tables import Attempt, Chain, Job, Key, by_age, is_bad
-from tests.model.working import Working
+from tests.model.tables import Chain, Job, by_age
 from towline.errors import DuplicateKey, InvalidState, NotFound, StillNeeded
-from towline.model import CHAIN_END, ChainState, Live, Outcome, Policy, State
+from towline.model import ChainState, Live, State
 from towline.store.retention import PRUNE_WALK
 
 T = TypeVar("T", Job, Chain)
 
-OVER = (State.FAILED, State.CANCELLED)
 
-
-class Model(Working):
+class Model(Scheduling):
     """What a store must answer and hold, after each verb of a program."""
-
-    # ---- ending from outside (K1, K3)
-
-    def cancel(self, name: str, reason: str | None, by: str | None) -> Seen:
-        return self._end(name, Outcome.CANCELLED, error=reason, by=by)
-
-    def fail(self, name: str, reason: str, by: str | None) -> Seen:
-        return self._end(name, Outcome.FAILED, error=reason, by=by)
-
-    def complete(self, name: str, output: str | None, next: New | None, by: str | None) -> Seen:
-        outcome = Outcome.COMPLETED if next is None else Outcome.CONTINUED
-        return self._end(name, outcome, output=output, next=next, by=by)
-
-    def _end(
-        self, name: str, outcome: Outcome, *, output: str | None = None, error: str | None = None,
-        next: New | None = None, by: str | None = None,
-    ) -> Seen:  # fmt: skip
-        """End an open job; the attempt that runs is cancelled, or cut short by another end."""
-        job = self._addressed(name)
-        if job.state is None:
-            raise InvalidState
-        stands = "claimed ahead" if job.is_ahead else job.state.name.lower()
-        self.seen[f"{outcome} from outside while {stands}"] += 1
-        by = by or "outside"
-        if job.state is Live.RUNNING and not job.is_ahead:
-            attempt = Attempt(
-                job.attempt, Outcome.CANCELLED, True, self.now, self.tables.worker_seen(job),
-                job.started_at, error=error, progress=job.progress,
-                progress_text=job.progress_text,
-            )  # fmt: skip
-            job.attempts.append(attempt)
-            if outcome is not Outcome.CANCELLED:
-                attempt.outcome, attempt.final = Outcome.LOST, False
-                attempt.error = f"{outcome} from outside by {by} during this attempt"
-                attempt = Attempt(job.attempt + 1, outcome, True, self.now)
-                job.attempts.append(attempt)
-            job.state = None
-        else:
-            attempt = self._end_waiting(job, outcome)
-        attempt.output, attempt.error, attempt.ended_by = output, error, by
-        if next is None:
-            self._end_chains([(job.chain, CHAIN_END[outcome])])
-        else:
-            attempt.continued_by = next.name
-            self._insert([self._heir(job, next)])
-        return self.tables.job_seen(job)
-
-    def _addressed(self, name: str) -> Job:
-        """The first job of a chain that went on stands for the chain: its last job."""
-        job = self._one(name)
-        self.refuse_old_snapshot()
-        if job.state is None and job.position == 0 and job.last and job.last.continued_by:
-            return self.tables.tail(job.chain)
-        return job
-
-    def _one(self, name: str) -> Job:
-        if name not in self.tables.jobs:
-            raise NotFound
-        return self.tables.jobs[name]
-
-    # ---- waiting jobs
-
-    def run_now(self, name: str) -> Seen:
-        """S2: only a scheduled job; a pending one, claimed ahead or not, is as it should be."""
-        job = self._one(name)
-        if job.shown is State.PENDING:
-            return self.tables.job_seen(job)
-        if job.state is not Live.SCHEDULED:
-            raise InvalidState
-        job.state, job.run_at = Live.PENDING, self.now
-        return self.tables.job_seen(job)
-
-    def retry(self, name: str) -> Seen:
-        """K2: pending again with fresh attempts, and with it what its failure had failed (B6)."""
-        job = self._addressed(name)
-        if job.state is not None or job.shown not in OVER:
-            raise InvalidState
-        if len(job.after) < job.given:
-            self.seen["not retried: its blocker was deleted"] += 1
-            raise InvalidState
-        if job.policy is Policy.FAIL and any(map(is_bad, self.tables.blockers_of(job))):
-            self.seen["not retried: its blocker failed"] += 1
-            raise InvalidState
-        self._revive(job)
-        return self.tables.job_seen(job)
-
-    def _revive(self, job: Job) -> None:
-        """Open a job again, then what its failure had failed, and so on, the youngest first.
-
-        A dependent that cannot come back stays as it ended. Who has not ended waits again, unless
-        he runs just now.
-        """
-        todo = [job]
-        while todo:
-            one = todo.pop()
-            try:
-                self._reopen(one)
-            except (DuplicateKey, InvalidState):
-                if one is job:
-                    raise
-                continue
-            for dependent in self.tables.behind(one.chain):
-                if dependent.state is Live.RUNNING:
-                    self.seen["runs on though its blocker is open again"] += 1
-                elif dependent.state is not None:
-                    dependent.state = Live.BLOCKED
-                    self.seen["blocked again"] += 1
-                elif self._was_failed_by_now_met(dependent):
-                    todo.append(dependent)
-
-    def _was_failed_by_now_met(self, job: Job) -> bool:
-        """Whether a blocker had failed it, and none has failed any more."""
-        return (
-            job.last is not None
-            and job.last.blocker is not None
-            and len(job.after) == job.given
-            and not any(map(is_bad, self.tables.blockers_of(job)))
-        )
-
-    def _reopen(self, job: Job) -> None:
-        """Open an ended job and its chain, if its key can be had back and nothing goes round."""
-        tables = self.tables
-        waits = tables.unmet(job)
-        if waits and job.chain in self._upstream(job, reopened=True):
-            self.seen["not reopened: a circle"] += 1
-            raise InvalidState
-        chain, task = tables.chains[job.chain], tables.jobs[job.chain].new.task
-        if job.key is not None:
-            holder = tables.keys.get((task, job.key))
-            if holder is not None and not holder.ended:
-                self.seen["not reopened: its key is taken"] += 1
-                raise named(DuplicateKey, holder.chain)
-            tables.keys[task, job.key] = Key(job.chain, chain.created_at)
-        last = job.last
-        assert last is not None
-        last.final = False
-        job.state, job.run_at = Live.PENDING, self.now
-        if waits:
-            job.state, job.run_at = Live.BLOCKED, last.run_at or self.now
-        job.attempt, job.used, job.lost = last.number, 0, 0
-        job.claimed_at = job.started_at = job.progress = job.progress_text = None
-        chain.state, chain.ended_at = ChainState.OPEN, None
-        self.seen[f"reopened {job.state.name.lower()}"] += 1
-
-    # ---- queues (L8)
-
-    def pause(self, queue: str) -> None:
-        self.tables.paused.add(queue)
-
-    def resume(self, queue: str) -> None:
-        self.tables.paused.discard(queue)
 
     # ---- deleting
 
@@ -204,6 +53,9 @@ class Model(Working):
         if waiting:
             raise named(StillNeeded, *sorted(waiting))
         self.seen[f"deleted {'several chains' if len(chains) > 1 else 'a chain'}"] += 1
+        for job in tables.by_age():
+            if job.chain in chains and (before := self._before(job)) is not None:
+                self._close_up(job, before)
         self._remove(chains)
         return sorted(chains)
 
@@ -307,7 +159,7 @@ class Model(Working):
             if where.state in (None, chain.state)
             and where.task in (None, tables.jobs[chain.name].new.task)
             and where.key in (None, tables.jobs[chain.name].key)
-            and where.label in (None, chain.name)
+            and where.label in (None, tables.jobs[chain.name].label)
             and in_time(chain, where)
         ]
         return self._pages(found, limit, newest)
@@ -358,7 +210,7 @@ def fits(job: Job, where: Where) -> bool:
         and where.queue in (None, job.queue)
         and where.chain in (None, job.chain)
         and where.key in (None, job.key)
-        and where.label in (None, job.name)
+        and where.label in (None, job.label)
         and in_time(job, where)
     )
 

@@ -39,6 +39,13 @@ class New:
     """Chains to wait for, stored ones or of the same batch, each perhaps with a name."""
     policy: Policy = Policy.FAIL
     trace: str | None = None
+    children: tuple[New, ...] = ()
+    """Of a continuation: jobs that are stored with it, which it may wait for."""
+    lane: str | None = None
+    weight: int | None = None
+    expires: int | None = None
+    line: str | None = None
+    """The chain before it in the line of its key: that is a rule's to say, and no program's."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Held:
 
 @dataclass(frozen=True)
 class End:
-    """How a claimed attempt ended, as `towline.model.Ending` tells it."""
+    """How a claimed attempt ended, as `towline.records.Ending` tells it."""
 
     held: Held
     outcome: Outcome
@@ -66,6 +73,25 @@ class End:
     started: bool = True
     next: New | None = None
     error_type: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule to be set."""
+
+    name: str
+    task: str = "a"
+    every: int = 60_000_000
+    queue: str = "default"
+    catch_up: int = 1
+    overlap: str = "skip"
+    expires: int | None = None
+
+
+def fired_name(schedule: str, tick: int | None, created_at: int) -> str:
+    """What a schedule's job is called: it has no label, and with the clock back a tick comes
+    again."""
+    return f"{schedule}@{tick}@{created_at}"
 
 
 @dataclass(frozen=True)
@@ -124,7 +150,7 @@ def _brief(word: Any) -> str:
         return f"({', '.join(map(_brief, word))})"
     if isinstance(word, Enum):
         return word.name.lower()
-    return said(word) if isinstance(word, New | End | Where) else repr(word)
+    return said(word) if isinstance(word, New | End | Where | Plan) else repr(word)
 
 
 def said(word: Any) -> str:

@@ -7,17 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from tests.model.answers import OneOf
+from tests.model.lining import Lining
 from tests.model.program import Answer, New, Refusal, Seen, Step
-from tests.model.tables import Attempt, Chain, Edge, Job, Key, OneOf, Tables, is_bad
+from tests.model.tables import Attempt, Chain, Edge, Job, Key, Tables, is_bad
 from towline.errors import BlockerError, DuplicateKey, StillNeeded, TowlineError, WrongIsolation
 from towline.model import ChainState, Live, Outcome, Policy
 
 WAITING = (Live.PENDING, Live.SCHEDULED, Live.BLOCKED, Live.PARKED)
+LINED_UP = ("after", "latest")
 UNSTORED = "?"
 """Who is named though nothing of him was stored."""
 
 
-class Storing:
+class Storing(Lining):
     """The tables, and the verbs that fill them."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -97,6 +100,12 @@ class Storing:
         taken: dict[str, str] = {}
         for new in order:
             holder = self.tables.keys.get((new.task, new.key)) if new.key else None
+            if holder is not None and new.on_conflict in LINED_UP:
+                if new.on_conflict == "latest" and self._replaced(holder.chain, stored, new):
+                    taken[new.name] = holder.chain
+                else:
+                    stored[new.name] = self._lined_up(holder.chain, stored, new)
+                continue
             if holder is None or not self._in_scope(holder, new):
                 stored[new.name] = new
                 if new.key:
@@ -108,12 +117,7 @@ class Storing:
             taken[new.name] = holder.chain
             self.seen[f"key held by {'its batch' if holder.chain in stored else 'a chain'}"] += 1
             if new.on_conflict == "replace":
-                if (first := stored.get(holder.chain)) is not None:
-                    stored[holder.chain] = replace(
-                        first, arguments=new.arguments, at=new.at, delay=new.delay
-                    )
-                else:
-                    self._replace(self.tables.jobs[holder.chain], new)
+                self._replaced(holder.chain, stored, new)
         return list(stored.values()), taken
 
     def _in_scope(self, holder: Key, new: New) -> bool:
@@ -124,44 +128,81 @@ class Storing:
             return False
         return new.window is None or holder.created_at > self.now - new.window
 
-    def _replace(self, job: Job, new: New) -> None:
-        """D3: new arguments and time for a job that has not started."""
+    def _replaced(self, chain: str, stored: dict[str, New], new: New) -> bool:
+        """D3: new arguments and time, and what is said of queue, lane and expiry, for a job that
+        has not started."""
+        said = {name: getattr(new, name) for name in said_of(new)}
+        if chain in stored:
+            told = {"arguments": new.arguments, "at": new.at, "delay": new.delay, **said}
+            stored[chain] = replace(stored[chain], **told)
+            return True
+        job = self.tables.jobs[chain]
         if job.state in (None, Live.RUNNING) or job.attempts:
             self.seen["not replaced"] += 1
-            return
+            return False
         self.seen["replaced"] += 1
         job.arguments, job.run_at = new.arguments, self._due(new)
+        if "expires" in said:
+            job.expires_at = self._expiry(new)
+        if "lane" in said:
+            job.queue, job.lane, job.weight = new.queue or "default", new.lane, new.weight
         if job.state is not Live.BLOCKED:
             job.state = self._ready(job)
+        return True
 
     def _placed(self, new: New, taken: dict[str, str]) -> Job:
         """The first job of a chain."""
-        after = [(taken.get(chain, chain), name) for chain, name in new.after]
         return self._job(
-            new, new.name, 0, new.queue or "default", new.priority or 0, new.key, new.trace, after
-        )
+            new, new.name, 0, new.queue or "default", new.priority or 0, new.key, new.trace,
+            new.lane, self._edges(new, taken),
+        )  # fmt: skip
+
+    def _edges(self, new: New, taken: dict[str, str]) -> list[Edge]:
+        """What it waits for, in declared order; the one before it in line may be none of these."""
+        edges = [
+            Edge(taken.get(chain, chain), place, name, chain == new.line)
+            for place, (chain, name) in enumerate(new.after)
+        ]
+        if new.line is not None and not any(edge.in_line for edge in edges):
+            edges.insert(0, Edge(new.line, -1, None, True))
+        return edges
+
+    def _family(self, before: Job, new: New) -> list[Job]:
+        """F4: a continuation, behind the jobs that it brings along."""
+        if not new.children:
+            return [self._heir(before, new)]
+        self.seen["fanned out"] += 1
+        stored, taken = self._take_keys(blockers_first(new.children))
+        after = tuple((taken.get(chain, chain), name) for chain, name in new.after)
+        children = [self._placed(child, taken) for child in stored]
+        return [*children, self._heir(before, replace(new, after=after))]
 
     def _heir(self, before: Job, new: New) -> Job:
-        """C4: a continuation has its predecessor's queue, priority and trace unless told."""
+        """C4: a continuation has its predecessor's queue with its lane, priority and trace unless
+        told."""
+        lane = before.lane if new.queue is None and new.lane is None else new.lane
         return self._job(
             new, before.chain, before.position + 1,
             before.queue if new.queue is None else new.queue,
             before.priority if new.priority is None else new.priority,
-            before.key, new.trace or before.trace, new.after,
+            before.key, new.trace or before.trace, lane, self._edges(new, {}),
         )  # fmt: skip
 
     def _job(
         self, new: New, chain: str, position: int, queue: str, priority: int, key: str | None,
-        trace: str | None, after: Sequence[tuple[str, str | None]],
+        trace: str | None, lane: str | None, after: list[Edge],
     ) -> Job:  # fmt: skip
-        if len({blocker for blocker, _ in after}) < len(after):
+        if len({edge.chain for edge in after}) < len(after):
             raise BlockerError("a chain named twice")
         self.tables.ages += 1
-        edges = [Edge(blocker, place, name) for place, (blocker, name) in enumerate(after)]
         return Job(
             new.name, chain, position, new, queue, priority, key, trace, new.arguments, self.now,
-            self.tables.ages, self._due(new), len(after), edges,
+            self.tables.ages, self._due(new), len(after), after, lane=lane, weight=new.weight,
+            expires_at=self._expiry(new),
         )  # fmt: skip
+
+    def _expiry(self, new: New) -> int | None:
+        return None if new.expires is None else self.now + new.expires
 
     def _insert(self, batch: Sequence[Job]) -> None:
         """Store jobs: each waits for its blockers (B1), or follows its policy (B6)."""
@@ -215,8 +256,9 @@ class Storing:
         return self.now + max(new.delay or 0, 0)
 
     def _ready(self, job: Job) -> Live:
-        """Where a job stands that waits for nothing but its time."""
-        return Live.SCHEDULED if (job.run_at or 0) > self.now else Live.PENDING
+        """Where a job stands that waits for nothing but its time, and its turn."""
+        job.parked = False
+        return Live.SCHEDULED if job.run_at > self.now else job.waits
 
     # ---- what follows from an end
 
@@ -240,6 +282,7 @@ class Storing:
                     doomed.append(job)
                 elif not tables.unmet(job):
                     job.state = self._ready(job)
+                    job.run_at = max(job.run_at, self.now)
                     self.seen[f"unblocked, {job.state.name.lower()}"] += 1
             ended = [self._fail_waiting(job) for job in doomed]
         self._name_blockers()
@@ -272,9 +315,15 @@ class Storing:
 
 def blockers_first(news: Sequence[New]) -> list[New]:
     """A batch in the order it is stored: as given, but whatever waits comes after what it waits
-    for. A circle is refused (B5)."""
+    for, and who goes behind others of its key after the one before it. A circle is refused (B5)."""
     batch = {new.name: new for new in news}
     needs = {new.name: {chain for chain, _ in new.after if chain in batch} for new in news}
+    last: dict[tuple[str, str], str] = {}
+    for new in news:
+        if new.key is not None:
+            if new.on_conflict in LINED_UP and (new.task, new.key) in last:
+                needs[new.name].add(last[new.task, new.key])
+            last[new.task, new.key] = new.name
     order = [new for new in news if not needs[new.name]]
     for done in order:
         for new in news:
@@ -285,6 +334,12 @@ def blockers_first(news: Sequence[New]) -> list[New]:
     if len(order) < len(news):
         raise BlockerError("a circle")
     return order
+
+
+def said_of(new: New) -> list[str]:
+    """What a call says, beside arguments and time, of the job that it replaces."""
+    names = ["queue", "lane", "weight"] if new.lane is not None else []
+    return names if new.expires is None else [*names, "expires"]
 
 
 def named(kind: type[DuplicateKey] | type[StillNeeded], *names: str) -> TowlineError:

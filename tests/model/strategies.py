@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.kit import DAY, MINUTE, SECOND
-from tests.model.program import Keep, said
+from tests.model.program import Keep, Plan, said
 from towline.model import Outcome, Policy, State
 
 TASKS = ("a", "b")
@@ -41,6 +41,9 @@ class Draft:
     policy: Policy = Policy.FAIL
     max_attempts: int = 2
     extra: bool = False
+    lane: str | None = None
+    weight: int | None = None
+    expires: int | None = None
 
     def __repr__(self) -> str:
         return said(self)
@@ -57,7 +60,7 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "policy": st.sampled_from((Policy.WAIT, Policy.RUN)),
     "key": st.sampled_from(("k", "l")),
     "scope": st.sampled_from((("any", None), ("any", 10 * SECOND), ("any", 5 * MINUTE))),
-    "on_conflict": st.sampled_from(("replace", "raise")),
+    "on_conflict": st.sampled_from(("replace", "raise", "after", "latest", "after")),
     "time": st.sampled_from((
         ("delay", 10), ("delay", 0), ("delay", -5), ("at", 60), ("at", -60)
     )),
@@ -67,14 +70,17 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "task": st.just("b"),
     "named": st.just(True),
     "extra": st.just(True),
+    "lane": st.sampled_from(("x", "y")),
+    "weight": st.sampled_from((2, 3)),
+    "expires": st.sampled_from((20 * SECOND, 5 * MINUTE)),
 }  # fmt: skip
 """What a draft may say other than usual."""
 
-HOW = (*["completed"] * 6, "continued", "continued", "waiting", "failed", "failed for good",
-       "timeout", "timeout for good", "snoozed", "cancelled", "lost",
+HOW = (*["completed"] * 6, "continued", "continued", "waiting", "fanned out", "failed",
+       "failed for good", "timeout", "timeout for good", "snoozed", "cancelled", "lost",
        "lost for good", "released", "never started")  # fmt: skip
 PUT_BACK = ("failed", "timeout", "lost", "snoozed")
-GO_ON = ("continued", "waiting")
+GO_ON = ("continued", "waiting", "fanned out")
 
 CLAIM = st.sampled_from((0, 1, 2, 3, 4, -1, -2))
 LEVEL = st.sampled_from((None, None, None, "REPEATABLE READ", "SERIALIZABLE"))
@@ -85,8 +91,19 @@ DELAY = st.sampled_from((0, 10 * SECOND, -SECOND, 2 * MINUTE))
 
 @st.composite
 def drafts(draw: st.DrawFn) -> Draft:
-    told = draw(st.lists(st.sampled_from(list(CHOICES)), unique=True, max_size=7))
+    told = draw(st.lists(st.sampled_from(list(CHOICES)), unique=True, max_size=8))
     return Draft(**{name: draw(CHOICES[name]) for name in told})
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    return Plan(
+        draw(st.sampled_from(("s", "t"))), draw(st.sampled_from(TASKS)),
+        draw(st.sampled_from((MINUTE, 7 * SECOND))), draw(st.sampled_from(QUEUES)),
+        draw(st.sampled_from((1, 0, 3))),
+        draw(st.sampled_from(("skip", "queue", "allow", "replace"))),
+        draw(st.sampled_from((None, None, 30 * SECOND))),
+    )  # fmt: skip
 
 
 @st.composite
@@ -174,6 +191,20 @@ DEEDS: dict[str, tuple[Any, ...]] = {
     "run_now": (1, JOB),
     "retry": (4, JOB, st.sampled_from((False, False, True))),
     "pause_or_resume": (2, st.sampled_from(QUEUES)),
+    "set_limit": (
+        3, st.sampled_from((None, None, "*", "*", "x")), st.sampled_from((1, 2, 0, 3, None)),
+        st.sampled_from((None, None, 2, 4)),
+    ),
+    "line_up": (
+        3, st.lists(DRAFT, min_size=2, max_size=4),
+        st.lists(st.sampled_from(("after", "latest")), min_size=2, max_size=4),
+    ),
+    "set_schedule": (3, plans()),
+    "of_schedule": (
+        3, st.sampled_from(("pause", "resume", "resume", "run", "delete")),
+        st.sampled_from(("s", "t")),
+    ),
+    "fire": (6, st.sampled_from((1, 1, 8, 61, 200))),
     "delete": (3, JOB, st.booleans()),
     "prune": (2, st.builds(Keep, AGE, AGE, AGE), st.sampled_from((100, 1, 3))),
     "bulk": (2, st.sampled_from(("cancel", "retry")), WHERE, st.booleans(), LIMIT, BY),
@@ -190,5 +221,7 @@ DEEDS: dict[str, tuple[Any, ...]] = {
     ),
 }  # fmt: skip
 """What a program may do next: how often, and what it is told."""
+LIMITED = st.booleans()
+"""Programs with limits and lanes leave room for all: who begins first is the engine's choice."""
 LEFT_OUT = st.sets(st.sampled_from(list(DEEDS)[2:]), max_size=8)
 """Programs that lack something go further in the rest."""

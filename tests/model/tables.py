@@ -1,6 +1,6 @@
 """What the model holds, and how reads show it: the rows of a store as plain values.
 
-Nothing here knows a rule; the rules are in `model` and `outside`.
+Nothing here knows a rule.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tests.model.answers import OneOf
+from tests.model.flow_tables import Limit, Schedule, Starts
 from tests.model.program import Held, New, Seen
 from towline.model import (
     CHAIN_CODE,
@@ -22,21 +24,8 @@ from towline.model import (
     State,
     unknown_task,
 )
-
-
-class OneOf(frozenset[str]):
-    """Equal to any of its members: where several answers are right, the engine chooses."""
-
-    def __eq__(self, other: object) -> bool:
-        return other in self if isinstance(other, str) else super().__eq__(other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = frozenset.__hash__
-
-    def __repr__(self) -> str:
-        return " or ".join(map(repr, sorted(self)))
+from towline.records import Claimed
+from towline.store.columns import RARE
 
 
 @dataclass
@@ -66,6 +55,7 @@ class Edge(NamedTuple):
     chain: str
     position: int
     name: str | None
+    in_line: bool = False
 
 
 @dataclass
@@ -84,7 +74,7 @@ class Job:
     created_at: int
     age: int
     """Its place in the order of creation: what an id is to an engine."""
-    run_at: int | None
+    run_at: int
     given: int
     """How many chains it was told to wait for."""
     after: list[Edge]
@@ -100,6 +90,36 @@ class Job:
     progress: float | None = None
     progress_text: str | None = None
     attempts: list[Attempt] = field(default_factory=list)
+    lane: str | None = None
+    weight: int | None = None
+    expires_at: int | None = None
+    schedule: str | None = None
+    tick: int | None = None
+    parked: bool = False
+    """Set aside since nobody knew its task; else one that is set aside waits in its lane."""
+
+    @property
+    def label(self) -> str | None:
+        """Programs give each job its name; a schedule gives none."""
+        return None if self.schedule else self.name
+
+    @property
+    def ordered(self) -> int | None:
+        return 1 if self.new.line else None
+
+    @property
+    def waits(self) -> Live:
+        """Where it stands once it could begin."""
+        return Live.PENDING if self.lane is None else Live.PARKED
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a claim could find it."""
+        return self.state is Live.PENDING or (self.state is Live.PARKED and not self.parked)
+
+    @property
+    def is_parked(self) -> bool:
+        return self.state is Live.PARKED and self.parked
 
     @property
     def last(self) -> Attempt | None:
@@ -163,6 +183,10 @@ class Tables:
     keys: dict[tuple[str, str], Key] = field(default_factory=dict)
     workers: dict[str, Worker] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
+    limits: dict[tuple[str, str], Limit] = field(default_factory=dict)
+    starts: dict[tuple[str, str], Starts] = field(default_factory=dict)
+    """What began of late under a rate: of a queue (lane ""), and of a lane."""
+    schedules: dict[str, Schedule] = field(default_factory=dict)
     ages: int = 0
     pruned_to: int = 0
     # What no read shows, but programs go on with: claims and jobs that are no more.
@@ -199,6 +223,16 @@ class Tables:
     def running_of(self, worker: str) -> list[Job]:
         return [job for job in self.by_age() if job.state is Live.RUNNING and job.worker == worker]
 
+    def weight_of(self, queue: str, lane: str) -> int | None:
+        """How much runs, of a queue (lane "") or of a lane; of each lane nothing is told."""
+        if lane == "*":
+            return None
+        return sum(
+            job.weight or 1
+            for job in self.jobs.values()
+            if job.state is Live.RUNNING and job.queue == queue and lane in ("", job.lane)
+        )
+
     # ---- showing
 
     def job_seen(self, job: Job) -> Seen:
@@ -209,10 +243,10 @@ class Tables:
         waits = self.unmet(job) if job.state is Live.BLOCKED else 0
         return {
             "id": job.name, "chain_id": job.chain, "position": job.position, "task": new.task,
-            "label": job.name, "queue": job.queue, "priority": job.priority,
+            "label": job.label, "queue": job.queue, "priority": job.priority,
             "max_attempts": new.max_attempts, "timeout": new.timeout, "key": job.key,
             "blockers": job.given, "policy": int(job.policy), "arguments": job.arguments,
-            "trace": job.trace, "created_at": job.created_at,
+            "trace": job.trace, **rare(job), "created_at": job.created_at,
             "live_state": job.state, "attempt": job.attempt if live else None,
             "used": job.used if live else None, "lost": job.lost if live else None,
             "open_blockers": waits if live else None, "run_at": job.run_at if live else None,
@@ -221,7 +255,7 @@ class Tables:
             "progress_text": job.progress_text if live else None,
             "worker": self.worker_seen(job) if live else None,
             "held_by": job.worker if job.state is Live.RUNNING else None,
-            "parked_for": unknown_task(new.task) if job.state is Live.PARKED else None,
+            "parked_for": unknown_task(new.task) if job.is_parked else None,
             "last_number": last.number if tried else None,
             "last_outcome": OUTCOME_CODE[last.outcome] if tried else None,
             "last_worker": last.worker, "last_started_at": last.started_at,
@@ -245,8 +279,10 @@ class Tables:
             "priority": job.priority, "chain_id": job.chain, "position": job.position,
             "task": new.task, "arguments": job.arguments, "used": job.used, "lost": job.lost,
             "max_attempts": new.max_attempts, "timeout": new.timeout, "key": job.key,
-            "label": job.name, "blockers": job.given, "trace": job.trace,
-            "created_at": job.created_at, "claimed_at": job.claimed_at, "worker": job.worker,
+            "label": job.label, "blockers": job.given, "trace": job.trace,
+            **{name: value for name, value in rare(job).items() if name in Claimed._fields},
+            "created_at": job.created_at, "run_at": job.run_at, "claimed_at": job.claimed_at,
+            "worker": job.worker,
         }  # fmt: skip
 
     def chain_seen(self, chain: Chain) -> Seen:
@@ -255,7 +291,7 @@ class Tables:
         return {
             "id": chain.name, "task": first.new.task, "state_code": CHAIN_CODE[chain.state],
             "created_at": chain.created_at, "ended_at": chain.ended_at, "trace": first.trace,
-            "label": chain.name, "key": first.key,
+            "label": first.label, "key": first.key,
         }  # fmt: skip
 
     def attempts_seen(self, job: Job) -> list[Seen]:
@@ -282,13 +318,14 @@ class Tables:
     def blockers_seen(self, job: Job) -> list[Seen]:
         """As `BlockerRecord`: what a job waits for, with the output or error of its last job."""
         shown: list[Seen] = []
-        for chain, position, name in job.after:
+        for chain, position, name, in_line in sorted(job.after, key=lambda edge: edge.position):
             tail = self.tail(chain)
             shown.append({
                 "job_id": job.name, "position": position, "name": name, "chain_id": chain,
                 "chain_state": CHAIN_CODE[self.chains[chain].state], "task": tail.new.task,
                 "output": tail.last.output if tail.last else None,
                 "error": tail.last.error if tail.last else None, "trace": None,
+                "in_line": 1 if in_line else None,
             })  # fmt: skip
         return shown
 
@@ -298,7 +335,7 @@ class Tables:
             {
                 "chain_id": chain, "job_id": job.name, "own_chain_id": job.chain,
                 "queue": job.queue, "priority": job.priority, "policy": int(job.policy),
-                "task": job.new.task, "key": job.key,
+                "task": job.new.task, "key": job.key, "lane": job.lane,
                 "name": next(edge.name for edge in job.after if edge.chain == chain),
             }
             for job in self.behind(chain)
@@ -306,15 +343,15 @@ class Tables:
 
     def next_due(self) -> int | None:
         """When the next scheduled job is due."""
-        times = [job.run_at or 0 for job in self.jobs.values() if job.state is Live.SCHEDULED]
+        times = [job.run_at for job in self.jobs.values() if job.state is Live.SCHEDULED]
         return min(times, default=None)
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Jobs by queue and state."""
         found: dict[tuple[str, str], int] = {}
         for job in self.jobs.values():
-            lane = job.queue, str(job.shown)
-            found[lane] = found.get(lane, 0) + 1
+            strip = job.queue, str(job.shown)
+            found[strip] = found.get(strip, 0) + 1
         return found
 
     def dump(self) -> Seen:
@@ -332,8 +369,18 @@ class Tables:
             },
             "counts": self.counts(),
             "paused": sorted(self.paused),
+            "limits": {
+                place: limit.seen(self.weight_of(*place))
+                for place, limit in sorted(self.limits.items())
+            },
+            "schedules": {name: self.schedules[name].seen() for name in sorted(self.schedules)},
             "next due": self.next_due(),
         }  # fmt: skip
+
+
+def rare(job: Job) -> Seen:
+    """What few jobs have."""
+    return {name: getattr(job, name) for name in RARE}
 
 
 def is_bad(chain: Chain) -> bool:

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from tests.kit import SECOND, Clock
 from tests.model.engine_driver import EngineDriver
+from tests.model.limiting import Place
 from tests.model.model import Model
 from tests.model.program import OLD_SNAPSHOT, Answer, Refusal, Seen, Step
-from tests.model.tables import Tables
 from towline.model import ChainState, Live
 from towline.store import lease
 from towline.store.finish import lost_delay
@@ -91,7 +91,7 @@ class World:
         self._ticks += 1  # no two steps at the same time: jobs with one id differ in their time
         self._clock.time = self._start + self.seconds * SECOND + self._ticks
         self.coverage.verbs[verb] += 1
-        before = stands(self.model.tables)
+        before = stands(self.model)
         answer = self.model.take(step)
         if isinstance(answer, Refusal):
             self.coverage.refusals[f"{verb}: {answer.error}"] += 1
@@ -108,7 +108,7 @@ class World:
                 raise
             self._compare(side, "answer", answer, answered)
             if verb not in UNMARKED:
-                self._marked(side, before, verb == "turn")
+                self._marked(side, before, verb)
             self._compare(side, "tables", seen, side.dump())
             if self.model.outer:
                 self._compare(side, "outside", self._outside, side.dump(outside=True))
@@ -136,12 +136,13 @@ class World:
             f"{side.name} differs from the model:\n" + "\n".join(lines) + "\n" + self.told()
         )
 
-    def _marked(self, side: EngineDriver, before: Stands, promoted: bool) -> None:
+    def _marked(self, side: EngineDriver, before: Stands, verb: str) -> None:
         """What became pending or ended by the last step was marked (finding S4)."""
+        promoted = verb == "turn"
         tables = self.model.tables
         for job in tables.jobs.values():
-            was, due = before.jobs.get(job.name, (None, None))
-            if job.state is not Live.PENDING or was is Live.PENDING:
+            was, due, waited = before.jobs.get(job.name, NEW)
+            if not job.is_waiting or waited:
                 continue
             if promoted and was is Live.SCHEDULED and (due or 0) <= self._clock.time:
                 continue  # each worker promotes by itself what is due
@@ -149,6 +150,18 @@ class World:
                 raise AssertionError(
                     f"{side.name} marks {side.woken}, not {job.queue} of {job.name}\n{self.told()}"
                 )
+        for queue, lane in self.model.startable() - before.startable:
+            if queue in side.woken or (verb == "finish" and not lane):
+                continue  # of a queue's limit: the worker that has finished takes a turn itself
+            line = [
+                j.name for j in tables.jobs.values() if (j.queue, j.lane or "") == (queue, lane)
+            ]
+            if promoted and not any(before.jobs.get(name, NEW).waited for name in line):
+                continue
+            raise AssertionError(
+                f"{side.name} marks {side.woken}, not {queue}: something may begin in lane "
+                f"{lane!r} now\n{self.told()}"
+            )
         for chain in tables.chains.values():
             over = chain.state is not ChainState.OPEN
             if over and before.chains.get(chain.name) in (None, ChainState.OPEN):
@@ -167,17 +180,31 @@ class World:
         return "\n".join(self.trace)
 
 
+class Stood(NamedTuple):
+    """Where a job stood before a step."""
+
+    state: Live | None
+    run_at: int | None
+    waited: bool
+
+
+NEW = Stood(None, None, False)
+
+
 class Stands(NamedTuple):
-    """Where jobs and chains stood before a step."""
+    """Where jobs and chains stood before a step, and which lines could have begun."""
 
-    jobs: dict[str, tuple[Live | None, int | None]]
+    jobs: dict[str, Stood]
     chains: dict[str, ChainState]
+    startable: set[Place]
 
 
-def stands(tables: Tables) -> Stands:
+def stands(model: Model) -> Stands:
+    tables = model.tables
     return Stands(
-        {job.name: (job.state, job.run_at) for job in tables.jobs.values()},
+        {job.name: Stood(job.state, job.run_at, job.is_waiting) for job in tables.jobs.values()},
         {chain.name: chain.state for chain in tables.chains.values()},
+        model.startable(),
     )
 
 

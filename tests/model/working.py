@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from tests.model.answers import NoLater, Some, Whatever
+from tests.model.limiting import Limiting
 from tests.model.program import End, Held, Seen
-from tests.model.storing import Storing
 from tests.model.tables import Attempt, Job, Worker
 from towline.model import CHAIN_END, ChainState, Live, Outcome
 from towline.store.ground import CRASH_LIMIT
+from towline.times import to_datetime
 
 LOST_DELAY = 1_000_000
 """How long a lost attempt waits where nothing is drawn at random; doubled by each loss."""
 
 
-class Working(Storing):
+class Working(Limiting):
     """The verbs of a worker and its upkeep."""
 
     def register(self, worker: str, lease: int) -> None:
@@ -30,28 +32,86 @@ class Working(Storing):
     def claim(
         self, worker: str, queues: Sequence[str], room: int, named: bool, ahead: int
     ) -> list[Seen]:
-        """L6: priority, then age. L8: none of a paused queue. None for a worker that was swept.
+        """None for a worker that was swept. While it finds nothing but what came too late, it goes
+        on."""
+        while True:
+            claimed, late = self._take(worker, queues, room, named, ahead)
+            if claimed or not late:
+                return claimed
+
+    def _take(
+        self, worker: str, queues: Sequence[str], room: int, named: bool, ahead: int
+    ) -> tuple[list[Seen], bool]:
+        """L6: priority, then age. L8: none of a paused queue. G1: no more than limits allow. Y1:
+        what comes too late to start has ended with that; whether there was some.
 
         What is claimed ahead of the free slots has not begun.
         """
-        tables = self.tables
-        if named and worker not in tables.workers:
+        if named and worker not in self.tables.workers:
             self.seen["claim of a worker that is gone"] += 1
-            return []
-        ready = [
-            job
-            for job in sorted(tables.jobs.values(), key=lambda job: (-job.priority, job.age))
-            if job.state is Live.PENDING and job.queue in queues and job.queue not in tables.paused
-        ][: room + ahead]
-        for place, job in enumerate(ready):
-            job.state, job.attempt = Live.RUNNING, job.attempt + 1
-            job.claimed_at, job.worker = self.now, worker
-            begins = place < room and job.lost + 1 < CRASH_LIMIT  # else it waits to be alone
-            job.started_at = self.now if begins else None
-            job.progress = job.progress_text = None
-            tables.claims.append(Held(job.name, job.attempt, worker))
-            self.seen["claimed ahead" if job.is_ahead else "claimed"] += 1
-        return [tables.claim_seen(job) for job in ready]
+            return [], False
+        claimed: list[Seen] = []
+        begun, some_late = 0, False
+        while True:
+            wanted = room + ahead - len(claimed)
+            free = room - begun if begun == len(claimed) else 0
+            gated = self._admitted(worker, queues) if free else []
+            limited = self._end_late(gated, worker, named)
+            found = [job for job in gated if job.state is not None]
+            ready = [j for j in self.ready() if j.queue in queues and not self.gated(j)]
+            plain = ready[: wanted - len(found)]
+            for place, job in enumerate(plain, len(found)):
+                self._claim(job, worker, place < free)
+            found += plain
+            begun += sum(not self._is_late(job) for job in found[:free])
+            late = self._end_late(plain, worker, named)
+            claimed += [self.tables.claim_seen(job) for job in found if job.state is not None]
+            some_late = some_late or limited or late
+            again = limited or (late and len(found) >= wanted)
+            if not again or len(claimed) >= room + ahead:
+                return claimed, some_late
+
+    def _admitted(self, worker: str, queues: Sequence[str]) -> list[Job]:
+        """G1, G2, G4: of each line the first ones that its limits let begin; one that does not fit
+        is waited for, and not overtaken. Programs leave room for all."""
+        found: list[Job] = []
+        ready = [job for job in self.ready() if job.queue in queues and self.gated(job)]
+        for line in self.lines_of(ready):
+            for job in line:
+                if not self.admits(job):
+                    self.seen["kept waiting by a limit"] += 1
+                    break
+                self._claim(job, worker, True)
+                if not self._is_late(job):
+                    self.begins(job)
+                self.seen["claimed in its lane" if job.lane else "claimed under a limit"] += 1
+                found.append(job)
+        return sorted(found, key=lambda job: (-job.priority, job.age))
+
+    def _claim(self, job: Job, worker: str, has_slot: bool) -> None:
+        job.state, job.attempt = Live.RUNNING, job.attempt + 1
+        job.claimed_at, job.worker = self.now, worker
+        begins = has_slot and job.lost + 1 < CRASH_LIMIT  # else it waits to be alone
+        job.started_at = self.now if begins else None
+        job.progress = job.progress_text = None
+        self.tables.claims.append(Held(job.name, job.attempt, worker))
+        self.seen["claimed ahead" if job.is_ahead else "claimed"] += 1
+
+    def _is_late(self, job: Job) -> bool:
+        return job.expires_at is not None and job.expires_at <= self.now
+
+    def _end_late(self, found: list[Job], worker: str, named: bool) -> bool:
+        """Y1: cancelled, and without a start. Nobody has seen the claim."""
+        late = [job for job in found if self._is_late(job)]
+        ends: list[End] = []
+        for job in late:
+            self.tables.claims.pop(self.tables.claims.index(held := held_of(job, worker)))
+            assert job.expires_at is not None
+            reason = f"not started before {to_datetime(job.expires_at).isoformat()}"
+            ends.append(End(held, Outcome.CANCELLED, error=reason, started=False))
+            self.seen["came too late"] += 1
+        self.finish(ends, worker if named else None)
+        return bool(late)
 
     def running(self, held: Held) -> Job | None:
         """L3: the job, if it still runs under this attempt number and for this worker."""
@@ -70,23 +130,31 @@ class Working(Storing):
     def turn(
         self, worker: str, queues: Sequence[str], room: int, ends: Sequence[End],
         unpark: Sequence[str], ahead: int, begins: Sequence[tuple[Held, int]],
-        reports: Sequence[tuple[Held, float, str]],
+        reports: Sequence[tuple[Held, float, str]], gated: Sequence[str],
     ) -> tuple[object, ...]:  # fmt: skip
         """Promote, record what began and how far it is, finish, unpark and claim: one
-        transaction."""
+        transaction. `gated`: of which queues the worker knows that they have limits or lanes."""
         promoted = sum(self.promote(1000))
         self.mark_begun(begins)
         self.progress(reports)
         finished = self.finish(ends, worker)
         unparked = sum(self.unpark(unpark, queues, 1000)) if unpark and room else None
-        claimed = self.claim(worker, queues, room, True, ahead)
+        claimed, _ = self._take(worker, queues, room, True, ahead)
         blockers = {
             seen["job_id"]: self.tables.blockers_seen(self.tables.jobs[seen["job_id"]])
             for seen in claimed
             if seen["blockers"] and self.tables.jobs[seen["job_id"]].after
         }
-        next_due = self.tables.next_due() if len(claimed) < room else None
+        next_due = self._next_due() if len(claimed) < room else None
         return promoted, finished, claimed, blockers, next_due, unparked
+
+    def _next_due(self) -> object:
+        """When something is due; where there are limits, a look too early does no harm."""
+        due = self.tables.next_due()
+        if not self.has_gates:
+            return due
+        times = [time for time in (due, self.opening()) if time is not None]
+        return NoLater(min(times)) if times else Whatever()
 
     def finish(self, ends: Sequence[End], worker: str | None) -> tuple[list[str], list[str]]:
         """Record endings; whoever lost the lease changes nothing and is told (L3)."""
@@ -109,7 +177,7 @@ class Working(Storing):
             if not self._ended(job, end, worker):
                 continue
             if end.next is not None:
-                heirs.append(self._heir(job, end.next))
+                heirs += self._family(job, end.next)
             else:
                 ended.append((job.chain, CHAIN_END[end.outcome]))
         self._insert(heirs)
@@ -131,9 +199,9 @@ class Working(Storing):
                 pass
             case _:
                 over = True
-        if end.started:
+        if end.started or over:
             known = (end.started_at, job.started_at, job.claimed_at)
-            started_at = next(time for time in known if time is not None)
+            started_at = next(time for time in known if time is not None) if end.started else None
             job.attempts.append(Attempt(
                 job.attempt, end.outcome, over, self.now, worker, started_at, end.output,
                 end.error, job.progress, job.progress_text,
@@ -143,14 +211,14 @@ class Working(Storing):
             job.state = None
             self.seen[f"over: {end.outcome}"] += 1
         elif end.outcome is Outcome.RELEASED:
-            self._put_back(job, Live.PENDING, None)
+            self._put_back(job, job.waits, self.now if end.started else job.run_at)
         else:
             job.used, job.lost = used, lost
             self._put_back(job, state, run_at)
         return over
 
-    def _put_back(self, job: Job, state: Live, run_at: int | None) -> None:
-        job.state, job.run_at = state, run_at
+    def _put_back(self, job: Job, state: Live, run_at: int) -> None:
+        job.state, job.run_at, job.parked = state, run_at, False
         job.claimed_at = job.started_at = None
         job.progress = job.progress_text = None
 
@@ -167,17 +235,24 @@ class Working(Storing):
         running = self.tables.running_of(worker)
         strays = [job for job in running if (job.name, job.attempt) not in known]
         for job in strays:
-            self._put_back(job, Live.PENDING, None)
+            self._put_back(job, job.waits, job.run_at)
             self.seen["stray put back"] += 1
         lost = known - {(job.name, job.attempt) for job in running}
         return True, sorted(lost)
 
     def peek(
         self, queues: Sequence[str], most: int, tasks: Sequence[str]
-    ) -> tuple[int, bool, int | None]:
+    ) -> tuple[object, bool, object]:
         """How many wait in queues that are not paused, of each up to so many; whether one of these
-        tasks is set aside; what is due next."""
+        tasks is set aside; what is due next. Of what is limited: whether some could begin (G3)."""
         tables = self.tables
+        if self.has_gates:
+            plain = [job for job in self.ready() if not self.gated(job) and job.queue in queues]
+            some = plain or {queue for queue, _ in self.startable() if queue in queues}
+            due = (
+                self._next_due() if set(queues) >= {j.queue for j in self._heads()} else Whatever()
+            )
+            return Some() if some else Whatever(), bool(self._parked(tasks, queues)), due
         pending = [job.queue for job in tables.jobs.values() if job.state is Live.PENDING]
         open_queues = [queue for queue in queues if queue not in tables.paused]
         return (
@@ -200,7 +275,7 @@ class Working(Storing):
 
     def parked(self) -> dict[str, int]:
         """L7: tasks that no worker knew, with how many jobs are set aside."""
-        parked = [job for job in self.tables.jobs.values() if job.state is Live.PARKED]
+        parked = [job for job in self.tables.jobs.values() if job.is_parked]
         return dict(Counter(job.new.task for job in parked))
 
     def progress(self, reports: Sequence[tuple[Held, float, str]]) -> list[bool]:
@@ -217,7 +292,7 @@ class Working(Storing):
         """L7: set aside, no attempt used."""
         parked = [job for one in held if (job := self.running(one)) is not None]
         for job in parked:
-            job.state = Live.PARKED
+            job.state, job.parked = Live.PARKED, True
             job.claimed_at = job.started_at = None
             self.seen["parked"] += 1
         return len(parked)
@@ -226,7 +301,7 @@ class Working(Storing):
         return [
             job
             for job in self.tables.jobs.values()
-            if job.state is Live.PARKED and job.new.task in tasks and job.queue in queues
+            if job.is_parked and job.new.task in tasks and job.queue in queues
         ]
 
     def unpark(self, tasks: Sequence[str], queues: Sequence[str], limit: int) -> list[int]:
@@ -234,7 +309,7 @@ class Working(Storing):
         number at a time."""
         known = self._parked(tasks, queues)
         for job in known:
-            job.state = Live.PENDING
+            job.state, job.parked = job.waits, False
             self.seen["unparked"] += 1
         return in_parts(len(known), limit)
 
@@ -243,11 +318,11 @@ class Working(Storing):
         due = [
             job
             for job in self.tables.jobs.values()
-            if job.state is Live.SCHEDULED and (job.run_at or 0) <= self.now
+            if job.state is Live.SCHEDULED and job.run_at <= self.now
         ]
         for job in due:
-            job.state = Live.PENDING
-            self.seen["promoted"] += 1
+            job.state = job.waits
+            self.seen["promoted into its lane" if job.lane else "promoted"] += 1
         return in_parts(len(due), limit)
 
     def expired(self) -> tuple[list[str], bool]:
@@ -298,6 +373,10 @@ class Working(Storing):
         if job.lost + 1 >= CRASH_LIMIT:
             error += f"; this job has lost {job.lost + 1} workers, which is the crash limit"
         return End(held, Outcome.LOST, error=error, delay=LOST_DELAY * 2**job.lost)
+
+
+def held_of(job: Job, worker: str) -> Held:
+    return Held(job.name, job.attempt, worker)
 
 
 def in_parts(number: int, limit: int) -> list[int]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from tests.mutants.mutant import POSTGRES, SQLITE, Edit, Mutant, in_each
 from towline.operation import Steps
+from towline.postgres.heads import Heads
+from towline.records import NewJob
 from towline.sql import Query
-from towline.store import finish
+from towline.store import finish, key
 from towline.store.ground import Ground, Verdict
 
 # Statements whose rows pass only under (job, attempt, worker).
@@ -44,19 +48,25 @@ WHATEVER_RUNS = (
     Edit("record_attempts", "SELECT r.*, ", "SELECT r.*, l.running, "),
     Edit("settle_jobs", "SELECT l.ctid", "SELECT l.attempt AS running, l.ctid"),
     Edit("settle_jobs", "SELECT l.row,", "SELECT l.running, l.row,"),
-    Edit("settle_jobs", "RETURNING h.job_id,", "RETURNING h.running, h.job_id,"),
     Edit("record_attempts", "h.job_id, h.attempt, h.outcome", "h.job_id, h.running, h.outcome"),
     Edit("settle_jobs", "SELECT job_id, attempt, outcome, 1", "SELECT job_id, running, outcome, 1"),
 )  # fmt: skip
 
 LEASE = "conformance/test_lease.py::{}[{{database}}: ours, blocking]"
 FENCES = "conformance/test_fence.py::{}[{{database}}: ours, blocking]"
+LINE = "conformance/test_line.py::{}[{{database}}: ours, blocking]"
 ROW = "conformance/test_worker_row.py::{}[{{database}}: ours, blocking]"
+SNAPSHOT = "postgres/test_old_snapshot.py::{}[{{database}}]"
 NUMBERS = (
     "conformance/test_claim.py::"
     "test_L1_each_claim_gives_out_the_next_attempt_number_whatever_came_between"
     "[{database}: ours, blocking]"
 )
+
+
+def from_the_heads_for_ever(self: Heads, queues: Sequence[str], now: int) -> object:
+    found = [{"value": q, "priority": p, "head": head} for (q, p), head in self._heads.items()]
+    return found or None
 
 
 def commit_before_consequences(
@@ -71,7 +81,28 @@ def commit_before_consequences(
 
 _consequences = finish._consequences
 
+
+def replace_or_drop(
+    store: Ground, jobs: list[NewJob], name: key.Name, index: int, own: int, now: int
+) -> Steps[int | None]:
+    """What comes for a job that has started changes nothing, and is not stored."""
+    if jobs[index].on_conflict == "latest":
+        jobs[index] = replace(jobs[index], on_conflict="replace")
+    return (yield from _ask(store, jobs, name, index, own, now))
+
+
+_ask = key._ask
+
 PLAIN = [
+    Mutant(
+        "latest drops what comes while it runs",
+        "A call with on_conflict=latest is given the running job, and its arguments are lost.",
+        "Y4",
+        [LINE.format("test_Y4_the_newest_arguments_run_one_runs_and_at_most_one_waits")],
+        methods={"towline.store.key._ask": replace_or_drop},
+        on=(SQLITE, POSTGRES),
+        sign="assert (False, False) == (True, True)",
+    ),
     Mutant(
         "no fence",
         "Whoever says that a job has ended is believed.",
@@ -278,5 +309,49 @@ PLAIN = [
             ],
         },
         sign="6 == 1",
+    ),
+    Mutant(
+        "claims over what is gone",
+        "Under an old snapshot each claim walks over all that was claimed since it began.",
+        "P7",
+        [SNAPSHOT.format("test_P7_claims_do_not_walk_over_what_was_claimed_before")],
+        methods={"towline.postgres.store.PostgresStore.many_passed": 10**9},
+        on=(POSTGRES,),
+        sign="0 >= 10",
+    ),
+    Mutant(
+        "no whole claim",
+        "Under an old snapshot jobs that come back, or have another priority, are never found.",
+        "P7, L6",
+        [SNAPSHOT.format("test_P7_what_is_hidden_from_such_a_claim_is_found_a_moment_later")],
+        methods={"towline.postgres.heads.Heads.ranges": from_the_heads_for_ever},
+        on=(POSTGRES,),
+        sign="<= {",
+    ),
+    Mutant(
+        "pause of every queue by name only",
+        "A claim looks for the pause of its own queue, and not for that of all.",
+        "L8",
+        [
+            "conformance/test_served.py::test_L8_a_pause_of_every_queue_is_also_one_of_those_not_"
+            "used_yet[{database}: ours, blocking]"
+        ],
+        {
+            POSTGRES: [
+                Edit(
+                    "claim_pending",
+                    "AND NOT EXISTS (SELECT 1 FROM {queue} AS e WHERE e.name = '*')",
+                    "",
+                )
+            ],
+            SQLITE: [
+                Edit(
+                    "find_pending",
+                    "AND NOT EXISTS (SELECT 1 FROM {queue} WHERE name = '*')",
+                    "",
+                )
+            ],
+        },
+        sign=" == []",
     ),
 ]

@@ -187,6 +187,14 @@ RACING = [
         sign="key: 2 open",
     ),
     Mutant(
+        "after without holding the chain",
+        "Who goes behind the chain that had the key takes the key from whoever has it by then.",
+        "Y2",
+        [INTERLEAVED.format("after, after ours")],
+        {POSTGRES: [Edit("pass_key", " AND k.chain_id = r.was", "")]},
+        sign="2 jobs are behind chain",
+    ),
+    Mutant(
         "one-statement finish",
         "Who waits for a chain is looked up by the statement that takes the chain's lock.",
         "B3",

@@ -28,7 +28,7 @@ import psycopg
 from tests.kit import SECOND, completed, new
 from tests.races.together import still_owed, waiting
 from towline import Towline
-from towline.model import Claimed, Ending
+from towline.records import Claimed, Ending
 
 LEASES = 3
 ORDINARY = ("default",)

@@ -24,12 +24,14 @@ from towline.operation import Op, drive
 from towline.postgres.transaction import SETTINGS
 from towline.sql import Row, Statement
 
-BIG_TABLES = ("job", "live", "attempt", "chain", "key", "blocker")
+BIG_TABLES = ("job", "live", "attempt", "chain", "key", "blocker", "schedule", "lane", "note")
 QUEUES = queue_names(5)
 WORKERS = 50
-RUNNING = 2_000
+RUNNING = 1_900
+LANES, LANED = 400, 900  # of one queue, half of them closed, and jobs in them
 
-# Beside what bench.seed makes: keys, labels, chains of two jobs, failures, running jobs, workers.
+# Beside what bench.seed makes: keys, labels, chains of two jobs, failures, running jobs, workers,
+# schedules.
 MORE = """
 INSERT INTO towline_key SELECT '{task}', 'k' || id, id, 1, 1
   FROM towline_job WHERE id <= {finished};
@@ -47,7 +49,26 @@ INSERT INTO towline_worker SELECT id, 'w' || id, 'here', id, '', '', '[]', 1, 1,
   FROM generate_series(1, {workers}) AS id;
 UPDATE towline_live SET state = 3, attempt = 1, worker = 1 + job_id % {workers}, claimed_at = 1
  WHERE job_id > {jobs} - {running};
-SELECT setval('towline_job_ids', {jobs} + {finished});
+INSERT INTO towline_schedule (name, task, template, every, tz, jitter, catch_up, overlap, next_at,
+                              declared, declared_in)
+SELECT 's' || id, 't' || id % 5, '{{"arguments":"{{}}"}}', 60000000, 'UTC', 0, 1, 'replace',
+       {lease},
+       CASE WHEN id % 1000 = 0 THEN 'x' END, CASE WHEN id % 1000 = 0 THEN 'd' END
+  FROM generate_series(1, {finished}) AS id;
+INSERT INTO towline_chain (id, task, created_at)
+SELECT {last} + n, 'laned', 1 FROM generate_series(1, {laned}) AS n;
+INSERT INTO towline_job (id, chain_id, position, task, queue, priority, max_attempts, blockers,
+                          policy, arguments, lane, created_at)
+SELECT {last} + n, {last} + n, 0, 'laned', 'laned', 0, 5, 0, 0, '{{}}', 'l' || n % {lanes}, 1
+  FROM generate_series(1, {laned}) AS n;
+INSERT INTO towline_live (job_id, state, queue, priority, run_at, lane)
+SELECT {last} + n, 4, 'laned', 0, 1, 'l' || n % {lanes} FROM generate_series(1, {laned}) AS n;
+INSERT INTO towline_lane SELECT 'laned', 'l' || n, n % 2, 0, n, CASE n % 2 WHEN 1 THEN {lease} END
+  FROM generate_series(0, {lanes} - 1) AS n;
+INSERT INTO towline_note (queue, lane, priority)
+SELECT 'noted', 'l' || n % {lanes}, 0 FROM generate_series(1, {finished}) AS n;
+INSERT INTO towline_limit (queue, lane, concurrency) VALUES ('laned', '', 500), ('laned', '*', 2);
+SELECT setval('towline_job_ids', {last} + {finished});
 """
 TRUNCATE = f"TRUNCATE {', '.join(f'{PREFIX}{table}' for table in (*BIG_TABLES, 'worker'))}"
 
@@ -60,7 +81,7 @@ def fill(url: str, each: int, statistics: str) -> None:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("ANALYZE")
             connection.execute(TRUNCATE.encode())
-            connection.execute(f"TRUNCATE {PREFIX}rollup".encode())
+            connection.execute(f"TRUNCATE {PREFIX}rollup, {PREFIX}limit".encode())
     _fill(url, numbers)
     if statistics == "of everything":
         with psycopg.connect(url, autocommit=True) as connection:
@@ -72,7 +93,8 @@ def _fill(url: str, numbers: Numbers) -> None:
     each = len(numbers.ids(FINISHED))
     text = MORE.format(
         task=TASK, finished=each, jobs=5 * each, lease=2**60, workers=WORKERS,
-        running=min(RUNNING, each // 2),
+        running=min(RUNNING, each // 2), last=6 * each, lanes=max(min(LANES, each // 5), 2),
+        laned=min(LANED, each),
     )  # fmt: skip
     with psycopg.connect(url, autocommit=True) as connection:
         for table in (*BIG_TABLES, "worker"):  # statistics come when the test says so

@@ -34,10 +34,11 @@ from towline.errors import (
     UnsupportedConnection,
     WriterBusy,
 )
-from towline.model import Claimed, Ending, Outcome
+from towline.model import Outcome
 from towline.operation import Op, Steps
 from towline.postgres import engine as engines
 from towline.postgres import listen
+from towline.records import Claimed, Ending
 from towline.sql import Query
 from towline.task import Task
 
@@ -425,7 +426,7 @@ def test_P20_a_sequence_behind_its_table_says_what_to_do(
 
 @on_newest
 def test_P18_a_transaction_in_two_phases_needs_notify_to_be_off(make_app: Make) -> None:
-    """Finding P18: as docs/postgres.md says; PostgreSQL prepares none that notifies."""
+    """Finding P18: as docs/guides/run/postgres.md says; PostgreSQL prepares none that notifies."""
     with servers.durable_server(servers.startable()[-1]) as server:
         app, loud = make_app(server.url, notify=False), make_app(server.url)
         app.migrate()

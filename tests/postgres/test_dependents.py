@@ -12,8 +12,8 @@ import pytest
 from tests.kit import new
 from tests.postgres.conftest import on_newest
 from towline import Towline
-from towline.model import NewBlocker
 from towline.operation import Op, Steps
+from towline.records import NewBlocker
 from towline.store.ground import as_json
 
 Connect = Callable[..., psycopg.Connection[Any]]

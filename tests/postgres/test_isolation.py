@@ -18,8 +18,8 @@ from tests.kit import Clock, claim, completed, continued, failed, new, register
 from tests.postgres.conftest import on_newest
 from towline import State, Towline
 from towline.errors import WrongIsolation
-from towline.model import Claimed
 from towline.operation import Op
+from towline.records import Claimed
 from towline.store.listing import JobFilter
 from towline.store.retention import KeepFor
 

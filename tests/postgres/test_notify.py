@@ -284,13 +284,18 @@ def test_P3_a_notification_that_cannot_be_sent_does_no_harm(
     app: Towline, task: Task[[int], int], monkeypatch: pytest.MonkeyPatch, listener: Listener
 ) -> None:
     """As when the server's queue of notifications is full: the statement fails after the commit."""
-    broken = app.runner.store.sql.notify_alone
-    monkeypatch.setattr(broken, "format", broken.format.replace("pg_notify", "no_such_function"))
+    sql = app.runner.store.sql
+    for broken, text in ((sql.notify_alone, "format"), (sql.notify_one, "dollar")):
+        wrong = getattr(broken, text).replace("pg_notify", "no_such_function")
+        monkeypatch.setattr(broken, text, wrong)
     jobs = [task.enqueue(n) for n in range(3)]
-    assert [job.refresh().state for job in jobs] == ["pending"] * 3
+    jobs += app.enqueue_many([task.call(n) for n in range(2)])
+    assert [job.refresh().state for job in jobs] == ["pending"] * 5
     monkeypatch.undo()
     assert listener.heard() == []
     task.enqueue(4)
+    assert listener.heard() == ["default"]
+    app.enqueue_many([task.call(n) for n in range(2)])
     assert listener.heard() == ["default"]
 
 
@@ -308,10 +313,10 @@ def test_P3_on_our_own_connection_it_is_sent_after_the_commit(
         return execute(cursor, statement, *more)
 
     monkeypatch.setattr(engines, "execute", watch)
-    app.runner.run(app.runner.store.enqueue(batch("a")))
+    app.runner.run(app.runner.store.enqueue(batch("a", "a")))
     app.runner.run(app.runner.store.enqueue(batch("a", key="k")))
     told = [each for each in sent if "notify" in each[0]]
-    assert told == [("notify_alone", TransactionStatus.IDLE, number) for number in (1, 2)]
+    assert told == [("notify_alone", TransactionStatus.IDLE, number) for number in (2, 3)]
     assert listener.heard() == ["a", "a"]
 
 

@@ -19,8 +19,9 @@ from tests.postgres.conftest import on_newest
 from tests.postgres.open_callers import BEHIND, CANCELLED, KEYED, measure
 from tests.speed import by_speed
 from towline import Towline
-from towline.model import Claimed, Ending, State
+from towline.model import State
 from towline.operation import Op
+from towline.records import Claimed, Ending
 from towline.store import Store
 
 LEASE = 30 * SECOND

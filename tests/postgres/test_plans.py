@@ -13,23 +13,30 @@ from typing import Any, NamedTuple
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from bench.seed import BLOCKED, FINISHED, PENDING, PREFIX, SCHEDULED, STRANGER, TASK, Numbers
 from tests import servers
 from tests.kit import completed, continued, failed, new
 from tests.postgres.plans import BIG_TABLES, QUEUES, Explained, explain, fill
 from tests.speed import by_speed
-from towline import Towline
-from towline.model import ChainState, Claimed, Outcome, State
+from towline import Cron, Towline
+from towline.model import ChainState, Outcome, Policy, State
 from towline.operation import Op, Steps
+from towline.postgres.heads import MANY
+from towline.postgres.store import PostgresStore
 from towline.postgres.transaction import SETTINGS
+from towline.records import Claimed, Ending, NewBlocker
+from towline.schedule import NewSchedule
 from towline.sql import Query
 from towline.store import Store
+from towline.store.limit import Numbers as Limits
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import KeepFor
-from towline.store.revive import BLOCK_AGAIN
+from towline.store.schedule import ADVANCE
 from towline.store.stats import StatsFilter
 from towline.store.turn import promote, unpark
+from towline.store.waiting import BLOCK_AGAIN
 
 EACH = 25_000
 NUMBERS = Numbers.each(EACH, len(QUEUES))
@@ -39,14 +46,15 @@ MOST = 2_000  # rows that a statement may look at; a few in a hundred of any kin
 
 # By design read from one end on: by probing, or up to a number (R2: 100,000). Parked jobs of a
 # queue are counted by going through all that are parked; whether there is any at all is the first
-# entry of their index.
+# entry of their index, and so is when the next job is due.
 WALKED = {
-    "live_lanes", "job_lanes", "id_bounds", "count_live", "count_lane", "count_lanes",
-    "peek_pending",
+    "live_strips", "job_strips", "id_bounds", "count_live", "count_strip", "count_strips",
+    "count_tasks", "next_due", "next_due_above", "peek_pending",
+    "peek_pending_above", "count_parked",
 }  # fmt: skip
-COUNTED = {"count_lane", "count_lanes", "count_live"}
+COUNTED = {"count_strip", "count_strips", "count_tasks", "count_live"}
 # With statistics of a time long gone, or in a plan for any parameters, the ids may be taken too.
-MISLED = {f"{order} jobs by queue: walk_lane_{order}" for order in ("newest", "oldest")}
+MISLED = {f"{order} jobs by queue: walk_strip_{order}" for order in ("newest", "oldest")}
 # Asked only when open jobs are few, or when somebody else holds a row.
 NOT_RUN = {"open_chain_ids", "still_running"}
 
@@ -143,9 +151,12 @@ def lists(newest: bool) -> dict[str, Callable[[Store, Numbers], Ops]]:
         **by_state,
         "jobs by outcome": jobs(newest, outcome=Outcome.COMPLETED),
         "jobs by task": jobs(newest, task=TASK),
+        "first jobs of chains": jobs(newest, roots=True),
+        "jobs by the task of their chain": jobs(newest, chain_task=TASK),
         "jobs by queue": jobs(newest, queue="queue0"),
         "jobs by key": jobs(newest, key="k7"),
         "jobs by label": jobs(newest, label="l7"),
+        "jobs by schedule": jobs(newest, schedule="s7"),
         "jobs of a chain": jobs(newest, chain=7),
         "jobs since": jobs(newest, since=0, until=2**60),
         "chains": chains(newest),
@@ -167,6 +178,21 @@ def a_key_through_its_life(store: Store) -> Steps[None]:
     yield from store.complete(job.id, "null")
 
 
+def a_line_of_a_key(store: Store) -> Steps[None]:
+    line = new(TASK, key="line", on_conflict="after", policy=Policy.RUN)
+    jobs = yield from store.enqueue([line] * 5)
+    first, second, third, fourth, fifth = [job.id for job, _ in jobs]
+    for how in ("latest", "replace"):
+        yield from store.enqueue([replace(line, on_conflict=how)])
+    yield from store.cancel(third)
+    yield from store.fail(first, "broken")
+    yield from store.retry(first)
+    declared = [NewBlocker(chain_id=fifth)]
+    yield from store.enqueue([replace(line, blockers=declared)])
+    for id in (second, fourth, fifth):
+        yield from store.cancel(id)
+
+
 def complete_a_running_one(store: Store) -> Steps[None]:
     (held,) = yield from store.claim(1, QUEUES, 1)
     yield from store.complete(held.job_id, "null")
@@ -178,6 +204,32 @@ def finish_what_others_wait_for(store: Store) -> Steps[None]:
         yield from store.enqueue([new(after=[root.id]) for _ in range(3)])
         (held,) = yield from store.claim(1, ["mine"], 1)
         assert (yield from store.finish([ending(held)], "w1", 1)).accepted
+
+
+def schedules(store: Store) -> Steps[None]:
+    """All that is done to schedules but firing."""
+    cron = Cron("* * * * *")
+    yield from store.set_schedule(NewSchedule("mine", new(TASK), cron.timing))
+    yield from store.schedules(None, 50, "s5")
+    yield from store.schedules("t1", 50, "s5")
+    yield from store.pause_schedule("s7")
+    yield from store.resume_schedule("s7")
+    yield from store.run_schedule("s7")
+    yield from store.delete_schedule("mine")
+
+
+def fire_and_declare(store: Store) -> Steps[None]:
+    """The job before of one schedule has not ended, and is replaced."""
+    ((before, _),) = yield from store.enqueue([new(queue="mine")])
+    row = (60_000_000, None, before.chain_id, 0, 0, 0, "s7")
+    yield store.sql.advance_schedules.many(ADVANCE, [row])
+    assert (yield from store.fire(["t1", "t2"])).jobs == 1
+    yield from store.glance(["t1", "t2"])
+    yield from store.peek(QUEUES, 5, ["t1", "t2"])
+    declared = [NewSchedule(f"s{n}", new("t0"), Cron("* * * * *").timing) for n in (1000, 2000)]
+    yield from store.declare(declared, ["t0"], "d2")
+    yield from store.declare(declared, ["t0"], "d3")
+    yield from store.share_now(before.chain_id)
 
 
 def begin_what_was_claimed_ahead(store: Store) -> Steps[None]:
@@ -192,15 +244,65 @@ def promote_ten(store: Store) -> Steps[None]:
     assert (yield from promote(store)) == 10
 
 
+def under_an_old_snapshot(store: Store) -> Steps[None]:
+    """From where the last claim and the last promotion began, once they have passed anything."""
+    assert isinstance(store, PostgresStore)
+    store.many_passed = 0
+    for _ in range(2):
+        assert len((yield from store.turn(1, "w1", QUEUES, 10)).claimed) == 10
+    yield from store.turn(1, "w1", ["of none"], 10)
+    yield from store.peek(QUEUES, 5, [], 1)
+    store.many_passed = MANY
+
+
 def first(kind: str, op: Callable[..., Op[Any]], *more: Any) -> Callable[[Store, Numbers], Ops]:
     """An operation on the first job of a kind."""
     return lambda store, numbers: [lambda: op(store, numbers.ids(kind)[0], *more)]
 
 
+def work_in_lanes(store: Store) -> Steps[None]:
+    """Beside thousands of lanes, half of them closed: turns, looks, notes, changes."""
+    held = yield from store.claim(1, ["laned"], 20)
+    assert len(held) == 20
+    rest, *others = held
+    ends = [Ending(rest, Outcome.SNOOZED, delay=10, rests=True), *map(completed, others)]
+    turn = yield from store.turn(1, "w1", ["laned", "queue0"], 20, ends, gated=["laned"])
+    assert len(turn.claimed) == 20
+    yield from store.enqueue([new(queue="laned", lane=f"l{n}") for n in range(50)])
+    yield from store.enqueue([new(queue="fresh", lane="a", key="laned")])
+    assert len((yield from store.claim(1, ["fresh"], 2))) == 1
+    assert (yield from store.peek(["laned"], 5)).pending
+    yield from store.declare_limits({("fresh", "*"): Limits(1)}, ["laned"], "d")
+    yield from store.declare_limits({}, ["fresh"], "d")
+
+
+def look_at_lanes(store: Store) -> Steps[None]:
+    yield from store.limits()
+    yield from store.lanes("laned", 50)
+    ((job, _),) = yield from store.enqueue([new(queue="laned", lane="l1")])
+    yield from store.why(job.id)
+    yield from store.set_limit("laned", "l1", Limits(0))
+    yield from store.why(job.id)
+    yield from store.set_limit("laned", "l1", Limits())
+    yield from store.set_limit("other", None, Limits(1, 2, 1000000))
+    yield from store.parked(100)
+    yield from store.gates(["laned", "queue0"])
+
+
+def groups(store: Store, blocked: int) -> Steps[None]:
+    """What is behind a job, as a group: its members, how many have ended, those that failed."""
+    yield from store.group(blocked)
+    yield from store.members(blocked, 0, 50)
+    yield from store.failed_members(blocked)
+    yield from store.bad_members(blocked, 5)
+    yield from store.chain_ends([1, 2, blocked])
+
+
 def rare(store: Store, blocked: int) -> Steps[None]:
     """Statements of branches that the tables here do not lead to."""
     yield store.sql.inner_jobs(chain_id=1, limit=10)
-    yield store.sql.count_lanes(state=0, limit=100)
+    yield store.sql.count_strips(state=0, limit=100)
+    yield store.sql.later_jobs(chains="[1, 2, 3]", limit=100)
     yield store.sql.block_again.many(BLOCK_AGAIN, [(1, 2, "queue0", 0, blocked)])
 
 
@@ -229,26 +331,33 @@ CALLERS: dict[str, Callable[[Store, Numbers], Ops]] = {
     "what only long chains and many queues need": one(
         lambda store, n: Op("rare", lambda: rare(store, n.ids(BLOCKED)[0]))
     ),
+    "groups": one(lambda store, n: Op("groups", lambda: groups(store, n.ids(BLOCKED)[0]))),
     "one job": first(PENDING, Store.job),
     "one chain": first(FINISHED, Store.chain),
     "attempts": first(FINISHED, Store.attempts),
+    "attempts of many": one(lambda store, n: store.attempts_of(n.ids(FINISHED)[:50])),
     "blockers": one(lambda store, n: store.blockers([n.ids(BLOCKED)[0]])),
     "dependents": first(SCHEDULED, Store.dependents),
     "cancel by filter": one(
         lambda store, n: store.bulk("cancel", JobFilter(state=State.BLOCKED), False, None, 10)
     ),
     "a key through its life": script(a_key_through_its_life),
+    "a line of a key": script(a_line_of_a_key),
     "complete a running one": script(complete_a_running_one),
     "counts": one(lambda store, n: store.counts()),
+    "counts by task": one(lambda store, n: store.counts(by_task=True)),
     "why": first(PENDING, Store.why),
+    "schedules": script(schedules),
     "graph": one(lambda store, n: store.graph(n.ids(BLOCKED)[0], 50)),
     "failures": one(lambda store, n: store.failures(StatsFilter())),
+    "look at lanes": script(look_at_lanes),
     **lists(newest=True),
     **lists(newest=False),
 }
 # What workers do, on our own connections.
 WORKERS: dict[str, Callable[[Store, Numbers], Ops]] = {
     "claim 10 of 5 queues": one(lambda store, n: store.claim(1, QUEUES, 10)),
+    "claim under an old snapshot": script(under_an_old_snapshot),
     "claim 10 of one queue": one(lambda store, n: store.claim(1, QUEUES[:1], 10)),
     "begin what was claimed ahead": script(begin_what_was_claimed_ahead),
     "drop orphans": one(lambda store, n: store.drop_orphans(QUEUES[:1])),
@@ -258,7 +367,9 @@ WORKERS: dict[str, Callable[[Store, Numbers], Ops]] = {
     "progress and renew": with_held(renew),
     "finish what others wait for": script(finish_what_others_wait_for),
     "promote": script(promote_ten),
+    "work in lanes": script(work_in_lanes),
     "peek": one(lambda store, n: store.peek(QUEUES, 5)),
+    "fire and declare": script(fire_and_declare),
     "enqueue many": one(lambda store, n: store.enqueue([new(TASK, queue="queue0")] * 600)),
     "sweep": one(lambda store, n: store.sweep(gone=[1], limit=100)),
     "prune": one(lambda store, n: store.prune(KeepFor(0, 0, 0), 10)),

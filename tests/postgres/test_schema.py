@@ -207,7 +207,7 @@ def test_a_role_that_may_not_create_the_schema_is_told_so(
     empty: str, make_app: Make, role: Callable[[str], str]
 ) -> None:
     app = make_app(role("plain"), schema="jobs")
-    with pytest.raises(ReadOnlyDatabase, match=r"permission denied.*docs/postgres\.md"):
+    with pytest.raises(ReadOnlyDatabase, match=r"permission denied.*docs/guides/run/postgres\.md"):
         app.counts()
     assert run(empty, "SELECT count(*) FROM pg_namespace WHERE nspname = 'jobs'") == [(0,)]
 
@@ -215,7 +215,7 @@ def test_a_role_that_may_not_create_the_schema_is_told_so(
 def test_a_role_that_only_reads_and_writes_rows_is_enough_when_another_migrates(
     empty: str, make_app: Make, role: Callable[[str], str]
 ) -> None:
-    """And the rights it needs are those that docs/postgres.md lists."""
+    """And the rights it needs are those that docs/guides/run/postgres.md lists."""
     make_app(empty, schema="jobs").migrate()
     url = role("rows")
     run(

@@ -71,10 +71,13 @@ CHECKS = (
     Check("row", "the live row of job {} does not fit its state {}",
           """SELECT l.job_id, l.state FROM towline_live AS l JOIN towline_job AS j
                  ON j.id = l.job_id
-              WHERE l.state = 1 AND l.run_at IS NULL
-                 OR (l.state = 3) <> (l.worker IS NOT NULL AND l.claimed_at IS NOT NULL)
+              WHERE (l.state = 3) <> (l.worker IS NOT NULL AND l.claimed_at IS NOT NULL)
                  OR l.started_at IS NOT NULL AND l.state <> 3
-                 OR (l.state = 4) <> (l.parked_for IS NOT DISTINCT FROM 'task:' || j.task)
+                 OR (l.state = 4) <> (l.parked_for IS NOT DISTINCT FROM 'task:' || j.task
+                                      OR l.state = 4 AND l.parked_for IS NULL
+                                         AND l.lane IS NOT NULL)
+                 OR l.state = 0 AND l.lane IS NOT NULL
+                 OR l.lane IS DISTINCT FROM j.lane OR l.weight IS DISTINCT FROM j.weight
                  OR (l.state = 2) <> (l.open_blockers > 0)"""),
     Check("row", "job {} is open after {} of {} attempts and {} lost ones",
           """SELECT j.id, l.used, j.max_attempts, l.lost FROM towline_live AS l
@@ -149,16 +152,30 @@ CHECKS = (
               WHERE chain_id NOT IN (SELECT id FROM towline_chain)
                  OR job_id NOT IN (SELECT id FROM towline_job)"""),
     # ---- keys
+    # Those that are behind another open one, in the line of their key, do not count.
     Check("key", "{} open chains of task {} have the key {}",
           """SELECT count(*), c.task, j.key FROM towline_chain AS c
                JOIN towline_job AS j ON j.id = c.id
-              WHERE c.state = 0 AND j.key IS NOT NULL GROUP BY c.task, j.key HAVING count(*) > 1
+              WHERE c.state = 0 AND j.key IS NOT NULL
+                AND NOT EXISTS (SELECT 1 FROM towline_job AS w
+                                  JOIN towline_live AS l ON l.job_id = w.id AND l.state = 2
+                                  JOIN towline_blocker AS b ON b.job_id = w.id AND b.in_line = 1
+                                  JOIN towline_chain AS o ON o.id = b.chain_id AND o.state = 0
+                                 WHERE w.chain_id = c.id)
+              GROUP BY c.task, j.key HAVING count(*) > 1
           """),
+    Check("line", "{} jobs are behind chain {} in the line of its key",
+          """SELECT count(*), b.chain_id FROM towline_blocker AS b
+               JOIN towline_live AS l ON l.job_id = b.job_id
+              WHERE b.in_line = 1 GROUP BY b.chain_id HAVING count(*) > 1"""),
     Check("key", "open chain {} does not hold its key {}",
           """SELECT c.id, j.key FROM towline_chain AS c JOIN towline_job AS j ON j.id = c.id
                LEFT JOIN towline_key AS k
                  ON k.task = c.task AND k.key = j.key AND k.chain_id = c.id
-              WHERE c.state = 0 AND j.key IS NOT NULL AND k.key IS NULL"""),
+              WHERE c.state = 0 AND j.key IS NOT NULL AND k.key IS NULL
+                AND NOT EXISTS (SELECT 1 FROM towline_blocker AS b
+                                  JOIN towline_live AS l ON l.job_id = b.job_id
+                                 WHERE b.chain_id = c.id AND b.in_line = 1)"""),
     Check("key", "key {} of task {} is held by chain {}, which has another end or does not exist",
           """SELECT k.key, k.task, k.chain_id FROM towline_key AS k
                LEFT JOIN towline_chain AS c ON c.id = k.chain_id AND c.task = k.task

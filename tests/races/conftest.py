@@ -4,10 +4,13 @@ server's version, the interleaver tries on the oldest, too."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests import database as databases
 from tests.furnished import database, url
+from tests.races.overlap import close_all
 from tests.speed import PROOF, by_speed
 
 __all__ = ["database", "url"]  # fixtures
@@ -22,6 +25,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         elif PROOF:
             names = databases.names()
         metafunc.parametrize("database", names, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_open() -> Iterator[None]:
+    yield
+    close_all()
 
 
 @pytest.fixture

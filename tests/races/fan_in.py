@@ -26,7 +26,8 @@ from typing import Any
 from tests.races.auditor import audit_tables, open_reader
 from tests.races.together import PATIENCE, Run, run_of, still_owed, waiting, with_app
 from towline import Towline
-from towline.model import Claimed, Ending, NewBlocker, NewJob, Outcome
+from towline.model import Outcome
+from towline.records import Claimed, Ending, NewBlocker, NewJob
 
 STEPS = 2  # jobs of a chain that continues
 BLOCKERS = "blockers"

@@ -26,9 +26,9 @@ STRENGTH = {
     "KEY SHARE": 1, "SHARE": 2, "NO KEY UPDATE": 3, "UPDATE": 4, "DELETE FROM": 4,
 }  # fmt: skip
 INSERT = 4  # of a unique key
-# Tables whose new rows cannot clash: the key begins with an id of one's own, or with the number of
-# one's own connection. Rows of other tables are dependent on any other insert there.
-APART = frozenset({"chain", "blocker", "rollup"})
+# Tables whose new rows cannot clash: the key has an id of one's own, or the number of one's own
+# connection. Rows of other tables are dependent on any other insert there.
+APART = frozenset({"chain", "blocker", "rollup", "note"})
 
 Strength = Mapping[str, int]
 NOTHING: Strength = MappingProxyType({})

@@ -11,8 +11,9 @@ from typing import Any
 from tests.kit import SECOND, claim, completed, continued, end, failed, new, put, register
 from tests.races.interleaver import Meeting, Met
 from towline.errors import BlockerError, InvalidState
-from towline.model import Claimed, Ending, NewJob, Outcome, Policy
+from towline.model import Outcome, Policy
 from towline.operation import Op, Steps
+from towline.records import Claimed, Ending, NewJob
 from towline.store import Store
 from towline.store.lease import Renewed
 from towline.store.retention import KeepFor

@@ -16,6 +16,15 @@ from towline.operation import Op
 T = TypeVar("T")
 
 
+_connections: list[psycopg.Connection[Any]] = []
+
+
+def close_all() -> None:
+    """Those that a test which failed has left open."""
+    while _connections:
+        _connections.pop().close()
+
+
 class Open(Generic[T]):
     """An operation in a caller's transaction, which stays open until `commit`, unless `brief`.
 
@@ -27,6 +36,7 @@ class Open(Generic[T]):
         self._brief = brief
         self._eye = psycopg.connect(url, autocommit=True)
         self._raw = psycopg.connect(url)
+        _connections.extend((self._raw, self._eye))
         self._future: Future[T] = Future()
         threading.Thread(target=self._run, args=(app, op), daemon=True).start()
         self.settle()

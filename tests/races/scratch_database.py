@@ -14,11 +14,11 @@ from tests.races.auditor import CHECKS
 from tests.races.footprint import Marks
 from towline.connections.psycopg import PlainCursor, execute
 from towline.operation import Op, drive
-from towline.sql import TABLES
+from towline.sql import SERVER_TABLES, TABLES
 
 T = TypeVar("T")
 
-KEPT = tuple(name for name in TABLES if name != "migration")
+KEPT = tuple(name for name in (*TABLES, *SERVER_TABLES) if name != "migration")
 SEQUENCES = ("towline_job_ids",)
 # Rows of every table with their last lockers; the columns are those that tell rows apart.
 MARKS = " UNION ALL ".join(
@@ -26,7 +26,8 @@ MARKS = " UNION ALL ".join(
     for table, key in (
         ("job", "id"), ("live", "job_id"), ("attempt", "job_id, number"), ("chain", "id"),
         ("key", "task, key"), ("blocker", "chain_id, job_id"), ("worker", "id"),
-        ("queue", "name"), ("mark", "name"),
+        ("queue", "name"), ("mark", "name"), ("limit", "queue, lane"), ("lane", "queue, lane"),
+        ("note", "queue, lane, id"), ("schedule", "name"),
     )
 ).encode()  # fmt: skip
 # What a schedule ended with. The time of the next try is drawn by lot.
@@ -98,7 +99,10 @@ class ScratchDatabase:
             text = SQL("SELECT json_agg(t)::text FROM {} AS t").format(name)
             ((rows,),) = self._rows(text.as_bytes(self._eye))
             if rows is not None and table != "mark":
-                fill = SQL("INSERT INTO {} SELECT * FROM json_populate_recordset(NULL::{}, {})")
+                fill = SQL(
+                    "INSERT INTO {} OVERRIDING SYSTEM VALUE"
+                    " SELECT * FROM json_populate_recordset(NULL::{}, {})"
+                )
                 parts.append(fill.format(name, name, Literal(rows)))
         for sequence in SEQUENCES:
             text = SQL("SELECT last_value, is_called FROM {}").format(Identifier(sequence))

@@ -42,8 +42,9 @@ from tests.races.storm_client import StormClient, add_tasks
 from tests.races.storm_worker import LEASE, QUEUES, TASKS, Log
 from tests.races.together import still_owed
 from towline import Towline
-from towline.model import Claimed, Ending, Outcome
+from towline.model import Outcome
 from towline.operation import Op
+from towline.records import Claimed, Ending
 from towline.store.turn import unpark
 
 SQLITE = "sqlite"

@@ -33,8 +33,10 @@ from towline.store.ground import int_of
 from towline.store.listing import JobFilter
 from towline.store.retention import KeepFor
 from towline.task import Call
+from towline.task.options import Options
 
 KEYS = ("k1", "k2", "k3")
+GO_ON = ("run", "wait")  # of those in the line of a key
 OLD = (IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE)
 CHAIN_IDS = Query("chain_ids", "SELECT id FROM towline_chain")
 STATES = ("pending", "scheduled", "blocked", "running", "completed", "failed", "cancelled", None)
@@ -89,6 +91,13 @@ def met_others(error: BaseException) -> bool:
     """Whether this is a deadlock or a serialization failure, or follows from one."""
     met = (errors.DeadlockDetected, errors.SerializationFailure)
     return isinstance(error, met) or isinstance(error.__cause__, met)
+
+
+class KeepsToken(Options, frozen=True):
+    """A job keeps the token it was stored with, though another call replaces it."""
+
+    def given(self, lane: str | None = None) -> Sequence[str]:
+        return [name for name in super().given(lane) if name != "label"]
 
 
 class StormClient(StormWorker):
@@ -151,8 +160,12 @@ class StormClient(StormWorker):
             }
             if scope == "any":
                 options["window"] = self.rng.choice((0.05, 0.5, 2))
+            elif self.chance(0.5):
+                how = "after" if after else self.rng.choice(("after", "latest"))
+                options |= {"on_conflict": how, "on_blocker_failure": self.rng.choice(GO_ON)}
         task = self.app.registry[self.rng.choice(TASKS)]
-        return task.using(**options).call(token)
+        call = task.using(**options).call(token)
+        return Call(call.task, call.arguments, KeepsToken(**options))
 
     def store_calls(
         self, calls: Sequence[Call[Any]], run: Callable[[], Iterable[Job[Any]]]

@@ -19,8 +19,9 @@ from tests.races.together import still_owed
 from towline import Towline
 from towline.app.handles import Job
 from towline.errors import CommitUnknown
-from towline.model import ChainState, Claimed, Ending, Live, NewBlocker, NewJob, Outcome, Policy
+from towline.model import ChainState, Live, Outcome, Policy
 from towline.operation import Op
+from towline.records import Claimed, Ending, NewBlocker, NewJob
 from towline.store import read
 from towline.store.lease import Begun
 from towline.store.turn import promote, unpark

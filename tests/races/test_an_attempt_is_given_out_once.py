@@ -14,8 +14,9 @@ from tests.races.crowd import audit, crowd, open_quick
 from tests.races.together import finish_all_of
 from tests.speed import by_speed, seed
 from towline import Towline
-from towline.model import Claimed, Ending, Outcome, State
+from towline.model import Outcome, State
 from towline.operation import Op
+from towline.records import Claimed, Ending
 from towline.store.turn import promote
 
 JOBS = by_speed(100, 800)

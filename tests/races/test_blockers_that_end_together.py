@@ -21,7 +21,8 @@ from tests.races.together import (
 )
 from tests.speed import by_speed
 from towline import Towline
-from towline.model import Claimed, Ending, NewBlocker, NewJob, Policy
+from towline.model import Policy
+from towline.records import Claimed, Ending, NewBlocker, NewJob
 
 JOBS = by_speed(20, 200)
 STEPS = 3  # of a blocker that continues

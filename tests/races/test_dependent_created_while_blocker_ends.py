@@ -25,7 +25,8 @@ from tests.races.together import (
 from tests.speed import by_speed
 from towline import Towline
 from towline.errors import BlockerError, StillNeeded
-from towline.model import Claimed, Ending, Policy
+from towline.model import Policy
+from towline.records import Claimed, Ending
 
 CHAINS = by_speed(25, 240)
 ENDS = ("completes", "continues", "fails", "goes")

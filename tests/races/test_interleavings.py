@@ -19,6 +19,10 @@ from tests.database import opened
 from tests.kit import Clock
 from tests.races import meetings as m
 from tests.races import meetings_of_control as c
+from tests.races import meetings_of_fan_out as f
+from tests.races import meetings_of_lanes as g
+from tests.races import meetings_of_lines as n
+from tests.races import meetings_of_ticks as t
 from tests.races.interleaver import Interleaver, Meeting, Report
 from tests.races.meetings_of_levels import with_an_old_snapshot
 from tests.races.stepped import Style
@@ -77,12 +81,32 @@ def cases() -> Iterator[tuple[str, Meeting[Any], tuple[Style, ...]]]:
         name = f"circle {'through a third' if third else 'of two'}"
         yield f"{name}, finish", m.circle(outside=False, through_third=third), (OURS, OURS)
         yield f"{name}, complete", m.circle(outside=True, through_third=third), (OURS, CALLER)
+    yield "fan-out, sweep", f.fan_out_and_sweep(), (OURS, OURS)
+    for style in (OURS, CALLER):
+        word = style.value
+        yield f"fan-out, cancel {word}", f.fan_out_and_control("cancel"), (OURS, style)
+        yield f"fan-out, complete {word}", f.fan_out_and_control("complete"), (OURS, style)
+        yield f"enqueue {word} behind, fan-out", f.enqueue_and_fan_out(), (style, OURS)
+        yield f"fan-out, fail {word}", f.fan_out_and_end("failed", Policy.FAIL), (OURS, style)
+    yield "fan-out, finish", f.fan_out_and_end("completed", Policy.FAIL), (OURS, OURS)
+    yield "fan-out, fail, run", f.fan_out_and_end("failed", Policy.RUN), (OURS, OURS)
     yield "dedup, dedup, finish, open", c.dedup_and_dedup("open"), (OURS, OURS, OURS)
     yield "dedup, dedup, finish, any", c.dedup_and_dedup("any"), (OURS, CALLER, OURS)
     for scope, style in product(("open", "any"), (OURS, CALLER)):
         name = f"{scope} {style.value}"
         yield f"dedup, dedup, {name}", c.dedup_twice(scope), (style, style)
         yield f"prune, key {name}", c.prune_and_key(scope), (OURS, style)
+    yield "fire, fire", t.fire_and_fire(), (OURS, OURS)
+    for name, act in (
+        ("pause", lambda store: store.pause_schedule("s")),
+        ("resume", lambda store: store.resume_schedule("s")),
+        ("run", lambda store: store.run_schedule("s")),
+        ("delete", lambda store: store.delete_schedule("s")),
+    ):
+        yield f"fire, {name} caller", t.fire_and_control(act), (OURS, CALLER)
+    for overlap in ("queue", "replace"):
+        yield f"fire {overlap}, finish", t.fire_and_end(overlap, False), (OURS, OURS)
+        yield f"fire {overlap}, cancel caller", t.fire_and_end(overlap, True), (OURS, CALLER)
     yield "keys in two orders", c.keys_in_two_orders(), (OURS, CALLER)
     for style in (OURS, CALLER):
         word = style.value
@@ -103,7 +127,38 @@ def cases() -> Iterator[tuple[str, Meeting[Any], tuple[Style, ...]]]:
             yield name, c.retry_and_enqueue_behind(policy), (OURS, style)
 
 
-NEW: dict[str, Case] = {name: (meeting, styles) for name, meeting, styles in cases()}
+def lines() -> Iterator[tuple[str, Meeting[Any], tuple[Style, ...]]]:
+    """Y2–Y4."""
+    for style in (OURS, CALLER):
+        word = style.value
+        yield f"after, after {word}", n.two_go_behind("after"), (style, style)
+        yield f"latest, latest {word}", n.two_go_behind("latest"), (style, style)
+        for which in ("middle", "last"):
+            name = f"after {word}, cancel the {which}"
+            yield name, n.go_behind_and_cancel(which), (style, style)
+        yield f"latest {word}, claim", n.latest_and_claim(), (style, OURS)
+        yield f"retry {word}, claim the next", n.retry_and_claim(), (style, OURS)
+    yield "after, after, finish", n.two_go_behind("after", ends=True), (OURS, CALLER, OURS)
+    yield "cancel two of a line", n.cancel_two(), (OURS, CALLER)
+
+
+def lanes() -> Iterator[tuple[str, Meeting[Any], tuple[Style, ...]]]:
+    """G1–G3."""
+    yield "claim lanes, claim lanes", g.claim_and_claim(), (OURS, OURS)
+    for style in (OURS, CALLER):
+        word = style.value
+        yield f"claim lane, fill {word}", g.claim_and_fill(False), (OURS, style)
+        yield f"claim full lane, fill {word}", g.claim_and_fill(True), (OURS, style)
+        yield f"claim lane, raise {word}", g.claim_and_limit(2), (OURS, style)
+        yield f"claim lane, stop {word}", g.claim_and_limit(0), (OURS, style)
+    for name, act in g.FREEING.items():
+        style = CALLER if name in ("cancel", "delete") else OURS
+        yield f"claim full lane, {name}", g.claim_and_free(act), (OURS, style)
+
+
+NEW: dict[str, Case] = {
+    name: (meeting, styles) for name, meeting, styles in (*cases(), *lines(), *lanes())
+}
 OLD: dict[str, Case] = {name: (meeting, styles) for name, meeting, styles in with_an_old_snapshot()}
 CASES = {**NEW, **OLD}
 SAMPLE = (
@@ -126,11 +181,15 @@ KILLERS = {
     "enqueue caller behind, finish completed, fail",
     "sweep, renew",
     "sweep, claim",
+    "after, after ours",
+    "claim lanes, claim lanes",
+    "claim full lane, finish",
 }
 
 
 def chosen(cases: Iterable[str]) -> list[str]:
-    return [name for name in cases if name in KILLERS or drawn(name, 12)]
+    names = (name for name in cases if "fan-out" not in name)  # those have a test of their own
+    return [name for name in names if name in KILLERS or drawn(name, 12)]
 
 
 Open = Callable[[str], tuple[Interleaver, Store]]
@@ -161,6 +220,13 @@ def explore(open_on: Open, server: str, name: str, **settings: Any) -> Report:
 @pytest.mark.parametrize("name", chosen(NEW))
 def test_every_order_of_statements_ends_well(open_on: Open, name: str) -> None:
     """B2–B6, D1, D2, L1, L3, L5, R3: whatever the order, somebody wins and nothing is left over."""
+    report = explore(open_on, servers.servers()[-1], name)
+    assert report.findings == []
+    assert report.schedules > 1
+
+
+@pytest.mark.parametrize("name", [name for name in NEW if "fan-out" in name])
+def test_F4_a_fan_out_is_there_as_a_whole_or_not_at_all(open_on: Open, name: str) -> None:
     report = explore(open_on, servers.servers()[-1], name)
     assert report.findings == []
     assert report.schedules > 1
@@ -224,6 +290,11 @@ PLANTS = {
         {"read_key": "FOR KEY SHARE"},
         "prune, key any ours",
         "fault: ",
+    ),
+    "a gate is not held": (
+        {"hold_gates": "FOR NO KEY UPDATE OF g SKIP LOCKED"},
+        "claim lanes, claim lanes",
+        "wait: ",
     ),
     "a claim passes over nobody": (
         {"claim_pending": "FOR UPDATE SKIP LOCKED"},

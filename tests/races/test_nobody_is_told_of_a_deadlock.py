@@ -30,8 +30,9 @@ from towline.errors import (
     StillNeeded,
     StoreUnavailable,
 )
-from towline.model import Ending, Outcome, Policy
+from towline.model import Outcome, Policy
 from towline.operation import Op
+from towline.records import Ending
 from towline.store.listing import JobFilter
 from towline.store.turn import promote
 

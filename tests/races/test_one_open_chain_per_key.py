@@ -23,7 +23,7 @@ from tests.races.together import (
 )
 from tests.speed import by_speed
 from towline import Towline
-from towline.model import Claimed, Ending, NewJob
+from towline.records import Claimed, Ending, NewJob
 
 KEYS = by_speed(12, 120)
 ROUNDS = by_speed(12, 120)

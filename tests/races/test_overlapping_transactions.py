@@ -15,8 +15,9 @@ from tests.races.overlap import Open
 from tests.races.together import finish_all_of
 from tests.speed import by_speed
 from towline import Towline
-from towline.model import Claimed, State
+from towline.model import State
 from towline.operation import Op, Steps
+from towline.records import Claimed
 from towline.store import Store
 
 pytestmark = pytest.mark.parametrize(

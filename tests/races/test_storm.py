@@ -134,13 +134,13 @@ def test_the_auditor_finds_nothing_in_an_honest_scene(events: list[Event], scene
 
 
 ATTEMPT = "INSERT INTO towline_attempt (job_id, number, outcome, final, started_at, ended_at)"
-LIVE = "INSERT INTO towline_live (state, queue, priority, job_id, attempt)"
+LIVE = "INSERT INTO towline_live (state, queue, priority, job_id, attempt, run_at)"
 
 # For each check, by its text: what to change, and the rows it then must find.
 LIES: dict[str, list[tuple[str, tuple[Any, ...]]]] = {
-    "job {} has {} live rows": [(f"{LIVE} VALUES (4, 'default', 0, 6, 0)", (6, 2))],
+    "job {} has {} live rows": [(f"{LIVE} VALUES (4, 'default', 0, 6, 0, 0)", (6, 2))],
     "job {} has {} final attempts": [(f"{ATTEMPT} VALUES (1, 2, 1, 1, 5, 5)", (1, 2))],
-    "job {} is live and has ended at once": [(f"{LIVE} VALUES (0, 'first', 0, 1, 1)", (1,))],
+    "job {} is live and has ended at once": [(f"{LIVE} VALUES (0, 'first', 0, 1, 1, 0)", (1,))],
     "job {} has neither a live row nor a final attempt": [
         ("DELETE FROM towline_live WHERE job_id = 8", (8,)),
         ("UPDATE towline_attempt SET final = NULL WHERE job_id = 3", (3,)),
@@ -161,7 +161,6 @@ LIES: dict[str, list[tuple[str, tuple[Any, ...]]]] = {
         (f"{ATTEMPT} VALUES (9, 1, 8, NULL, 5, 5)", (9, 1, 1)),
     ],
     "the live row of job {} does not fit its state {}": [
-        ("UPDATE towline_live SET run_at = NULL WHERE job_id = 8", (8, 1)),
         ("UPDATE towline_live SET worker = NULL WHERE job_id = 9", (9, 3)),
         ("UPDATE towline_live SET worker = 1, claimed_at = 1 WHERE job_id = 6", (6, 0)),
         ("UPDATE towline_live SET parked_for = 'task:b' WHERE job_id = 10", (10, 4)),
@@ -225,6 +224,13 @@ LIES: dict[str, list[tuple[str, tuple[Any, ...]]]] = {
     ],
     "{} open chains of task {} have the key {}": [
         ("UPDATE towline_job SET key = 'k' WHERE id = 8", (2, "a", "k"))
+    ],
+    "{} jobs are behind chain {} in the line of its key": [
+        (
+            "INSERT INTO towline_blocker (chain_id, job_id, position, in_line) "
+            "VALUES (1, 8, -1, 1), (1, 9, -1, 1)",
+            (2, 1),
+        )
     ],
     "open chain {} does not hold its key {}": [
         ("DELETE FROM towline_key", (6, "k")),

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 import psycopg
 
 from towline import Towline
-from towline.model import BlockerRecord, Claimed, Ending
 from towline.operation import Op, Steps
+from towline.records import BlockerRecord, Claimed, Ending
 from towline.store.finish import Finished
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ def waiting(app: Towline, *states: int, queue: str = "default") -> int:
     def steps() -> Steps[int]:
         number = 0
         for state in states:
-            ((found,),) = yield app.runner.store.sql.count_lane(
+            ((found,),) = yield app.runner.store.sql.count_strip(
                 state=state, queue=queue, limit=10**6
             )
             assert isinstance(found, int)

@@ -14,14 +14,18 @@ from tests.shape.source import PACKAGE, Module, modules
 
 WORDS = frozenset(
     {
+        "cron",
         "errors",
         "exit_codes",
         "model",
         "naming",
         "operation",
+        "records",
+        "schedule",
         "secret",
         "sql",
         "text",
+        "ticks",
         "times",
         "version",
     }
@@ -36,7 +40,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine", "executor", "sqlite", "postgres"),
     ("runner", "events", "telemetry"),
     ("app", "worker"),
-    ("views", "doctor"),
+    ("views", "doctor", "access"),
+    ("logs", "otel", "prometheus"),
     ("cli", "dashboard", "agent", "integrations", "testing", "pytest_plugin"),
 )
 

@@ -25,7 +25,11 @@ INSTEAD = {
 
 # Here the word means text for a person to read: what an error says, what progress reports.
 # Anywhere else a message would be a job.
-ALLOWED = frozenset({"error_message", "message", "progress_message"})
+# A backend is what Django calls the class that its TASKS names, and the alias of one in a task.
+ALLOWED = frozenset({"Backend", "backend", "error_message", "message", "progress_message"})
+
+# OpenTelemetry's own, which people who use it know.
+ALLOWED |= {"meter_provider", "tracer_provider"}
 
 UNWANTED = re.compile(rf"({'|'.join(INSTEAD)})(?:s|d|ed|r|er|ers|ing)?")
 

@@ -11,7 +11,6 @@ from tests.shape.source import PACKAGE, ROOT
 PUBLIC = {
     "Backoff",
     "BlockerError",
-    "Blockers",
     "Call",
     "Cancel",
     "Chain",
@@ -19,6 +18,8 @@ PUBLIC = {
     "ChainFailed",
     "ChainState",
     "Context",
+    "Cron",
+    "Defaults",
     "DuplicateKey",
     "Fail",
     "Failure",

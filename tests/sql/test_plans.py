@@ -48,15 +48,21 @@ STORE = SqliteStore(SQL)
 QUEUES = queue_names(5)
 SMALL = Numbers.each(1_000, len(QUEUES))
 LARGE = Numbers.each(100_000, len(QUEUES))
-BIG_TABLES = ("job", "live", "attempt", "chain", "key", "blocker")
+BIG_TABLES = ("job", "live", "attempt", "chain", "key", "blocker", "schedule", "lane")
 STATISTICS = ("none", "of everything", "of 5 jobs", "of 100 jobs")
 
-# By design: the first adds up page headers, the second is asked only when they are few.
-READ_ALL = {"count_live": ["live"], "open_chain_ids": ["live"]}
+# By design: the first adds up page headers, the second is asked only when they are few, the third
+# asks whether there is any.
+READ_ALL = {
+    "count_live": ["live"],
+    "open_chain_ids": ["live"],
+    "peek_pending": ["schedule by INDEX schedule_task"],
+}
 
 KEY = "live by PRIMARY KEY (state=? AND queue=? AND priority=? AND job_id=?)"
 JOB = "job by INTEGER PRIMARY KEY (rowid=?)"
 CHAIN = "chain by INTEGER PRIMARY KEY (rowid=?)"
+LANE = "lane by PRIMARY KEY (queue=? AND lane=?)"
 LAST_ATTEMPT = [
     "attempt by PRIMARY KEY (job_id=? AND number=?)",
     "attempt by PRIMARY KEY (job_id=?)",
@@ -90,7 +96,36 @@ PLANS: dict[str, list[str]] = {
     # promote
     "find_due": ["live by INDEX live_due (run_at<?)"],
     "promote_jobs": [KEY],
-    "next_due": ["live by INDEX live_due"],
+    "next_due": ["live by INDEX live_due", "lane by PRIMARY KEY (queue=?)"],
+    # limits and lanes
+    "find_gates": ["lane by PRIMARY KEY (queue=?)"],
+    "next_open": ["lane by INDEX lane_opens (queue=? AND opens_at>?)"],
+    "next_priorities": ["live by PRIMARY KEY (state=? AND queue=?)"],
+    "read_gates": [
+        "live by PRIMARY KEY (state=? AND queue=?)",
+        "lane by INDEX lane_open (queue=?)",
+        "live by INDEX live_lane (queue=? AND lane=?)",
+        "live by PRIMARY KEY (state=? AND queue=?)",
+    ],
+    "save_lanes": [LANE],
+    "drop_lanes": [LANE],
+    "free_lanes": [LANE],
+    "open_lanes": [LANE, "lane by INDEX lane_opens (queue=? AND opens_at<?)"],
+    "count_open": ["lane by INDEX lane_open (queue=?)"],
+    "find_chosen": [KEY, JOB],
+    "claim_chosen": [KEY],
+    "list_lanes": [
+        "lane by PRIMARY KEY (queue=? AND lane>?)",
+        "live by INDEX live_lane (queue=? AND lane=?)",
+    ],
+    "running_lanes": ["live by PRIMARY KEY (state=? AND queue=?)"],
+    "running_in": ["live by PRIMARY KEY (state=? AND queue=?)"],
+    "read_lane": [LANE],
+    "count_parked": ["live by INDEX live_parked (parked_for>?)"],
+    "count_before_in_lane": [
+        "live by INDEX live_lane (queue=? AND lane=? AND priority>?)",
+        "live by INDEX live_lane (queue=? AND lane=? AND priority=? AND job_id<?)",
+    ],
     # park
     "park_jobs": [KEY],
     "find_parked": ["live by INDEX live_parked (parked_for=? AND queue=?)"],
@@ -99,6 +134,7 @@ PLANS: dict[str, list[str]] = {
     "job_records": [JOB, KEY, *LAST_ATTEMPT],
     "chain_records": [CHAIN, JOB],
     "chain_tail": ["job by INDEX job_chain (chain_id=? AND position>?)", JOB],
+    "list_attempts": ["attempt by PRIMARY KEY (job_id=?)", JOB, KEY],
     "list_blockers": [
         "blocker by INDEX blocker_job (job_id=?)",
         CHAIN,
@@ -106,22 +142,55 @@ PLANS: dict[str, list[str]] = {
         "job by INDEX job_chain (chain_id=? AND position>?)",
         *LAST_ATTEMPT,
     ],
+    "list_members": [
+        "blocker by INDEX blocker_job (job_id=? AND position>?)",
+        CHAIN,
+        JOB,
+        "job by INDEX job_chain (chain_id=? AND position>?)",
+        *LAST_ATTEMPT,
+    ],
+    "count_members": ["blocker by INDEX blocker_job (job_id=?)", CHAIN],
+    "list_bad_members": ["blocker by INDEX blocker_job (job_id=?)", CHAIN],
+    "chain_ends": [
+        CHAIN,
+        JOB,
+        "job by INDEX job_chain (chain_id=? AND position>?)",
+        *LAST_ATTEMPT,
+    ],
     # walks
     "walk_jobs": ["job by INTEGER PRIMARY KEY (rowid{past}?)"],
-    "walk_lane": ["job by INDEX job_lane (queue=? AND task=? AND id{past}?)"],
+    "walk_strip": ["job by INDEX job_strip (queue=? AND task=? AND id{past}?)"],
     "walk_live": ["live by PRIMARY KEY (state=? AND queue=? AND priority=? AND job_id{past}?)"],
     "walk_bad": ["attempt by INDEX attempt_bad (job_id{past}?)"],
     "group_failures": ["attempt by INDEX attempt_bad (job_id<?)", JOB],
     "walk_tried": ["attempt by PRIMARY KEY (job_id{past}?)"],
     "walk_label": ["job by INDEX job_label (label=? AND id{past}?)"],
     "walk_key": ["job by INDEX job_key (key=? AND id{past}?)"],
+    "walk_schedule": ["job by INDEX job_schedule (schedule=? AND id{past}?)"],
     "walk_chain_jobs": [JOB, "job by INDEX job_chain (chain_id=? AND position>?)"],
+    "chain_tasks": [CHAIN],
+    "later_jobs": ["job by INDEX job_chain (chain_id=? AND position>?)"],
     "walk_chains": ["chain by INTEGER PRIMARY KEY (rowid{past}?)"],
     "walk_bad_chains": ["chain by INDEX chain_bad (id{past}?)"],
     "created_near": ["job by INTEGER PRIMARY KEY (rowid>?)"],
+    # schedules
+    "glance": [
+        "schedule by INDEX schedule_next (task=? AND next_at>?)",
+        "schedule by INDEX schedule_declared (task=?)",
+        "lane by PRIMARY KEY (queue=?)",
+    ],
+    "find_due_schedules": [
+        "schedule by INDEX schedule_next (task=? AND next_at>? AND next_at<?)",
+    ],
+    "read_schedules": ["schedule by PRIMARY KEY (name=?)"],
+    "list_schedules": ["schedule by PRIMARY KEY (name>?)"],
+    "list_schedules_of_task": ["schedule by INDEX schedule_task (task=? AND name>?)"],
+    "list_declared": ["schedule by INDEX schedule_declared (task=?)"],
+    "advance_schedules": ["schedule by PRIMARY KEY (name=?)"],
     # counts
-    "count_lane": ["live by PRIMARY KEY (state=? AND queue=?)"],
-    "live_lanes": [
+    "count_strip": ["live by PRIMARY KEY (state=? AND queue=?)"],
+    "count_tasks": ["live by PRIMARY KEY (state=?)", JOB],
+    "live_strips": [
         "live by PRIMARY KEY (state=?)",
         "live by PRIMARY KEY (state=? AND queue>?)",
         "live by PRIMARY KEY (state=? AND queue=?)",
@@ -197,7 +266,7 @@ def plan(connection: sqlite3.Connection, query: Query) -> list[str]:
 
 
 def accesses(query: Query, lines: list[str]) -> list[tuple[str, str]]:
-    """How the big tables are read: (SEARCH or SCAN, "job by INDEX job_lane (queue=?)")."""
+    """How the big tables are read: (SEARCH or SCAN, "job by INDEX job_strip (queue=?)")."""
     aliases = re.findall(rf"{PREFIX}(\w+) AS (\w+)", query.text)
     tables = {alias: table for table, alias in aliases if table in BIG_TABLES}
     tables |= {PREFIX + table: table for table in BIG_TABLES}
@@ -256,7 +325,7 @@ def test_no_statement_is_prepared_again_for_other_values(databases: Path) -> Non
         return sqlite3.SQLITE_OK
 
     def run(query: Query, value: int) -> None:
-        lists = {"chains", "jobs", "ids", "reasons", "queues", "dead", "workers"}
+        lists = {"chains", "jobs", "ids", "reasons", "queues", "dead", "workers", "tasks", "names"}
         params = [f"[{value}]" if name in lists else value for name in query.order]
         try:
             connection.execute(query.qmark, params).fetchall()
@@ -331,6 +400,35 @@ def unblock(numbers: Numbers) -> Op[Any]:
     return Op("unblock", steps)
 
 
+SCHEDULE = """
+WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < ?)
+INSERT INTO towline_schedule (name, task, template, every, tz, jitter, catch_up, overlap, next_at)
+SELECT 's' || id, 't' || id % 5, '{"arguments":"{}"}', 60000000, 'UTC', 0, 1, 'allow', 1 << 60
+  FROM n
+"""
+TICK = "UPDATE towline_schedule SET next_at = 60000000 WHERE name IN ('s1', 's7')"
+OF_SCHEDULES: dict[str, Callable[[], Op[Any]]] = {
+    "glance": lambda: STORE.glance(["t1", "t2"]),
+    "peek": lambda: STORE.peek(QUEUES, 1, ["t1", "t2"]),
+    "fire": lambda: STORE.fire(["t1", "t2"]),
+    "list": lambda: STORE.schedules(None, 50, "s5"),
+    "list of a task": lambda: STORE.schedules("t1", 10, "s5"),
+    "one": lambda: STORE.schedule("s7"),
+    "declare": lambda: STORE.declare([], ["t1"], "d"),
+}
+
+
+@pytest.mark.parametrize("name", OF_SCHEDULES)
+def test_N4_N11_many_schedules_cost_what_is_due(databases: Path, name: str) -> None:
+    steps: list[int] = []
+    for number in (200, 20_000):
+        with opened(databases / "small.db") as connection:
+            connection.execute(SCHEDULE, (number,))
+            connection.execute(TICK)
+            steps.append(count_steps(connection, OF_SCHEDULES[name]()))
+    assert steps[1] <= 2 * steps[0]
+
+
 def jobs(**where: Any) -> Callable[[Numbers], Op[Any]]:
     return lambda numbers: STORE.jobs(JobFilter(**where), 50)
 
@@ -364,9 +462,13 @@ OPERATIONS: dict[str, Callable[[Numbers], Op[Any]]] = {
     "50 failed jobs": jobs(state=State.FAILED),
     "50 jobs by outcome": jobs(outcome=Outcome.COMPLETED),
     "50 jobs by task": jobs(task=TASK),
+    "50 first jobs of chains": jobs(roots=True),
+    "50 jobs by the task of their chain": jobs(chain_task=TASK),
+    "50 jobs by worker": jobs(worker="seed"),
     "50 jobs by queue": jobs(queue=QUEUES[0]),
     "50 jobs by key": jobs(key="none"),
     "50 jobs by label": jobs(label="none"),
+    "50 jobs by schedule": jobs(schedule="none"),
     "50 chains": chains(),
     "50 failed chains": chains(state=ChainState.FAILED),
     "50 chains by task": chains(task=TASK),

@@ -21,8 +21,10 @@ from towline.store.stats import StatsFilter
 RANGE = StatsFilter(since=100 * 60_000_000, until=110 * 60_000_000)
 FILL = """
 INSERT INTO towline_rollup (minute, queue, task, outcome, slot, ended, removed, duration,
-                            h0, h1, h2, h3, h4, h5, h6, h7)
-SELECT id, 'q' || (id % 3), 'a', 1, 1, 1, 0, 5, 1, 0, 0, 0, 0, 0, 0, 0 FROM span
+                            h0, h1, h2, h3, h4, h5, h6, h7,
+                            waited, w0, w1, w2, w3, w4, w5, w6, w7)
+SELECT id, 'q' || (id % 3), 'a', 1, 1, 1, 0, 5, 1, 0, 0, 0, 0, 0, 0, 0,
+       9, 1, 0, 0, 0, 0, 0, 0, 0 FROM span
 """
 SPAN = "WITH RECURSIVE span(id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM span WHERE id < ?)"
 

@@ -48,7 +48,7 @@ def test_A8e_what_is_no_integer_is_refused(
     assert connection.execute(f"SELECT * FROM towline_{table}").fetchall() == before
 
 
-@pytest.mark.parametrize("column", ["timeout", "run_at", "claimed_at", "started_at", "worker"])
+@pytest.mark.parametrize("column", ["timeout", "claimed_at", "started_at", "worker"])
 def test_A8e_what_may_be_missing_may_still_be_missing(
     connection: sqlite3.Connection, column: str
 ) -> None:

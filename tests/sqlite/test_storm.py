@@ -25,7 +25,8 @@ def few():
         return (eye.execute("SELECT sum(ended) FROM towline_rollup").fetchone()[0] or 0) <= 100
 
 def work(number):
-    from towline.model import Ending, Outcome
+    from towline.model import Outcome
+    from towline.records import Ending
     end = time.monotonic() + 3
     app = open_app()
     stored, ran, name = [], [], f"w{number}"

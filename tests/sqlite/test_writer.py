@@ -17,8 +17,8 @@ from tests.sqlite.processes import Held, Pause, engine_of
 from tests.until import until
 from towline import Towline
 from towline.errors import BlockerError, DiskFull, WriterBusy
-from towline.model import Enqueued
 from towline.operation import Loss, Op, Steps
+from towline.records import Enqueued
 from towline.sqlite import writer as writers
 from towline.sqlite.writer import GROUP, Writer
 from towline.store.turn import promote

@@ -62,3 +62,12 @@ def test_without_an_app_there_is_a_new_one() -> None:
     with isolated(clock=clock) as app:
         assert app.registry == {}
         assert app.runner.store.clock is clock
+
+
+def test_the_app_is_put_back_whole(make_app: Callable[..., Towline]) -> None:
+    shop = make_app(durable=True)
+    before = shop.settings
+    with isolated(shop, clock=Clock()):
+        assert shop.settings.engine.durable is False
+    assert shop.settings is before
+    assert not isinstance(shop.runner.store.clock, Clock)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from towline.errors import InvalidSetting
-from towline.model import CHAIN_CODE, BlockerRecord, ChainState
+from towline.model import CHAIN_CODE, ChainState
+from towline.records import BlockerRecord
 from towline.task.context import Blockers, Context, JobLogger
 
 COMPLETED = CHAIN_CODE[ChainState.COMPLETED]

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.kit import Clock, completed, new
-from towline.model import Claimed
+from tests.kit import CLAIMED, Clock, completed, new
 from towline.operation import Loss, Op
 from towline.sql import Queries
 from towline.store import Store
 from towline.store.listing import JobFilter
 from towline.store.retention import KeepFor
 
-HELD = Claimed(1, 1, "q", 0, 1, 0, "t", "{}", 0, 0, 5, None, None, None, 0, None, 1, 1, 1)
+HELD = CLAIMED._replace(
+    queue="q", arguments="{}", max_attempts=5, created_at=1, run_at=1, claimed_at=1
+)
 
 
 def every_operation(store: Store) -> Iterator[tuple[str, Op[Any]]]:

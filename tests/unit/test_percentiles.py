@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.store.cascade import BUCKETS
+from towline.store.columns import BUCKETS
 from towline.store.stats import percentile
 
 HISTOGRAMS = st.lists(st.integers(0, 1000), min_size=8, max_size=8)

@@ -91,7 +91,9 @@ def test_P2_one_that_tells_begins_to_listen(server: Broker, other: OtherProcess)
 def test_P1_a_server_that_was_away_is_heard_and_told_again(
     server: Broker, other: OtherProcess
 ) -> None:
-    with listening(server.url) as (_, rings), opened(server.url) as teller:
+    changes: list[str] = []
+    with listening(server.url) as (wake, rings), opened(server.url) as teller:
+        wake.on_change(lambda _, state: changes.append(state))
         for number in range(2):
             teller.tell(["before"])
             rings.take_until({"before"})
@@ -103,6 +105,7 @@ def test_P1_a_server_that_was_away_is_heard_and_told_again(
             other.do(f"tell {server.url} {CHANNEL} after{number}")
             rings.take_until({f"after{number}"})
             tell_until_heard(teller, rings, f"again{number}")
+    assert changes == ["lost", "restored"] * 2
 
 
 def tell_until_heard(teller: Wake, rings: Rings, queue: str) -> None:

@@ -100,9 +100,9 @@ def test_others_complete_while_one_without_a_timeout_blocks(app: Towline, gate: 
 
 @pytest.mark.usefixtures("_soon")
 def test_the_applications_own_loop_hands_back_what_it_cannot_begin(
-    app: Towline, gate: Gate
+    app: Towline, gate: Gate, trouble: list[logging.LogRecord]
 ) -> None:
-    """O8: a second worker takes it, and no attempt is used."""
+    """O8: a second worker takes it, and no attempt is used; the log says once what to look for."""
 
     @app.task
     async def blocks() -> str:
@@ -130,6 +130,7 @@ def test_the_applications_own_loop_hands_back_what_it_cannot_begin(
         with app.worker(name="second"):
             assert [one.result(LIMIT) for one in others] == [0, 1, 2]
         assert [outcomes(app, one.id) for one in others] == [["completed"]] * 3
+        assert ["await job.aresult()" in line.getMessage() for line in trouble] == [True]
         gate.open()
         assert job.result(LIMIT) == "came back"
         assert other.enqueue(9).result(LIMIT) == 9

@@ -47,6 +47,7 @@ def test_a_worker_registers_and_signs_off(app: Towline) -> None:
     "settings",
     [
         {"concurrency": 0},
+        {"max_jobs": 0},
         {"concurrency": True},
         {"concurrency": 1.5},
         {"lease": 0.5},
@@ -56,7 +57,6 @@ def test_a_worker_registers_and_signs_off(app: Towline) -> None:
         {"prefetch": -1},
         {"queues": []},
         {"queues": "default"},
-        {"queues": {"mail": 2}},
         {"prefetch": 1.5},
         {"queues": [""]},
         {"queues": [None]},

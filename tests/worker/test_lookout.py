@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from towline.model import Claimed
+from tests.kit import CLAIMED
+from towline.records import Claimed
 from towline.store.finish import Finished
 from towline.store.turn import Peeked, Turn
 from towline.worker.lookout import Lookout
 from towline.worker.prefetch import Prefetch
 
-JOB = Claimed(1, 1, "default", 0, 1, 0, "t", "[]", 0, 0, 1, None, None, None, 0, None, 0, 0, 1)
-
 
 def idle(*, may_try: bool = True, rank: int = 0) -> Lookout:
     """A worker that has looked and found nothing."""
-    lookout = Lookout(Prefetch(), 1, may_try=may_try)
+    lookout = Lookout(Prefetch(), several=False, may_try=may_try)
     lookout.rank = rank
     lookout.may_have_work = False
     lookout.looked(Peeked(0, False, None, 0), (), let_others_first=False)
@@ -32,7 +31,7 @@ def test_W6_the_first_of_the_idle_answers_a_wake_with_a_turn_and_looks_later() -
     assert lookout.tries()
     assert lookout.may_have_work
     assert not lookout.woken
-    lookout.took(turn(JOB), 8)
+    lookout.took(turn(CLAIMED), 8)
     assert not lookout.tries()
     assert not lookout.may_have_work
     assert lookout.look_at < before
@@ -54,6 +53,6 @@ def test_W6_who_came_in_vain_looks_before_the_next_turn_until_one_takes_somethin
     assert not lookout.tries()
     assert lookout.wants_look(0.0)
     lookout.woken = False
-    lookout.took(turn(JOB), 8)
+    lookout.took(turn(CLAIMED), 8)
     lookout.woken = True
     assert lookout.tries()

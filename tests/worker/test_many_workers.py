@@ -11,7 +11,7 @@ from typing import Any
 from tests.database import Database
 from tests.until import until
 from tests.worker.gate import LIMIT, Gate, outcomes
-from tests.worker.test_trouble import away
+from tests.worker.outage import away
 from towline import Towline
 from towline.worker import Worker
 from towline.worker.upkeep import SweepExpired

@@ -20,6 +20,8 @@ from tests.worker.gate import outcomes
 from towline import ChainCancelled, ChainFailed, State, Towline
 from towline.app.handles import Job
 from towline.errors import InvalidTask
+from towline.worker.claimed_ahead import ClaimedAhead
+from towline.worker.slots.process import ProcessSlots
 from towline.worker.slots.process_slot import ProcessSlot
 
 MODULE = "tests.worker.tasks_process"
@@ -79,6 +81,24 @@ def test_all_three_kinds_run_in_one_worker(tasks: Any, app: Towline) -> None:
         assert tasks.own_process.enqueue().result(LIMIT) == first
 
 
+def test_process_slots_become_more_and_fewer(tasks: Any, app: Towline, tmp_path: Path) -> None:
+    with app.worker(concurrency=1, prefetch=0) as worker:
+        paths = [tmp_path / str(number) for number in range(3)]
+        jobs = [tasks.halt.enqueue(str(path)) for path in paths]
+        inside(paths[0])
+        worker.resize(3)
+        for path in paths[1:]:
+            inside(path)
+        worker.resize(1)
+        for path in paths:
+            path.unlink()
+        app.wait(jobs, timeout=LIMIT)
+        slots = worker._slots["process"]
+        assert isinstance(slots, ProcessSlots)
+        until(lambda: len(slots._slots) == 1)
+        assert tasks.own_process.enqueue().result(LIMIT) != os.getpid()
+
+
 def test_results_continuations_and_blockers_travel(tasks: Any, app: Towline) -> None:
     """W2, O1: blocking and awaiting handlers; the label of the continuation travels too."""
     with app.worker(concurrency=2):
@@ -98,6 +118,24 @@ def test_a_handler_knows_its_attempt_and_middleware_is_around_it(tasks: Any, sql
         around, task, attempt, token = job.result(LIMIT)
     assert (around, task, attempt) == ("around seen", "seen", 1)
     assert token[:2] == [job.id, 1]
+
+
+def test_Y1_what_comes_too_late_is_not_begun_in_a_process_either(
+    tasks: Any, app: Towline, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClaimedAhead, "waiting_too_long", lambda self, now: ())
+    with app.worker(concurrency=1, prefetch=4):
+        tasks.own_process.enqueue().result(LIMIT)  # the process is there
+        slow = tasks.halt.enqueue(str(path))
+        late = tasks.own_process.using(expires=1.0).enqueue()
+        inside(path)
+        until(lambda: time.time() > late.created_at.timestamp() + 1.01)
+        path.unlink()
+        slow.result(LIMIT)
+        with pytest.raises(ChainCancelled, match="not started before"):
+            late.result(LIMIT)
+    assert outcomes(app, late.id) == ["cancelled"]
+    assert app.attempts(late.id)[0].started_at is None
 
 
 def test_progress_is_seen_while_the_handler_runs(tasks: Any, app: Towline, path: Path) -> None:
@@ -147,6 +185,8 @@ def test_lines_of_a_process_are_logged_here(
     assert vars(about)["order"] == 7
     assert about.process != os.getpid()
     assert lines["a line of its own"].name == "shop.own"
+    whose = {name: vars(lines["a line of its own"])[name] for name in ("job", "task", "attempt")}
+    assert whose == {"job": job.id, "task": "logs", "attempt": 1}  # as towline.logs.InAttempt says
     assert "too quiet" not in lines
     assert "ValueError: as expected" in (lines["it went wrong"].exc_text or "")
 

@@ -14,7 +14,8 @@ import pytest
 from tests.database import Database, opened
 from tests.until import until
 from tests.worker.gate import LIMIT, Gate, outcomes
-from tests.worker.test_trouble import TERMINATE, back
+from tests.worker.outage import TERMINATE
+from tests.worker.test_trouble import back
 from towline import Towline
 from towline.errors import InvalidValue
 from towline.model import Outcome

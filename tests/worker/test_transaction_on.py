@@ -3,7 +3,9 @@ connection and session."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +21,7 @@ from tests.speed import drawn
 from tests.until import until
 from tests.worker.gate import LIMIT, Gate, outcomes
 from towline import INJECTED, Backoff, Context, InvalidState, State, Towline
-from towline.errors import LeaseLost, WrongIsolation
+from towline.errors import LeaseLost, WriterBusy, WrongIsolation
 
 pytestmark = pytest.mark.each_engine
 
@@ -222,6 +224,80 @@ def test_an_end_that_is_not_committed_yet_holds_up_nothing_of_its_worker(
         assert slow.refresh().state is State.RUNNING
         gate.open()
         assert slow.result(LIMIT) == "slow"
+    assert written(postgres) == [1]
+
+
+@pytest.mark.parametrize("awaits", [False, True], ids=["blocking", "awaiting"])
+def test_an_end_waits_for_who_holds_a_job_behind_it(
+    app: Towline, postgres: Database, awaits: bool
+) -> None:
+    """O1: as one that cancels it and has not committed, or that ends another of its blockers. The
+    job is this worker's still: nothing was lost."""
+    gate = Gate()
+
+    @app.task
+    def blocking(ctx: Context = INJECTED) -> None:
+        with ctx.transaction() as tx:
+            tx.complete("inside")
+            gate.enter()
+
+    @app.task
+    async def awaiting(ctx: Context = INJECTED) -> None:
+        async with ctx.transaction() as tx:
+            tx.complete("inside")
+            await asyncio.to_thread(gate.enter)
+
+    @app.task
+    def behind() -> str:
+        return "behind"
+
+    # Before the block holds the job's chain: who enqueues behind it then waits for its end.
+    job = (awaiting if awaits else blocking).enqueue()
+    after = behind.using(after=[job]).enqueue()
+    with app.worker(), postgres.connect() as caller:
+        gate.wait_inside()
+        app.cancel(after.id, on=caller)
+        gate.open()
+        time.sleep(0.1)  # it is tried, and put off
+        caller.rollback()
+        assert job.result(LIMIT) == "inside"
+        assert after.result(LIMIT) == "behind"
+    assert outcomes(app, job.id) == ["completed"]
+
+
+def test_an_end_that_others_hold_up_for_too_long_is_no_fault_of_the_job(
+    make_app: Callable[..., Towline], postgres: Database
+) -> None:
+    """O1: nothing of the block is kept, and the job comes again without having used an attempt."""
+    app = make_app(lock_timeout=0.1)
+    gate = Gate()
+    errors: list[Exception] = []
+
+    @app.task
+    def behind() -> None: ...
+
+    @app.task(max_attempts=1)
+    def work(ctx: Context = INJECTED) -> None:
+        try:
+            with ctx.transaction() as tx:
+                tx.execute("INSERT INTO mine (id) VALUES (78)")
+                tx.complete("inside")
+                gate.enter()
+        except Exception as error:
+            errors.append(error)
+            raise
+
+    job = work.enqueue()
+    after = behind.using(after=[job]).enqueue()
+    with app.worker(), postgres.connect() as caller:
+        gate.wait_inside()
+        app.cancel(after.id, on=caller)
+        gate.open()
+        until(lambda: outcomes(app, job.id)[:1] == ["snoozed"])
+        assert written(postgres) == []
+        caller.rollback()
+        assert job.result(LIMIT) == "inside"
+    assert {type(error) for error in errors} == {WriterBusy}
     assert written(postgres) == [1]
 
 

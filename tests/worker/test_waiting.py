@@ -127,6 +127,27 @@ def test_a_wait_that_takes_too_long(app: Towline, wait: Callable[..., Any]) -> N
         assert wait(job, 0) == "done"
 
 
+def test_C6_a_blocking_wait_on_an_event_loop_says_so(app: Towline) -> None:
+    """Its loop stood still, and with it the handlers of a worker there; a look is no wait."""
+
+    @app.task
+    async def work() -> str:
+        return "done"
+
+    async def serve() -> str:
+        async with app.worker():
+            job = await work.aenqueue()
+            with pytest.raises(WaitTimeout, match=r"stood still .* await job\.aresult\(\)"):
+                job.result(0.05)
+            with pytest.raises(WaitTimeout, match=r"stood still .* await app\.await_\("):
+                app.wait([job], timeout=0.05)
+            with pytest.raises(WaitTimeout, match=r"it goes on$"):
+                job.result(0)
+            return await job.aresult(LIMIT)
+
+    assert asyncio.run(serve()) == "done"
+
+
 def test_a_chain_that_is_deleted_meanwhile(app: Towline, wait: Callable[..., Any]) -> None:
     """C6: NotFound, for who waits already and for who comes later."""
 

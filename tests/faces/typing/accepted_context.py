@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
-from towline import INJECTED, Blockers, Call, Context, Failure, Job, Next, Tasks, context
+from towline import INJECTED, Call, Context, Failure, Job, Next, Tasks, context
+from towline.task.context import Blockers
 
 tasks = Tasks()
 
@@ -12,6 +13,21 @@ tasks = Tasks()
 @tasks.task
 def publish(album: int, ctx: Context = INJECTED) -> str:
     return str(ctx.attempt)
+
+
+@tasks.task
+def with_outputs(album: int, sizes: list[int] = INJECTED, name: str = INJECTED) -> str:
+    return f"{name}: {sum(sizes)}"
+
+
+assert_type(with_outputs.using(after={"sizes": 1, "name": 2}).enqueue(7), Job[str])
+assert_type(with_outputs(7, [1, 2], "x"), str)
+
+
+@tasks.task(backoff=lambda attempt: 2.0 * attempt)
+def with_previous(ctx: Context = INJECTED) -> str | None:
+    assert_type(ctx.stopped_for, Literal["cancelled", "timeout", "lost", "stopping"] | None)
+    return None if ctx.previous is None else ctx.previous.error
 
 
 @tasks.task

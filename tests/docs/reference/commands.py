@@ -1,20 +1,18 @@
-"""docs/commands.md: the help of every command. `python -m tests.docs.commands` writes it."""
+"""reference/commands.md: the help of every command."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 
 from towline.cli.commands import SECTIONS, group
 
-PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 WIDTH = 100
 HEAD = """# Every command
 
 What `towline --help` and `towline COMMAND --help` print; what it means is in
-[command-line.md](command-line.md). This page is written by `python -m tests.docs.commands`.
+[the command line](command-line.md).
 """
 
 
@@ -38,7 +36,3 @@ def _parts() -> Iterator[str]:
 def _block(text: str) -> str:
     lines = "\n".join(line.rstrip() for line in text.splitlines())
     return f"```text\n{lines}\n```\n"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

@@ -1,0 +1,63 @@
+"""C6: waiting for several chains, and the jobs of one task."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from towline import NotFound, Towline, WaitTimeout
+from towline.errors import InvalidSetting
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+def test_C6_wait_returns_when_all_have_ended_or_the_first_has(app: Towline, awaits: bool) -> None:
+    @app.task
+    def add(a: int) -> int:
+        return a
+
+    def wait(*args: object, **given: object) -> object:
+        if awaits:
+            return asyncio.run(app.await_(*args, **given))  # type: ignore[arg-type]
+        return app.wait(*args, **given)  # type: ignore[arg-type]
+
+    one, two, three = [add.enqueue(n) for n in range(3)]
+    with pytest.raises(WaitTimeout, match=r"not all of 3 chains have ended within 0\.01 s"):
+        wait([one, two, three], timeout=0.01)
+    app.cancel(two.id)
+    assert wait([one, two, three], return_when="first") == [two]
+    end = threading.Timer(0.2, lambda: [app.complete(job.id, 1) for job in (one, three)])
+    end.start()
+    assert wait([three, two, one], timeout=60) == [three, two, one]
+    end.join()
+    assert wait([]) == []
+    with pytest.raises(InvalidSetting, match="of no jobs none can be the first to end"):
+        wait([], return_when="first")
+    with pytest.raises(InvalidSetting, match='return_when is "all" or "first", not '):
+        wait([one], return_when="any")
+    app.delete(one.id)
+    with pytest.raises(NotFound, match=f"there is no chain {one.id}"):
+        wait([one, two])
+
+
+def test_R1_a_task_finds_its_own_jobs(app: Towline) -> None:
+    @app.task
+    def mine() -> int:
+        """Of its own."""
+        return 1
+
+    @app.task
+    def other() -> None: ...
+
+    ids = [mine.enqueue().id for _ in range(3)]
+    strange = other.enqueue()
+    assert mine.job(ids[0]).id == ids[0]
+    assert [job.id for job in mine.jobs(state="pending", limit=2)] == ids[:0:-1]
+    assert [job.id for job in asyncio.run(mine.ajobs())] == ids[::-1]
+    with pytest.raises(NotFound, match=f"job {strange.id} is of task other, not of mine"):
+        mine.job(strange.id)
+    with pytest.raises(NotFound):
+        asyncio.run(mine.ajob(strange.id))
+    said = (mine.__name__, mine.__qualname__.split(".")[-1], mine.__module__, mine.__doc__)
+    assert said == ("mine", "mine", __name__, "Of its own.")

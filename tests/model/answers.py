@@ -1,0 +1,45 @@
+"""Answers of the model that leave the engine a choice: each is equal to every right one."""
+
+from __future__ import annotations
+
+
+class OneOf(frozenset[str]):
+    """Equal to any of its members: where several answers are right, the engine chooses."""
+
+    def __eq__(self, other: object) -> bool:
+        return other in self if isinstance(other, str) else super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = frozenset.__hash__
+
+    def __repr__(self) -> str:
+        return " or ".join(map(repr, sorted(self)))
+
+
+class Some:
+    """Equal to any number above 0: that there is work counts, not how much."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int) and other > 0
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Whatever:
+    """Equal to whatever is found."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class NoLater(int):
+    """Equal to any earlier time: a look too early does no harm."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int) and other <= int(self)
+
+    __hash__ = int.__hash__
