@@ -1,0 +1,1 @@
+"""The shop: orders, their receipts, and a report."""

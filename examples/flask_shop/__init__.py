@@ -1,0 +1,1 @@
+"""A shop with Flask and SQLAlchemy: an order and its jobs are one commit."""
