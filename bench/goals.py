@@ -99,8 +99,10 @@ def _goals(engine: str) -> list[Goal]:
             to("growth", f"{kind}, 1,000,000 rows", f"{kind}, 1,000 rows", 0.9)
             for kind in ("finished", "pending", "scheduled", "blocked")
         ),
-        Goal(engine=engine, text="an old snapshot for 60 s: last by first", scenario="snapshot",
-             case="pinned, 60 seconds", figure="kept", floor=0.8),
+        # Not last by first: what else a machine does in a minute is in both cases.
+        Goal(engine=engine, text="an old snapshot for 60 s: the end by that without one",
+             scenario="snapshot", case="pinned, 60 seconds", base="not pinned, 60 seconds",
+             figure="last", floor=0.8),
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Tables and plots of records: in the terminal, and in docs/performance.md.
+"""Tables and plots of records: in the terminal, and in docs/explanation/performance.md.
 
     python -m bench.report bench/.records/20270115-080000.jsonl
     python -m bench.report --docs bench/.records/full.jsonl    # writes the page's tables and plots
@@ -25,7 +25,7 @@ from bench.rounds import spread
 from bench.scenarios import SCENARIOS
 from bench.tables import OURS, Group, Table, grouped, tables
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "explanation"
 PAGE = DOCS / "performance.md"
 PLOTS = DOCS / "performance"
 BLOCK = re.compile(r"(<!-- (table|plot): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -139,7 +139,9 @@ def systems_table(records: Sequence[Record]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description="Show records.")
     parser.add_argument("files", type=Path, nargs="+", help="files of JSON lines")
-    parser.add_argument("--docs", action="store_true", help="write docs/performance.md")
+    parser.add_argument(
+        "--docs", action="store_true", help=f"write {PAGE.relative_to(DOCS.parents[1])}"
+    )
     options = parser.parse_args()
     records = list(record.read(options.files))
     show(records)

@@ -26,7 +26,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from towline import Towline
-from towline.model import NewJob, unknown_task
+from towline.model import unknown_task
+from towline.records import NewJob
 from towline.sql import fill as fill_names
 
 PREFIX = "towline_"
@@ -191,9 +192,9 @@ SELECT id, 1, 1, 1, 'seed', :now, :now, :output FROM span
 """
 ROLLUPS = """
 INSERT INTO {rollup} (minute, queue, task, outcome, slot, ended, removed, duration,
-                      h0, h1, h2, h3, h4, h5, h6, h7)
+                      h0, h1, h2, h3, h4, h5, h6, h7, waited, w0, w1, w2, w3, w4, w5, w6, w7)
 SELECT :now / 60000000, 'queue' || (id % :queues), :task, 1, 0, count(*), 0, 0,
-       count(*), 0, 0, 0, 0, 0, 0, 0 FROM span GROUP BY 2
+       count(*), 0, 0, 0, 0, 0, 0, 0, 0, count(*), 0, 0, 0, 0, 0, 0, 0 FROM span GROUP BY 2
 """
 BLOCKERS = """
 INSERT INTO {blocker} (chain_id, job_id, position)

@@ -41,12 +41,14 @@ WITH gone AS (
      WHERE id = ANY (%(held)s) AND state = 0
 ), counted AS (
     INSERT INTO towline_rollup AS t (minute, queue, task, outcome, slot, ended, removed, duration,
-                                     h0, h1, h2, h3, h4, h5, h6, h7)
+                                     h0, h1, h2, h3, h4, h5, h6, h7,
+                                     waited, w0, w1, w2, w3, w4, w5, w6, w7)
     SELECT %(now)s / 60000000, 'default', 'plain', 1, 1, cardinality(%(held)s), 0, 0,
-           cardinality(%(held)s), 0, 0, 0, 0, 0, 0, 0
+           cardinality(%(held)s), 0, 0, 0, 0, 0, 0, 0,
+           0, cardinality(%(held)s), 0, 0, 0, 0, 0, 0, 0
      WHERE cardinality(%(held)s) > 0
     ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
-       SET ended = t.ended + excluded.ended, h0 = t.h0 + excluded.h0
+       SET ended = t.ended + excluded.ended, h0 = t.h0 + excluded.h0, w0 = t.w0 + excluded.w0
 ), next AS MATERIALIZED (
     SELECT job_id FROM towline_live WHERE state = 0 AND queue = 'default'
      ORDER BY priority DESC, job_id LIMIT %(batch)s

@@ -45,10 +45,11 @@ DELETE FROM towline_live WHERE state = +3 AND queue = 'default' AND priority = 0
 ENDED = "UPDATE towline_chain SET state = 1, ended_at = ? WHERE id = ? AND state = 0"
 COUNTED = """
 INSERT INTO towline_rollup (minute, queue, task, outcome, slot, ended, removed, duration,
-                            h0, h1, h2, h3, h4, h5, h6, h7)
-VALUES (?, 'default', 'plain', 1, 1, ?, 0, 0, ?, 0, 0, 0, 0, 0, 0, 0)
+                            h0, h1, h2, h3, h4, h5, h6, h7,
+                            waited, w0, w1, w2, w3, w4, w5, w6, w7)
+VALUES (?1, 'default', 'plain', 1, 1, ?2, 0, 0, ?2, 0, 0, 0, 0, 0, 0, 0, 0, ?2, 0, 0, 0, 0, 0, 0, 0)
 ON CONFLICT (minute, queue, task, outcome, slot) DO UPDATE
-   SET ended = ended + excluded.ended, h0 = h0 + excluded.h0
+   SET ended = ended + excluded.ended, h0 = h0 + excluded.h0, w0 = w0 + excluded.w0
 """
 
 
@@ -135,7 +136,7 @@ def worker(params: Params) -> None:
             run.executemany(ATTEMPT, [(id, started, now) for id, *_ in held])
             run.executemany(GONE, [(id,) for id, *_ in held])
             run.executemany(ENDED, [(now, chain) for _, chain, *_ in held])
-            run.execute(COUNTED, (now // 60_000_000, len(held), len(held)))
+            run.execute(COUNTED, (now // 60_000_000, len(held)))
         held = run.execute(FIND, (batch,)).fetchall()
         run.executemany(CLAIM, [(now, now, id) for id, *_ in held])
         run.execute("COMMIT")
