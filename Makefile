@@ -6,9 +6,10 @@
 # make demo       see the product at work in a terminal, installation included. ARGS="--seconds 20"
 # make pythons    the tests that meet the interpreter, on the other Pythons found here (3.11 to 3.13)
 # make house      the rooms of the package and what each imports; the files one job's life runs through
+# make docs       the documentation as a site, offline, into site/; its reference is written from the code
 # make bench      Towline beside its peers and the bare database, the short set: under ten minutes once
 #                 the peers are installed, which it does itself. ARGS="--engine sqlite --scenario drain"
-# make bench-full every scenario, five rounds: hours. docs/performance.md is made from its records
+# make bench-full every scenario, five rounds: hours. docs/explanation/performance.md is made from its records
 # make clean      remove caches and build output
 
 PYTHON ?= python3
@@ -23,8 +24,8 @@ ARGS   ?=
 SOURCES := $(strip $(foreach folder,towline tests bench examples,\
 	$(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder))))
 
-# Two for each core, since many tests wait: for a lease, a timeout, another process.
-WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(8, 2 * (os.cpu_count() or 1)))')
+# Three for each core, since many tests wait: for a lease, a timeout, another process.
+WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(8, 3 * (os.cpu_count() or 1)))')
 
 # mypy looks at everything. pyright is what users have: in a proof it looks at everything, too.
 PYRIGHT := towline examples
@@ -36,7 +37,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Tests start hundreds of processes; each would compile us anew if it could not keep what it compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: all test proof pythons check format demo house bench bench-full clean
+.PHONY: all test proof pythons check format demo docs house bench bench-full clean
 # The steps share caches, and the order is the meaning: format before check before test.
 .NOTPARALLEL:
 
@@ -66,6 +67,9 @@ format: $(STAMP)
 demo: $(DEMO)/.installed
 	@$(DEMO)/bin/python -m examples.demo $(ARGS)
 
+docs: $(STAMP)
+	@$(BIN)/python -m tests.docs.site
+
 house: $(STAMP)
 	@$(BIN)/python -m tests.shape.rooms
 	@$(BIN)/python -m tests.shape.walks
@@ -87,6 +91,6 @@ $(STAMP): EXTRAS := [dev]
 
 # The environment itself stays; without its stamp the next run brings it up to date.
 clean:
-	rm -rf bench/.data .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf bench/.data .venv-* build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	rm -f $(STAMP)
