@@ -81,7 +81,8 @@ def theirs() -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
-            "AND application_name <> 'towline' AND pid <> pg_backend_pid()"
+            "AND application_name <> 'towline' AND pid <> pg_backend_pid() "
+            "AND backend_type = 'client backend'"  # the server may be vacuuming beside it
         )
         return list(cursor.fetchall())
 

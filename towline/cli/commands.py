@@ -70,6 +70,8 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     ),
 }
 WHOLE = 1000  # characters: what does not fit on a line goes on below it
+# Said to every command: each keeps the option of whoever asked it first, with or without a group.
+HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Group(click.Group):
@@ -81,9 +83,7 @@ class Group(click.Group):
                 formatter.write_dl([(c.name or "", c.get_short_help_str(WHOLE)) for c in commands])
 
 
-@click.group(
-    cls=Group, epilog=explained(), context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.group(cls=Group, epilog=explained(), context_settings=HELP)
 @click.version_option(VERSION, message="towline %(version)s")
 def group() -> None:
     """Durable background work in your application's own database.
@@ -105,4 +105,5 @@ for section in SECTIONS.values():
                 help="After an error: where it came from.",
             )
         )
+        command.context_settings.update(HELP)
         group.add_command(command)
