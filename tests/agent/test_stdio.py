@@ -51,7 +51,7 @@ class Folder:
         )
 
     def start(self, *words: str, **settings: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+        return subprocess.Popen[bytes](
             [COMMAND, "mcp", *words],
             cwd=self.path, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, **settings,

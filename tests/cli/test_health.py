@@ -74,7 +74,7 @@ def test_T13_W7_a_supervisor_answers_for_its_children(shop: Shop) -> None:
     assert {*before.items()} - {*births(address).items()} != set()
     until(lambda: says(address, "/readyz") == {"ready": True})
     os.kill(frozen, signal.SIGSTOP)
-    said = until(lambda: (s := says(address, "/livez")) and not s["live"] and s)
+    said: Any = until(lambda: (s := says(address, "/livez")) and not s["live"] and s)
     assert re.fullmatch(r"worker process \d: does not answer", said["why"])
     assert shop.text("health", address, code=1).startswith("not live: worker process")
     os.kill(frozen, signal.SIGCONT)

@@ -437,8 +437,11 @@ UNKNOWN: list[Callable[[Store], Any]] = [
 
 @pytest.mark.parametrize("act", UNKNOWN)
 def test_there_is_no_such_schedule(play: Play, store: Store, act: Callable[[Store], Any]) -> None:
+    def script() -> Steps[None]:
+        yield from act(store)
+
     with pytest.raises(NotFound, match="there is no schedule named 'x'"):
-        play(lambda: iter(act(store)))
+        play(script)
 
 
 # ---- tasks that nobody knows

@@ -377,7 +377,7 @@ def test_then_has_no_blockers_of_its_own(app: Towline, double: Any, publish: Any
 
 def test_failures_is_one_of_two_words(app: Towline, double: Any) -> None:
     with pytest.raises(InvalidSetting, match='failures is "raise" or "return"'):
-        app.enqueue_group([double.call(1)]).results(failures="ignore")  # type: ignore[call-overload]
+        app.enqueue_group([double.call(1)]).results(failures="ignore")  # type: ignore[call-overload] # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def test_the_name_of_the_built_in_task_is_taken(app: Towline) -> None:

@@ -453,7 +453,7 @@ def test_R2_counts_by_task_beyond_the_limit_are_at_least_that_many(
 
 def test_counts_by_something_else_are_refused(app: Towline) -> None:
     with pytest.raises(InvalidSetting, match='by= is "queue" or "task", not \'label\''):
-        app.counts(by="label")  # type: ignore[arg-type]
+        app.counts(by="label")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 def test_R1_jobs_of_very_many_chains_of_one_task_are_walked_by_id(
@@ -469,7 +469,7 @@ def test_R1_jobs_of_very_many_chains_of_one_task_are_walked_by_id(
 
 def test_roots_is_true_or_false(app: Towline) -> None:
     with pytest.raises(InvalidSetting, match="roots= is True or False, not 'yes'"):
-        app.jobs(roots="yes")  # type: ignore[arg-type]
+        app.jobs(roots="yes")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     assert list(app.jobs(roots=False)) == []
 
 

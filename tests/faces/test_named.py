@@ -62,4 +62,4 @@ def test_the_defaults_of_an_app_are_those_of_tasks_that_do_not_say_their_own(
     assert job.max_attempts == 9
     for wrong in ({"max_attempts": 0}, {"timeout": -1}, {"backoff": 5}):
         with pytest.raises(InvalidSetting):
-            Defaults(**wrong)  # type: ignore[arg-type]
+            Defaults(**wrong)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

@@ -227,7 +227,7 @@ def refused(app: Towline) -> dict[str, tuple[Callable[[], object], type[Exceptio
         ),
         "cron": (lambda: app.task(cron="* *")(add_report), InvalidSetting, "has five fields"),
         "no cron": (
-            lambda: app.set_schedule("x", report.call(), 60),  # type: ignore[arg-type]
+            lambda: app.set_schedule("x", report.call(), 60),  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
             InvalidSetting,
             "cron= is a Cron or an expression",
         ),
@@ -269,7 +269,7 @@ def refused(app: Towline) -> dict[str, tuple[Callable[[], object], type[Exceptio
             lambda: app.set_schedule("", report.call(), "@daily"),
             InvalidSetting, "the name of a schedule '' must be 1 to 200 printable",
         ),
-        "no name": (lambda: app.schedule(7), InvalidSetting, "has a name"),  # type: ignore[arg-type]
+        "no name": (lambda: app.schedule(7), InvalidSetting, "has a name"),  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
         "twice": (twice, InvalidSetting, "there is a schedule named x already; give it another"),
         "limit": (lambda: app.schedules(limit=0), InvalidSetting, "limit is from 1 to 10000"),
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,10 @@ def test_C6_wait_returns_when_all_have_ended_or_the_first_has(app: Towline, awai
     def add(a: int) -> int:
         return a
 
-    def wait(*args: object, **given: object) -> object:
+    def wait(*args: Any, **given: Any) -> object:
         if awaits:
-            return asyncio.run(app.await_(*args, **given))  # type: ignore[arg-type]
-        return app.wait(*args, **given)  # type: ignore[arg-type]
+            return asyncio.run(app.await_(*args, **given))
+        return app.wait(*args, **given)
 
     one, two, three = [add.enqueue(n) for n in range(3)]
     with pytest.raises(WaitTimeout, match=r"not all of 3 chains have ended within 0\.01 s"):

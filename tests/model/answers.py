@@ -24,7 +24,7 @@ class Some:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, int) and other > 0
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment] # pyright: ignore[reportAssignmentType]
 
 
 class Whatever:
@@ -33,7 +33,7 @@ class Whatever:
     def __eq__(self, other: object) -> bool:
         return True
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment] # pyright: ignore[reportAssignmentType]
 
 
 class NoLater(int):

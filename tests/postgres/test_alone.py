@@ -74,7 +74,7 @@ def test_what_psycopg_forgets_is_prepared_again(
 ) -> None:
     """After a rollback psycopg drops every prepared statement of the connection, ours too."""
     task.enqueue(0)
-    with app.runner.engine._pool.lent(1) as raw:  # type: ignore[attr-defined]
+    with app.runner.engine._pool.lent(1) as raw:  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
         raw.execute("DEALLOCATE ALL")
         assert raw.prepared
     jobs = [task.enqueue(n) for n in (1, 2)]

@@ -67,9 +67,9 @@ class Hand:
                 if isinstance(item, Statement):
                     name = item.query.name
                     if name.startswith("claim_pending"):
-                        self.claims.append(Walk(name, rows[0][0]))  # type: ignore[arg-type]
+                        self.claims.append(Walk(name, rows[0][0]))  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
                     if name.startswith("promote_due"):
-                        self.promotions.append(Walk(name, rows[0][0]))  # type: ignore[arg-type]
+                        self.promotions.append(Walk(name, rows[0][0]))  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
                 item = steps.send(rows)
         except StopIteration as stop:
             result: Turn = stop.value
@@ -206,7 +206,7 @@ def test_P7_nobody_else_pays(make_app: Callable[..., Towline], clock: Clock) -> 
 def test_P7_promotion_does_not_walk_over_what_was_promoted(
     app: Towline, hand: Hand, clock: Clock, snapshot: Callable[[], None]
 ) -> None:
-    app.runner.store.many_passed = 500  # type: ignore[attr-defined]
+    app.runner.store.many_passed = 500  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
     soon = fill(app, 3000, delay=SECOND)
     clock.advance(2)
     seen = [job.job_id for _ in range(16) for job in hand.turn().claimed]
@@ -222,7 +222,7 @@ def test_P7_promotion_does_not_walk_over_what_was_promoted(
 def test_P7_a_job_that_is_stored_late_is_promoted_a_moment_later(
     app: Towline, hand: Hand, clock: Clock, snapshot: Callable[[], None], eye: Callable[..., Any]
 ) -> None:
-    app.runner.store.many_passed = 500  # type: ignore[attr-defined]
+    app.runner.store.many_passed = 500  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
     fill(app, 1000, delay=SECOND)
     clock.advance(2)
     while hand.promotions[-1:] == [] or hand.promotions[-1].whole:

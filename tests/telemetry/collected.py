@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Sampler
-from opentelemetry.trace import Tracer
+from opentelemetry.trace import SpanContext, Tracer
 
 from tests.until import LIMIT, until
 from towline import Towline
@@ -100,9 +100,16 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
+def context(span: ReadableSpan) -> SpanContext:
+    found = span.get_span_context()
+    assert found is not None
+    return found
+
+
 def ids(span: ReadableSpan) -> tuple[int, int]:
     """By which others name it."""
-    return span.context.trace_id, span.context.span_id
+    own = context(span)
+    return own.trace_id, own.span_id
 
 
 def links(span: ReadableSpan) -> list[tuple[int, int]]:
@@ -116,4 +123,4 @@ def parent(span: ReadableSpan) -> tuple[int, int] | None:
 def traceparent(span: ReadableSpan) -> str:
     """As it stands in the column."""
     trace, own = ids(span)
-    return f"00-{trace:032x}-{own:016x}-{span.context.trace_flags:02x}"
+    return f"00-{trace:032x}-{own:016x}-{context(span).trace_flags:02x}"

@@ -13,7 +13,7 @@ from opentelemetry import context as contexts
 from opentelemetry.trace import get_current_span
 
 from tests.speed import by_speed
-from tests.telemetry.collected import Collected, ids, parent
+from tests.telemetry.collected import Collected, attributes, ids, parent
 from tests.until import LIMIT
 from towline import Next, Towline
 from towline.telemetry.otel.context import context_of
@@ -43,8 +43,8 @@ def test_T4_fifty_at_once_on_one_loop_are_kept_apart(app: Towline, collected: Co
             job.result(LIMIT)
         runs = collected.wait_for("run each", AT_ONCE)
         collected.wait_for("run leaf", AT_ONCE)
-    by_job = {int((run.attributes or {})["messaging.message.id"]): run for run in runs}  # type: ignore[arg-type]
-    inside = {(span.attributes or {})["number"]: span for span in collected.spans("inside")}
+    by_job = {int(attributes(run)["messaging.message.id"]): run for run in runs}
+    inside = {attributes(span)["number"]: span for span in collected.spans("inside")}
     for number, job in enumerate(jobs):
         assert parent(inside[number]) == ids(by_job[job.id])
     stored = [parent(span) for span in collected.spans("enqueue leaf")]

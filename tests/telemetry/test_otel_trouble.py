@@ -180,8 +180,8 @@ def test_T7_an_enqueue_whose_span_cannot_be_made_is_an_enqueue(app: Towline) -> 
     tracers.add_span_processor(Raising("on_start"))
     instrument(app, tracer_provider=tracers, metrics=False)
     fine, _ = tasks(app)
+    once = fine.using(on_conflict="raise", key="k")
+    once.enqueue(1)
     with pytest.raises(TowlineError):
-        fine.using(on_conflict="raise", key="k").enqueue(1) and fine.using(
-            on_conflict="raise", key="k"
-        ).enqueue(1)
+        once.enqueue(1)
     assert [job.trace for job in app.jobs()] == [None]

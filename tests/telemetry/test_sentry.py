@@ -65,7 +65,7 @@ def test_a_failure_is_reported(
     def fails(card: str) -> None:
         sentry_sdk.set_tag("mine", "yes")
         number = int("0")
-        1 / number
+        _ = 1 / number
 
     async def afails(card: str) -> None:
         fails(card)
@@ -152,7 +152,7 @@ def test_a_second_call_replaces_the_first(app: Towline, sent: list[Any]) -> None
     report(app, when="every")
     assert len(app.middleware) == 1
     with pytest.raises(InvalidSetting):
-        report(app, when="always")  # type: ignore[arg-type]
+        report(app, when="always")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
     @app.task(max_attempts=2)
     def fails() -> None:

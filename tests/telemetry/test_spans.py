@@ -289,7 +289,7 @@ def test_a_setting_that_makes_no_sense_is_refused(app: Towline, wrong: dict[str,
         instrument(app, **wrong)
     assert app.tracing is None
     with pytest.raises(InvalidSetting):
-        instrument("shop:app")  # type: ignore[arg-type]
+        instrument("shop:app")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 def test_the_instrumentor_reaches_apps_before_and_after_it(

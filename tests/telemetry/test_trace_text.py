@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.sdk.trace import ReadableSpan
 
 from tests.database import Database
 from tests.speed import by_speed
@@ -60,8 +61,8 @@ def test_T6_any_text_in_the_column_is_harmless(
 ZEROS = (f"00-{0:032x}-{9:016x}-01", f"00-{7:032x}-{0:016x}-01")
 
 
-def number(span: object) -> int:
-    return int(attributes(span)["messaging.message.id"])  # type: ignore[arg-type]
+def number(span: ReadableSpan) -> int:
+    return int(attributes(span)["messaging.message.id"])
 
 
 @given(st.text() | st.dictionaries(st.text() | st.just("traceparent"), st.text()).map(json.dumps))

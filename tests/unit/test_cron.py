@@ -293,7 +293,7 @@ def test_a_cron_says_in_words_when_it_ticks() -> None:
 def test_a_cron_does_not_change() -> None:
     cron = Cron("0 3 * * *")
     with pytest.raises(AttributeError):
-        cron.tz = BERLIN  # type: ignore[misc]
+        cron.tz = BERLIN  # type: ignore[misc] # pyright: ignore[reportAttributeAccessIssue]
     assert hash(cron) == hash(Cron("0 3 * * *"))
     assert ON_TIME == MINUTE
 
@@ -351,4 +351,4 @@ def test_a_moment_without_a_zone_is_refused() -> None:
 
 def test_what_is_neither_a_cron_nor_an_expression_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="cron= is a Cron or an expression"):
-        cron_of(60)  # type: ignore[arg-type]
+        cron_of(60)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

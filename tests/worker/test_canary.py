@@ -69,7 +69,7 @@ def test_T9_the_canary_is_found_nowhere(
             odd.enqueue(CANARY)
             app.cancel(fine.using(delay=600).enqueue(CANARY).id, reason=CANARY)
             with pytest.raises(TypeError):
-                fine.enqueue(CANARY, more=CANARY)  # type: ignore[call-arg]
+                fine.enqueue(CANARY, more=CANARY)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
             until(lambda: not any(job.state.open for job in app.jobs(limit=50)))
             until(lambda: any("WakeChanged" in line for line in told))
             assert app.runner.events.flush(LIMIT)

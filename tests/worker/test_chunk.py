@@ -391,7 +391,7 @@ def test_F7_an_item_is_typed_and_calling_it_just_calls_it(app: Towline) -> None:
     assert index(Doc(1)) == 1
     assert asyncio.run(aindex(Doc(2))) == 2
     with pytest.raises(InvalidArguments, match="docs"):
-        index.enqueue("no document")  # type: ignore[arg-type]
+        index.enqueue("no document")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     jobs = [index.enqueue(Doc(3, "three")), index.enqueue(Doc(4))]
     with app.worker():
         assert [job.result(LIMIT) for job in jobs] == [3, 4]
@@ -497,9 +497,10 @@ def test_a_chunk_that_cannot_be_is_refused(app: Towline) -> None:
         (fine, {"wait": -1}, InvalidSetting, "wait= cannot be negative"),
         (fine, {"queues": "x"}, InvalidSetting, "does not know queues="),
     ]
+    chunk: Any = app.chunk
     for function, settings, error, words in cases:
         with pytest.raises(error, match=words):
-            app.chunk(**{"size": 3, **settings})(function)
+            chunk(**{"size": 3, **settings})(function)
     decorate: Any = app.chunk(size=3)
     for function, words in ((no_list, "'doc' of a chunk is a list"), (no_results, "the result of")):
         task = decorate(function)

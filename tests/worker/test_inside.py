@@ -148,4 +148,4 @@ def test_O2_retry_at_a_time_and_a_back_off_of_ones_own(
     with pytest.raises(InvalidSetting, match=r"Retry\(at=\) is a datetime with a time zone"):
         Retry(at=at.replace(tzinfo=None))
     with pytest.raises(InvalidSetting, match="backoff= is a Backoff, or a function"):
-        app.task(name="x", backoff=5)(later.function)  # type: ignore[call-overload]
+        app.task(name="x", backoff=5)(later.function)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]

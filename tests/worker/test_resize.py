@@ -79,7 +79,7 @@ def test_a_number_that_makes_no_sense_is_refused(app: Towline) -> None:
     worker: Worker = app.worker()
     for number in (0, -1, True, 1.5):
         with pytest.raises(InvalidSetting, match="concurrency is a number from 1"):
-            worker.resize(number)  # type: ignore[arg-type]
+            worker.resize(number)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     worker.resize(3)  # before it runs, too
     with worker:
         until(app.workers)

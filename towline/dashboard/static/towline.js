@@ -114,7 +114,13 @@ document.addEventListener("click", async (event) => {
   button.textContent = navigator.clipboard ? "copied" : "selected";
 });
 
-// Without this script the form leads to a page that asks.
+// Such a form asks otherwise where there is no script: it leads to a page that asks, or wants a tick. A page that was
+// fetched anew has that tick as a control, which nobody sees and the browser insists on: a click comes before it looks.
+document.addEventListener("click", (event) => {
+  const form = event.target.closest("button")?.form;
+  if (form?.dataset.ask) form.noValidate = true;
+}, true);
+
 document.addEventListener("submit", (event) => {
   const form = event.target;
   const { ask, does } = form.dataset;
