@@ -31,8 +31,7 @@ function pause() {
   catchUp();
 }
 
-// An answer that is no page of ours, a proxy's for example, does not take the place of one; but who may not see it any
-// more does not.
+// An answer that is no page of ours, a proxy's for example, is not shown; a refusal is.
 document.addEventListener("htmx:before:swap", (event) => {
   if (pressed) { missed = true; event.preventDefault(); return; }
   const { text, response } = event.detail.ctx;
@@ -114,11 +113,11 @@ document.addEventListener("click", async (event) => {
   button.textContent = navigator.clipboard ? "copied" : "selected";
 });
 
-// Such a form asks otherwise where there is no script: it leads to a page that asks, or wants a tick. A page that was
-// fetched anew has that tick as a control, which nobody sees and the browser insists on: a click comes before it looks.
+// Without script such a form leads to a page that asks, or wants a tick: in a page fetched anew that is a control which
+// nobody sees, yet the browser insists on it.
 document.addEventListener("click", (event) => {
-  const form = event.target.closest("button")?.form;
-  if (form?.dataset.ask) form.noValidate = true;
+  const form = event.target.closest("[data-ask]");
+  if (form) form.noValidate = true;
 }, true);
 
 document.addEventListener("submit", (event) => {
@@ -254,8 +253,7 @@ const TONES = { ended: "--accent", failed: "--bad", p50: "--accent", p95: "--qui
 const brief = (value) => String(Number(value.toPrecision(3)));
 const span = (seconds) => (seconds < 1 ? `${brief(1000 * seconds)} ms` : `${brief(seconds)} s`);
 
-// What a chart shows: how it lies on the scale, how a value is read, whether the ground below is filled, where the grid
-// has lines.
+// Of a chart: its scale, how a value is read, whether the ground below is filled, where the grid has lines.
 const from0 = (least) => ({ range: (_, low, high) => [0, Math.max(high, least)] });
 const isPower = (value) => Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-6;  // of ten
 const KINDS = {
