@@ -33,7 +33,7 @@ function pause() {
 
 // An answer that is no page of ours, a proxy's for example, is not shown; a refusal is.
 document.addEventListener("htmx:before:swap", (event) => {
-  if (pressed) { missed = true; event.preventDefault(); return; }
+  if (pressed || paused) { missed = true; event.preventDefault(); return; }
   const { text, response } = event.detail.ctx;
   if (text?.includes('id="content"')) return;
   event.preventDefault();
@@ -113,8 +113,8 @@ document.addEventListener("click", async (event) => {
   button.textContent = navigator.clipboard ? "copied" : "selected";
 });
 
-// Without script such a form leads to a page that asks, or wants a tick: in a page fetched anew that is a control which
-// nobody sees, yet the browser insists on it.
+// Without script such a form leads to a page that asks, or wants a tick: in a page fetched anew a control that nobody
+// sees.
 document.addEventListener("click", (event) => {
   const form = event.target.closest("[data-ask]");
   if (form) form.noValidate = true;
