@@ -27,6 +27,8 @@ DONE = ("retried", "cancelled", "retried")  # to the one that failed
 # What a page looks like does not hang on the engine.
 on_one = pytest.mark.parametrize("app", [databases.SQLITE], indirect=True)
 
+FETCHED_ANEW = "new Promise(on => { document.addEventListener('htmx:after:swap', on); changed() })"
+
 
 def roads(jobs: dict[str, int], strange: dict[str, int]) -> list[str]:
     pages = [
@@ -99,10 +101,12 @@ def test_X11_X12_what_the_script_writes_is_text_too(watched: Watched, app: Towli
     graph = page.locator("tow-graph").evaluate("graph => graph.shadowRoot.textContent")
     page.goto(f"/jobs/{strange['good']}")
     expect(page.locator("[data-index='1']")).to_have_text('"***"')
+    page.keyboard.press("p")  # what is fetched anew is neither "copied" nor selected
     page.get_by_text("Copy as").click()
     page.locator("[data-copy=copy-json]").click()
     expect(page.locator("[data-copy=copy-json]")).not_to_have_text("copy")
     copied = page.evaluate("getSelection().toString()")
+    page.keyboard.press("p")
     page.get_by_role("button", name="reveal").click()
     expect(page.locator("[data-index='1']")).to_contain_text("<script>alert(1)</script>")
     for text in (graph, copied, page.locator("main").text_content() or ""):
@@ -256,13 +260,24 @@ def test_what_asks_first_works_on_a_page_that_was_fetched_anew(
     page.on("dialog", lambda dialog: dialog.accept())
     page.goto("/schedules?name=nightly")
     expect(page.locator("noscript input")).to_have_count(0)
-    page.evaluate(
-        "new Promise(done => { document.addEventListener('htmx:after:swap', done); changed() })"
-    )
+    page.evaluate(FETCHED_ANEW)
     expect(page.locator("noscript input[required]")).to_have_count(1)
     page.get_by_role("button", name="delete schedule nightly").click()
     expect(page.get_by_text("No schedule yet")).to_be_visible()
     assert list(app.schedules()) == []
+
+
+@on_one
+def test_what_was_opened_stays_open_on_a_page_that_was_fetched_anew(
+    watched: Watched, app: Towline, jobs: dict[str, int]
+) -> None:
+    page = watched.page
+    page.goto(f"/jobs/{jobs['pending']}")
+    page.get_by_text("Copy as").click()
+    page.evaluate("document.querySelector('h1').firstElementChild.textContent = 'stale'")
+    page.evaluate(FETCHED_ANEW)
+    expect(page.locator("h1 .state")).to_have_text("pending")
+    expect(page.locator("[data-copy=copy-json]")).to_be_visible()
 
 
 @on_one

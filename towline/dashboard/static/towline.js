@@ -31,7 +31,7 @@ function pause() {
   catchUp();
 }
 
-// An answer that is no page of ours, a proxy's for example, is not shown; a refusal is.
+// An answer that is no page of ours, a proxy's say, is not shown; a refusal is.
 document.addEventListener("htmx:before:swap", (event) => {
   if (pressed || paused) { missed = true; event.preventDefault(); return; }
   const { text, response } = event.detail.ctx;
@@ -43,7 +43,7 @@ document.addEventListener("htmx:before:swap", (event) => {
 
 addEventListener("pointerdown", () => { pressed = true; }, true);
 for (const end of ["pointerup", "pointercancel", "dragend"]) {
-  addEventListener(end, () => { pressed = false; setTimeout(catchUp); }, true);  // behind the click
+  addEventListener(end, () => { pressed = false; setTimeout(catchUp); }, true);  // after the click
 }
 
 function heard(news) {
@@ -300,7 +300,7 @@ class Chart extends Drawing {
 }
 customElements.define("tow-chart", Chart);
 
-// Colours are taken when a chart is drawn.
+// A chart takes its colours when it is drawn.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const chart of document.querySelectorAll("tow-chart")) chart.again();
 });
