@@ -59,6 +59,7 @@ def parts(seed: int) -> Iterator[Part]:
         ["-m", "pytest", "-n", workers, "--maxschedchunk=2", "-q", "-ra"],
     )
     yield Part("other Pythons", ["-m", "tests.pythons"])
+    yield Part("wheel with each extra", ["-m", "tests.extras"])
     yield Part("model programs", ["-m", "tests.model", "--programs=300", f"--seed={seed}"])
     newest = servers.startable()[-1:]
     for server in ("sqlite", *newest):

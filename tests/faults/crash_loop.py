@@ -28,7 +28,7 @@ from tests.faults.crash_point import When
 from tests.faults.fresh import Place, heal, perform, places, run
 from tests.races.auditor import is_sqlite, open_reader
 from tests.races.logs import Finding
-from towline.sql import TABLES
+from towline.sql import SERVER_TABLES, TABLES
 
 WHENS: tuple[When, ...] = ("before", "after")
 
@@ -102,7 +102,7 @@ def empty(place: Place) -> None:
         execute("DELETE FROM mine")
         for view in ("jobs", "attempts", "chains"):
             execute(f"DROP VIEW IF EXISTS towline_{view}")
-        for table in TABLES:
+        for table in TABLES + SERVER_TABLES:
             execute(f"DROP TABLE IF EXISTS towline_{table}")
         if not is_sqlite(reader):
             execute("DROP SEQUENCE IF EXISTS towline_job_ids")

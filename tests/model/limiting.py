@@ -24,8 +24,9 @@ class Limiting(Storing):
 
     @property
     def has_gates(self) -> bool:
-        """Whether something of the tables is limited, or in a lane."""
-        return bool(self.tables.limits) or any(j.lane for j in self.tables.jobs.values())
+        """Whether something of the tables is limited, or there were lanes: an empty one is there
+        until a claim looks at it."""
+        return bool(self.tables.limits) or self.had_lanes
 
     def gated(self, job: Job) -> bool:
         """Whether only who has the gate of its queue may claim it."""

@@ -26,6 +26,8 @@ class Storing(Lining):
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self.tables = Tables()
+        self.had_lanes = False
+        """Whether a job ever was in one; no rollback takes that back."""
         self.outer: list[bytes] = []
         """The tables as they were at BEGIN and at each savepoint since."""
         self.level: str | None = None
@@ -146,6 +148,7 @@ class Storing(Lining):
             job.expires_at = self._expiry(new)
         if "lane" in said:
             job.queue, job.lane, job.weight = new.queue or "default", new.lane, new.weight
+            self.had_lanes = self.had_lanes or new.lane is not None
         if job.state is not Live.BLOCKED:
             job.state = self._ready(job)
         return True
@@ -195,6 +198,7 @@ class Storing(Lining):
         if len({edge.chain for edge in after}) < len(after):
             raise BlockerError("a chain named twice")
         self.tables.ages += 1
+        self.had_lanes = self.had_lanes or lane is not None
         return Job(
             new.name, chain, position, new, queue, priority, key, trace, new.arguments, self.now,
             self.tables.ages, self._due(new), len(after), after, lane=lane, weight=new.weight,

@@ -188,7 +188,7 @@ PLAIN = [
                 Edit(
                     "claim_pending",
                     "l.job_id, l.attempt, l.queue",
-                    "l.job_id, l.attempt + 1, l.queue",
+                    "l.job_id, l.attempt + 1 AS attempt, l.queue",
                 ),
                 *in_each(FENCED, "l.attempt = r.attempt", "l.attempt + 1 = r.attempt"),
                 *in_each(

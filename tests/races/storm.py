@@ -50,7 +50,7 @@ from towline.store.turn import unpark
 SQLITE = "sqlite"
 ROOT = Path(__file__).resolve().parents[2]
 KILL_EVERY = 1.5
-PATIENCE = 30.0  # for a process to end by itself
+PATIENCE = 30.0  # for a process to end by itself, and for a lock
 COUNTED = ("lost", "twice", "stuck", "early", "fence", "key", "deadlock", "integrity")
 
 
@@ -317,7 +317,9 @@ def _audit_counts(app: Towline, reader: Reader) -> list[Finding]:
 def play_child(folder: Path, url: str, name: str, seed: str, threads: int, offset: int) -> None:
     """Some threads on one app until the time is up; one that hangs shows where."""
     durable = random.Random(seed).random() < 0.5  # others' commits, others' moments to be killed
-    app = Towline(url, clock=Clock(offset), durable=durable, connections=threads)
+    app = Towline(
+        url, clock=Clock(offset), durable=durable, connections=threads, lock_timeout=PATIENCE
+    )
     log = Log(folder / "logs" / f"{name}.jsonl")
     play(app, folder, name, lambda thread, until: StormClient(
         app, log, f"{name}-{thread}", f"{seed}.{thread}"

@@ -17,7 +17,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from tests.speed import by_speed
-from tests.until import LIMIT
+from tests.until import LIMIT, until
 from towline import Fail, Towline
 from towline.errors import InvalidSetting
 from towline.events.kinds import JobEnqueued
@@ -173,6 +173,7 @@ def test_T10_what_the_database_knows_is_bounded_too(app: Towline, metrics: Metri
         return 2 * n
 
     app.enqueue_many([double.using(queue=f"q{n}").call(n) for n in range(number)])
+    until(lambda: any(name == "towline_queue_jobs" for name, _ in samples(metrics)))
     found = samples(metrics)
     pending = {
         dict(given)["queue"]: number

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 from tests.kit import CLAIMED
 from towline.records import Claimed
 from towline.store.finish import Finished
 from towline.store.turn import Peeked, Turn
-from towline.worker.lookout import Lookout
+from towline.worker.lookout import BUSY_INTERVAL, Lookout
 from towline.worker.prefetch import Prefetch
 
 
@@ -35,6 +37,18 @@ def test_W6_the_first_of_the_idle_answers_a_wake_with_a_turn_and_looks_later() -
     assert not lookout.tries()
     assert not lookout.may_have_work
     assert lookout.look_at < before
+
+
+def test_W6_the_look_owed_after_a_wake_is_not_put_off_by_further_turns() -> None:
+    lookout = idle()
+    lookout.woken = True
+    assert lookout.tries()
+    lookout.took(turn(CLAIMED), 1)
+    lookout.took(turn(), 8)
+    assert lookout.look_at <= time.monotonic() + BUSY_INTERVAL
+    lookout.looked(Peeked(0, False, None, 0), (), let_others_first=False)
+    lookout.took(turn(), 8)
+    assert lookout.look_at > time.monotonic() + BUSY_INTERVAL
 
 
 def test_W6_others_look_first_and_so_does_whoever_would_keep_out_all_writers() -> None:

@@ -94,10 +94,11 @@ SELECT k.chain_id
 
 -- name: pass_key
 -- Give the key from the chain that has it to one behind it. None changed: it is another's by now. Who comes
--- between is waited for, and then the key is not his to take from: nothing is held in that case.
+-- between is waited for, and then the key is not his to take from: nothing is held in that case. One key at a
+-- time, and the planner is told so: for a hundred it would read the table.
 UPDATE {key} AS k SET chain_id = r.chain_id, created_at = r.now, ended_at = NULL
-  FROM json_to_recordset(:rows::text::json)
-    AS r(n integer, chain_id bigint, now bigint, task text, key text, was bigint)
+  FROM (SELECT * FROM json_to_recordset(:rows::text::json)
+                   AS r(n integer, chain_id bigint, now bigint, task text, key text, was bigint) LIMIT 1) AS r
  WHERE k.task = r.task AND k.key = r.key AND k.chain_id = r.was
 RETURNING r.n;
 

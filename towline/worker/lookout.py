@@ -29,7 +29,8 @@ class Lookout:
         self.rank = 0  # its place among them
         self.may_have_work = True  # a turn may find some
         self.woken = False
-        self._tries = False  # a turn is taken for a wake, without a look
+        self._tries = False  # a turn is taken for a wake, without a look …
+        self._look_by = float("inf")  # … which comes by then, however many turns there are
         self._in_vain = False  # the last of those took nothing
         self.due: float | None = None  # when a scheduled job comes, by the monotonic clock
         self.look_at = 0.0
@@ -68,6 +69,7 @@ class Lookout:
         first = self._may_try and self.rank == 0 and not self._in_vain
         if self.woken and first and not self.may_have_work:
             self.woken, self.may_have_work, self._tries = False, True, True
+            self._look_by = time.monotonic() + BUSY_INTERVAL
         return self._tries
 
     @property
@@ -80,7 +82,7 @@ class Lookout:
         take a turn, as many as there are jobs; the others look again a moment later, in case one of
         those is gone."""
         now = self._looked_at = time.monotonic()
-        self.look_at = now + LOOK_INTERVAL
+        self.look_at, self._look_by = now + LOOK_INTERVAL, float("inf")
         if found.parked:
             self.unpark = tasks
         rank = self.rank
@@ -115,11 +117,10 @@ class Lookout:
         else:
             self._courtesy = self._prefetch.peer_delay
         if self._tries:
-            pause, self._tries = min(pause, BUSY_INTERVAL), False
-            self._in_vain = not found
+            self._tries, self._in_vain = False, not found
         elif found:
             self._in_vain = False
-        self.look_at = time.monotonic() + pause
+        self.look_at = min(time.monotonic() + pause, self._look_by)
         if not self.may_have_work and self._note_due(turn.next_due, turn.now):
             self._overdue = min(2 * self._overdue, LONGEST_OVERDUE)
 
