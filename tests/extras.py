@@ -60,7 +60,7 @@ def extras() -> set[str]:
 
 
 def run(extra: str, wheel: Path, folder: Path) -> bool:
-    python = folder / "bin" / "python"
+    python = str(folder / "bin" / "python")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     wanted = f"{wheel}[{extra}]" if extra else str(wheel)

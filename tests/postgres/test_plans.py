@@ -156,6 +156,7 @@ def lists(newest: bool) -> dict[str, Callable[[Store, Numbers], Ops]]:
         "first jobs of chains": jobs(newest, roots=True),
         "jobs by the task of their chain": jobs(newest, chain_task=TASK),
         "jobs by queue": jobs(newest, queue="queue0"),
+        "pending jobs of a queue": jobs(newest, queue="queue0", state=State.PENDING),
         "jobs by key": jobs(newest, key="k7"),
         "jobs by label": jobs(newest, label="l7"),
         "jobs by schedule": jobs(newest, schedule="s7"),

@@ -196,6 +196,10 @@ PLANS: dict[str, list[str]] = {
         "live by PRIMARY KEY (state=? AND queue=?)",
         "live by PRIMARY KEY (state=? AND queue=? AND priority<?)",
     ],
+    "live_priorities": [
+        "live by PRIMARY KEY (state=? AND queue=?)",
+        "live by PRIMARY KEY (state=? AND queue=? AND priority<?)",
+    ],
     # retention and deletion
     "walk_old_chains": ["chain by INTEGER PRIMARY KEY (rowid>?)"],
     "open_keys": [JOB, KEY],
@@ -466,6 +470,7 @@ OPERATIONS: dict[str, Callable[[Numbers], Op[Any]]] = {
     "50 jobs by the task of their chain": jobs(chain_task=TASK),
     "50 jobs by worker": jobs(worker="seed"),
     "50 jobs by queue": jobs(queue=QUEUES[0]),
+    "50 pending jobs of a queue": jobs(queue=QUEUES[0], state=State.PENDING),
     "50 jobs by key": jobs(key="none"),
     "50 jobs by label": jobs(label="none"),
     "50 jobs by schedule": jobs(schedule="none"),

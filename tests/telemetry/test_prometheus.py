@@ -173,7 +173,7 @@ def test_T10_what_the_database_knows_is_bounded_too(app: Towline, metrics: Metri
         return 2 * n
 
     app.enqueue_many([double.using(queue=f"q{n}").call(n) for n in range(number)])
-    until(lambda: any(name == "towline_queue_jobs" for name, _ in samples(metrics)))
+    until(lambda: b"towline_queue_jobs{" in metrics.page()[0])
     found = samples(metrics)
     pending = {
         dict(given)["queue"]: number

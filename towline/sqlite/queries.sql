@@ -758,6 +758,18 @@ WITH RECURSIVE q(queue) AS (
 )
 SELECT queue, priority FROM p WHERE priority IS NOT NULL;
 
+-- name: live_priorities
+-- The priorities of one state in one queue, by probing from one to the next.
+WITH RECURSIVE p(priority) AS (
+    SELECT (SELECT priority FROM {live} WHERE state = +:state AND queue = :queue ORDER BY priority DESC LIMIT 1)
+    UNION ALL
+    SELECT (SELECT l.priority FROM {live} AS l
+             WHERE l.state = +:state AND l.queue = :queue AND l.priority < p.priority
+             ORDER BY l.priority DESC LIMIT 1)
+      FROM p WHERE p.priority IS NOT NULL
+)
+SELECT priority FROM p WHERE priority IS NOT NULL;
+
 -- name: job_strips
 -- The (queue, task) groups ever used, by probing job_strip.
 WITH RECURSIVE q(queue) AS (

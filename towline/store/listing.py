@@ -295,13 +295,20 @@ def _state_walk(store: Ground, filter: JobFilter, newest: bool) -> Steps[Walk]:
         ahead = live is Live.RUNNING and State.PENDING in states
         if LIVE_STATE[live] not in states and not ahead:
             continue  # a job that was claimed ahead is pending until it begins
-        for queue, priority in (yield store.sql.live_strips(state=int(live))):
-            if filter.queue in (None, queue):
-                strip = {"state": int(live), "queue": queue, "priority": priority}
-                walks.append(_walk(store, "walk_live", newest, **strip))
+        for queue, priority in (yield from _live_strips(store, live, filter.queue)):
+            strip = {"state": int(live), "queue": queue, "priority": priority}
+            walks.append(_walk(store, "walk_live", newest, **strip))
     if not states.isdisjoint({State.FAILED, State.CANCELLED}):
         walks.append(_walk(store, "walk_bad", newest))
     return _side_by_side(store, newest, walks)
+
+
+def _live_strips(store: Ground, live: Live, queue: str | None) -> Steps[list[Row]]:
+    """The groups of a state, of this queue only if one is named: others cost nothing then."""
+    if queue is None:
+        return (yield store.sql.live_strips(state=int(live)))
+    rows = yield store.sql.live_priorities(state=int(live), queue=queue)
+    return [(queue, priority) for (priority,) in rows]
 
 
 def _strip_walk(store: Ground, queue: str | None, task: str | None, newest: bool) -> Steps[Walk]:
