@@ -130,8 +130,11 @@ def test_a_wait_that_takes_too_long(app: Towline, wait: Callable[..., Any]) -> N
 def test_C6_a_blocking_wait_on_an_event_loop_says_so(app: Towline) -> None:
     """Its loop stood still, and with it the handlers of a worker there; a look is no wait."""
 
+    may_end = asyncio.Event()
+
     @app.task
     async def work() -> str:
+        await may_end.wait()
         return "done"
 
     async def serve() -> str:
@@ -143,6 +146,7 @@ def test_C6_a_blocking_wait_on_an_event_loop_says_so(app: Towline) -> None:
                 app.wait([job], timeout=0.05)
             with pytest.raises(WaitTimeout, match=r"it goes on$"):
                 job.result(0)
+            may_end.set()
             return await job.aresult(LIMIT)
 
     assert asyncio.run(serve()) == "done"

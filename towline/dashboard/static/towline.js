@@ -175,16 +175,23 @@ showPicked();
 // ---- keys
 
 let before = "";
+let marked = null;  // the address of the row that is; the page that is fetched anew does not know it
 
 function rows() { return [...document.querySelectorAll("tbody tr[data-href]")]; }
+
+function showMarked() {
+  for (const row of rows()) row.classList.toggle("here", row.dataset.href === marked);
+}
+
+document.addEventListener("htmx:after:swap", showMarked);
 
 function step(by) {
   const all = rows();
   if (!all.length) return;
-  const at = all.findIndex((row) => row.classList.contains("here"));
-  all.forEach((row) => row.classList.remove("here"));
+  const at = all.findIndex((row) => row.dataset.href === marked);
   const next = all[Math.min(Math.max(at + by, 0), all.length - 1)];
-  next.classList.add("here");
+  marked = next.dataset.href;
+  showMarked();
   next.scrollIntoView({ block: "nearest" });
   next.querySelector("a")?.focus();
 }
