@@ -44,11 +44,13 @@ export PYTHONDONTWRITEBYTECODE :=
 all: format test
 
 test: check
+	@$(BIN)/python -m tests.prepare
 	$(BIN)/python -m pytest -n $(WORKERS) --maxschedchunk=2 -q -ra $(ARGS)
 	@echo "format, lint, types and tests: all passed"
 
 proof: PYRIGHT := $(SOURCES)
 proof: check
+	@$(BIN)/python -m tests.prepare
 	@$(BIN)/python -m tests.prove $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 pythons: $(STAMP)

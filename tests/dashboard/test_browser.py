@@ -281,6 +281,21 @@ def test_what_was_opened_stays_open_on_a_page_that_was_fetched_anew(
 
 
 @on_one
+def test_the_row_that_keys_marked_stays_marked(watched: Watched, jobs: dict[str, int]) -> None:
+    page = watched.page
+    page.goto("/jobs")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    marked = page.locator("tbody tr.here")
+    address = marked.get_attribute("data-href")
+    page.evaluate(FETCHED_ANEW)
+    expect(marked).to_have_count(1)
+    assert marked.get_attribute("data-href") == address
+    page.keyboard.press("k")  # one up from there, not from the top
+    expect(page.locator("tbody tr").first).to_have_class("here")
+
+
+@on_one
 def test_keys_lead_everywhere(watched: Watched, jobs: dict[str, int]) -> None:
     page = watched.page
     page.goto("/")

@@ -19,6 +19,8 @@ from tests.postgres.catalogue import catalogue
 from tests.speed import by_speed
 from towline import Towline
 
+pytestmark = pytest.mark.timeout(900)  # without `make test` the first installs Django 6
+
 SHOP = ROOT / "examples" / "django_shop"
 SETTINGS = {"DJANGO_SETTINGS_MODULE": "contract.settings"}
 ENGINES = ("sqlite", "postgres")

@@ -1,6 +1,8 @@
 // The dashboard's own script: live updates, keys, questions before what cannot be undone, charts.
 "use strict";
 
+const every = (selector) => [...document.querySelectorAll(selector)];
+
 // ---- live: the server says that something has changed, the page fetches itself and is morphed
 
 const body = document.body;
@@ -90,7 +92,7 @@ document.addEventListener("click", async (event) => {
   const found = await answer.json();
   if (!answer.ok) { alert(found.error); return; }
   if (!paused) pause();  // or the next change would hide it again
-  for (const place of document.querySelectorAll("[data-value]")) {
+  for (const place of every("[data-value]")) {
     const value = found[place.dataset.value];
     const index = place.dataset.index;  // of an argument
     const own = index && value instanceof Object ? Object.values(value)[index] : value;
@@ -129,12 +131,16 @@ document.addEventListener("submit", (event) => {
   form.setAttribute("action", does);
 });
 
-// ---- selecting rows: kept here as well, since a page that is fetched anew has no box checked
+// ---- selecting and marking rows: kept here as well, since a page that is fetched anew knows of neither
 
 const picked = new Set();
-const boxes = () => [...document.querySelectorAll('#many input[name="pick"]')];
+let marked;  // the address of the row that is
+const rows = () => every("tbody tr[data-href]");
+const isMarked = (row) => row.dataset.href === marked;
+const boxes = () => every('#many input[name="pick"]');
 
 function showPicked() {
+  for (const row of rows()) row.classList.toggle("here", isMarked(row));
   const here = boxes();
   const ids = new Set(here.map((box) => box.value));
   for (const id of [...picked]) if (!ids.has(id)) picked.delete(id);  // it is not on the page any more
@@ -151,7 +157,7 @@ function showPicked() {
 }
 
 function pick(box, yes) {
-  if (yes) picked.add(box.value); else picked.delete(box.value);
+  picked[yes ? "add" : "delete"](box.value);
 }
 
 document.addEventListener("change", ({ target }) => {
@@ -175,23 +181,13 @@ showPicked();
 // ---- keys
 
 let before = "";
-let marked = null;  // the address of the row that is; the page that is fetched anew does not know it
-
-function rows() { return [...document.querySelectorAll("tbody tr[data-href]")]; }
-
-function showMarked() {
-  for (const row of rows()) row.classList.toggle("here", row.dataset.href === marked);
-}
-
-document.addEventListener("htmx:after:swap", showMarked);
 
 function step(by) {
   const all = rows();
   if (!all.length) return;
-  const at = all.findIndex((row) => row.dataset.href === marked);
-  const next = all[Math.min(Math.max(at + by, 0), all.length - 1)];
+  const next = all[Math.min(Math.max(all.findIndex(isMarked) + by, 0), all.length - 1)];
   marked = next.dataset.href;
-  showMarked();
+  showPicked();
   next.scrollIntoView({ block: "nearest" });
   next.querySelector("a")?.focus();
 }
@@ -292,7 +288,6 @@ class Chart extends Drawing {
       width: this.clientWidth || 400,
       height: 200,
       cursor: { points: { size: 6 } },
-      legend: { live: true },
       scales: { y: scale },
       axes: [
         { ...axis, size: 30, values: (_, ticks) => ticks.map(clock) },
@@ -309,10 +304,10 @@ customElements.define("tow-chart", Chart);
 
 // A chart takes its colours when it is drawn.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  for (const chart of document.querySelectorAll("tow-chart")) chart.again();
+  for (const chart of every("tow-chart")) chart.again();
 });
 
-// ---- the graph: laid out once for each shape, coloured anew when a state changes
+// ---- the graph, laid out anew with each change
 
 const SVG = "http://www.w3.org/2000/svg";
 
