@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -88,6 +89,31 @@ def test_a_turn_is_as_many_statements_however_many_jobs_it_has(
     turn = counted.run(store.turn(WORKER, "w", ["default"], number, ends))
     assert len(turn.finished.accepted) == len(turn.claimed) == number
     assert counted.names.total() == TURN[database.engine], counted.names
+
+
+def test_a_worker_that_is_woken_claims_by_one_statement(app: Towline, database: Database) -> None:
+    """On PostgreSQL, where each is a round trip; what that leaves undone a whole turn does."""
+    task, store = add_task(app), app.runner.store
+    register(app)
+    counted, alone = Counted(app), database.engine == "postgres"
+    past = datetime.now(UTC) - timedelta(days=1)
+    low, high, late, last = (
+        task.using(priority=priority, expires=expires).enqueue(1).id
+        for priority, expires in ((1, None), (5, None), (3, past), (0, None))
+    )
+    turn = counted.run(store.turn(WORKER, "w", ["default"], 1, ahead=2, alone=True))
+    assert turn.alone is alone
+    assert (counted.names.total() == 1) is alone, counted.names
+    # A late one that is claimed alone ends when it would begin.
+    taken = [high, late, low] if alone else [high, low, last]
+    assert [job.job_id for job in turn.claimed] == taken
+    assert turn.begun == 1
+    app.pause("default")
+    nothing = counted.run(store.turn(WORKER, "w", ["default"], 9, alone=True))
+    assert nothing.claimed == []
+    app.resume("default")
+    gone = counted.run(store.turn(WORKER + 1, "w", ["default"], 9, alone=True))
+    assert gone.claimed == []
 
 
 def frames(path: Path) -> int:

@@ -8,7 +8,8 @@ from typing import Any
 from tests.mutants.mutant import POSTGRES, SQLITE, Edit, Mutant
 from towline.model import Live
 from towline.operation import Steps
-from towline.postgres.store import LANES_COLLECTED, NOTES_COLLECTED, PostgresStore
+from towline.postgres.gates import LANES_COLLECTED, NOTES_COLLECTED
+from towline.postgres.store import PostgresStore
 from towline.records import Ending
 from towline.sql import Row
 from towline.store import finish, gate

@@ -70,3 +70,32 @@ def test_W6_who_came_in_vain_looks_before_the_next_turn_until_one_takes_somethin
     lookout.took(turn(CLAIMED), 8)
     lookout.woken = True
     assert lookout.tries()
+
+
+def test_W6_who_claimed_alone_in_vain_looks_once_and_then_claims_again() -> None:
+    lookout = idle()
+    lookout.woken = True
+    assert lookout.tries()
+    nothing = turn()
+    nothing.alone = True
+    lookout.took(nothing, 8)
+    assert lookout.woken  # for something that only a look or a whole turn sees
+    assert not lookout.tries()
+    assert lookout.wants_look(0.0)
+    lookout.woken = False
+    lookout.looked(Peeked(0, False, None, 0), (), let_others_first=False)
+    lookout.woken = True
+    assert lookout.tries()
+
+
+def test_S3_a_claim_alone_leaves_what_is_due_as_it_was_known() -> None:
+    lookout = idle()
+    lookout.looked(Peeked(0, False, 5_000_000, 0), (), let_others_first=False)
+    due = lookout.due
+    lookout.woken = True
+    assert lookout.tries()
+    claimed = turn(CLAIMED)
+    claimed.alone = True
+    lookout.took(claimed, 8)
+    assert due is not None
+    assert lookout.due == due

@@ -131,7 +131,8 @@ def connect(
 def _set_up(raw: OwnConnection) -> bool:
     """Make the session ours; False if it is not: the server we are told of is not the one that
     answers. Behind a pooler nothing is set."""
-    values = ", ".join(f"('{name}', '{value}')" for name, value in raw.settings.items())
+    session = {**raw.settings, "default_transaction_isolation": "read committed"}
+    values = ", ".join(f"('{name}', '{value}')" for name, value in session.items())
     with PlainCursor(raw) as cursor:
         cursor.execute(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = 0; "

@@ -1518,9 +1518,10 @@ SELECT (SELECT pg_stat_get_xact_tuples_returned('"{schema}".{prefix}live_due'::r
 -- for those that have lost :safe workers.
 -- Each row says, first, how many entries of the index were passed on the way to all of them: those of jobs that
 -- are claimed or gone stay there while a snapshot is older than that. There is one row if nothing is claimed.
--- Named claim_pending_above, it begins behind them: at the head of each priority of a queue that is known.
+-- Without a time it is the server's: a claim alone is its own transaction. Named claim_pending_above, it begins behind them: at the head of each priority of a queue that is known.
 WITH before AS MATERIALIZED (
-    SELECT pg_stat_get_xact_tuples_returned('"{schema}".{prefix}live_pending'::regclass) AS passed
+    SELECT pg_stat_get_xact_tuples_returned('"{schema}".{prefix}live_pending'::regclass) AS passed,
+           coalesce(:now::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), me AS MATERIALIZED (
     SELECT w.id FROM {worker} AS w WHERE w.id = :worker AND w.name = :name FOR KEY SHARE SKIP LOCKED
 ), q AS MATERIALIZED (
@@ -1569,9 +1570,10 @@ WITH before AS MATERIALIZED (
     OFFSET 0
 ), c AS (
     UPDATE {live} AS l
-       SET state = 3, attempt = l.attempt + 1, claimed_at = :now, worker = :worker, progress = NULL,
-           progress_text = NULL,
-           started_at = CASE WHEN f.place <= :free::bigint AND l.lost < :safe::bigint THEN :now::bigint END
+       SET state = 3, attempt = l.attempt + 1, claimed_at = (SELECT b.now FROM before AS b), worker = :worker,
+           progress = NULL, progress_text = NULL,
+           started_at = CASE WHEN f.place <= :free::bigint AND l.lost < :safe::bigint
+                             THEN (SELECT b.now FROM before AS b) END
       FROM found AS f
      WHERE l.ctid = f.row AND l.state::integer = 0
     RETURNING l.job_id, l.attempt, l.queue, l.priority, f.chain_id, f.position, f.task, f.arguments,

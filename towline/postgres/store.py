@@ -19,6 +19,7 @@ from itertools import groupby
 from typing import Any
 
 from ..model import OUTCOME_CODE
+from ..naming import EVERY
 from ..operation import Loss, Op, Steps
 from ..records import Claimed, Enqueued, NewJob
 from ..sql import Queries, Query, Row
@@ -34,6 +35,7 @@ from ..store.columns import (
     shape_of,
 )
 from ..store.enqueue import IN_LANE, PENDING, SCHEDULED
+from ..store.finish import Finished
 from ..store.ground import (
     Clock,
     News,
@@ -49,12 +51,11 @@ from ..store.ground import (
     plain_ends,
     portions,
 )
-from . import finish_locks, isolation
+from ..store.turn import Turn
+from . import finish_locks, gates, isolation
 from .heads import MANY, AllHeads, Due
 
 NOTE = ("queue", "lane", "priority", "free", "until")
-LANES_COLLECTED = 100  # of which notes are collected at once
-NOTES_COLLECTED = 50  # of each
 
 
 def ended_channel(channel: str) -> str:
@@ -256,12 +257,30 @@ class PostgresStore(Store):
             now=now, worker=worker, name=name, room=room, free=free, safe=self.crash_limit - 1,
             queues=as_json(_whole(queues) if ranges is None else ranges),
         )  # fmt: skip
-        taken = rows if rows[0][1] is not None else ()
-        claimed = in_claim_order([Claimed._make(row[1:]) for row in taken])
+        claimed = _claimed(rows)
         if ranges is None:
             passed = int_of(rows[0][0]) - len(claimed)
             heads.claimed(claimed, passed, now, self.many_passed)
         return claimed
+
+    def claim_alone(
+        self, worker: int, name: str, queues: Sequence[str], room: int, ahead: int
+    ) -> Op[Turn] | None:
+        if EVERY in queues or self._heads[worker].whole_at is not None:
+            return None
+        given = worker, name, queues, room, ahead
+        return Op("turn", self._claim_alone, *given, loss=Loss.WITH_WORKERS, single=True)
+
+    def _claim_alone(
+        self, worker: int, name: str, queues: Sequence[str], room: int, ahead: int
+    ) -> Steps[Turn]:
+        rows = yield self.sql.claim_pending(
+            now=None if self._own_clock else self.clock(), worker=worker, name=name,
+            room=room + ahead, free=room, safe=self.crash_limit - 1, queues=as_json(_whole(queues)),
+        )  # fmt: skip
+        claimed = _claimed(rows)
+        now, begun = claimed[0].claimed_at if claimed else 0, min(len(claimed), room)
+        return Turn(Finished(), claimed, {}, 0, None, now, begun=begun, alone=True)
 
     def count_pending(
         self, queues: Sequence[str], most: int, tasks: Sequence[str], worker: int | None, now: int
@@ -282,29 +301,10 @@ class PostgresStore(Store):
         yield self.sql.insert_notes.many(NOTE, [one[:5] for one in news])
 
     def hold_gates(self, queues: Sequence[str], now: int) -> Steps[tuple[list[str], bool]]:
-        rows = yield self.sql.hold_gates(queues=as_json(queues))
-        missing = set(queues) - {str(queue) for queue, _ in rows}
-        made: list[str] = []
-        for queue in sorted(missing):
-            ((ours,),) = yield self.sql.try_to_make_gate(queue=queue)
-            if ours:
-                yield self.sql.make_gate(queue=queue)
-                made.append(queue)
-        if made:
-            rows += yield self.sql.hold_gates(queues=as_json(made))
-        held = [str(queue) for queue, ours in rows if ours]
-        if not held:
-            return [], False
-        collected = yield self.sql.collect_notes(
-            queues=as_json(held), now=now, lanes=LANES_COLLECTED, notes=NOTES_COLLECTED
-        )
-        return held, any(more for _, more in collected)
+        return (yield from gates.hold_now(self, queues, now))
 
     def hold_gate(self, queue: str) -> Steps[None]:
-        if not (yield self.sql.hold_gate(queue=queue)):
-            yield self.sql.wait_to_make_gate(queue=queue)
-            yield self.sql.make_gate(queue=queue)
-            yield self.sql.hold_gate(queue=queue)
+        yield from gates.hold(self, queue)
 
     def read_gates(
         self, queues: Sequence[str], room: int, now: int
@@ -363,6 +363,11 @@ class PostgresStore(Store):
 def _whole(queues: Iterable[str]) -> list[dict[str, object]]:
     """Queues to claim from, each from its very beginning."""
     return [{"value": queue} for queue in queues]
+
+
+def _claimed(rows: Sequence[Row]) -> list[Claimed]:
+    """What a claim took, in order; one row without a job says that it took nothing."""
+    return in_claim_order([Claimed._make(row[1:]) for row in rows if row[1] is not None])
 
 
 def _enqueued(job: NewJob, id: int, now: int) -> Enqueued:

@@ -85,7 +85,7 @@ class Store(Flow):
         self, worker: int, name: str, queues: Sequence[str], room: int,
         endings: Sequence[Ending] = (), unpark: Sequence[str] = (), *,
         ahead: int = 0, begins: Sequence[Begin] = (), reports: Sequence[Report] = (),
-        gated: Sequence[str] = (), portions: Sequence[Portion] = (),
+        gated: Sequence[str] = (), portions: Sequence[Portion] = (), alone: bool = False,
     ) -> Op[Turn]:  # fmt: skip
         """Promote what is due, finish what ended, claim what fits: one transaction.
 
@@ -96,10 +96,13 @@ class Store(Flow):
         with `portions`, which name the same queues, those of the first portion before the next,
         no more than each one says. A worker that was swept meanwhile finishes and claims nothing;
         its renewal says so. Queues with limits or lanes are claimed from if they are named as
-        `gated`; which are, a turn with room left says, a peek, and `gates`.
+        `gated`; which are, a turn with room left says, a peek, and `gates`. `alone`: it may be the
+        claim and no more, where that is less.
 
         Only a turn that finishes something must survive a power cut.
         """
+        if alone and (claim := self.claim_alone(worker, name, queues, room, ahead)) is not None:
+            return claim
         return Op(
             "turn", turn.turn, self, worker, name, queues, room, endings, unpark, ahead, begins,
             reports, gated, portions, loss=Loss.NEVER if endings else Loss.WITH_WORKERS,

@@ -16,7 +16,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +25,10 @@ from ..model import Live, Outcome, unknown_task
 from ..operation import ENDED, Mark, Steps
 from ..records import Claimed, Ending, NewJob
 from ..sql import Queries, Query, Row, Statement
+
+if TYPE_CHECKING:
+    from ..operation import Op
+    from .turn import Turn
 
 T = TypeVar("T")
 Clock = Callable[[], int]
@@ -212,6 +216,13 @@ class Ground:
         """pending → running, in order of claiming; the first `free` begin at once, but not those
         that one more loss would fail: they wait until nothing else runs beside them."""
         raise NotImplementedError
+
+    def claim_alone(
+        self, worker: int, name: str, queues: Sequence[str], room: int, ahead: int
+    ) -> Op[Turn] | None:
+        """A turn that only claims, from queues without limits and lanes; None where that is not
+        less than a whole one. Nothing is promoted, and what comes too late is claimed."""
+        return None
 
     def count_pending(
         self, queues: Sequence[str], most: int, tasks: Sequence[str], worker: int | None, now: int

@@ -83,6 +83,7 @@ class Turn(Struct):
     gated: Sequence[str] | None = None  # queues that have a limit or lanes; None: not looked
     again: bool = False  # a turn at once may find more
     missed: bool = False  # another worker holds the gate of a queue: one in a moment may
+    alone: bool = False  # only a claim: what is due is not known, and blockers are not read
 
 
 def turn(
@@ -118,7 +119,7 @@ def turn(
         taken = yield from _take_in_order(store, worker, portions, room, name, ahead, now, gated)
     claimed = taken.claimed
     yield from _wake_for_freed(store, endings, finished, taken, gated)
-    waited = [job.job_id for job in claimed if 0 < job.blockers <= MOST_LOADED]
+    waited = waiting(claimed)
     blockers = (yield from read.blockers(store, waited)) if waited else {}
     turn = Turn(
         finished, claimed, blockers, promoted, None, now, unparked, taken.begun, taken.expired
@@ -133,6 +134,11 @@ def turn(
         turn.again = taken.again or not set(turn.gated) <= set(gated)
         turn.missed = taken.missed
     return turn
+
+
+def waiting(claimed: Sequence[Claimed]) -> list[int]:
+    """Those that waited for others, whose outputs come with the claim."""
+    return [job.job_id for job in claimed if 0 < job.blockers <= MOST_LOADED]
 
 
 def _wake_for_freed(

@@ -29,9 +29,10 @@ class Lookout:
         self.rank = 0  # its place among them
         self.may_have_work = True  # a turn may find some
         self.woken = False
-        self._tries = False  # a turn is taken for a wake, without a look …
+        self.trying = False  # a turn is taken for a wake, without a look …
         self._look_by = float("inf")  # … which comes by then, however many turns there are
-        self._in_vain = False  # the last of those took nothing
+        self._in_vain = False  # the last of those took nothing, so a look comes first …
+        self._claimed_alone = False  # … only the next time: it was a claim, and no whole turn
         self.due: float | None = None  # when a scheduled job comes, by the monotonic clock
         self.look_at = 0.0
         self._looked_at = 0.0
@@ -68,9 +69,9 @@ class Lookout:
         not look whether it leaves the jobs to others. It looks later, for what no turn can see."""
         first = self._may_try and self.rank == 0 and not self._in_vain
         if self.woken and first and not self.may_have_work:
-            self.woken, self.may_have_work, self._tries = False, True, True
+            self.woken, self.may_have_work, self.trying = False, True, True
             self._look_by = time.monotonic() + BUSY_INTERVAL
-        return self._tries
+        return self.trying
 
     @property
     def barren(self) -> bool:
@@ -95,6 +96,8 @@ class Lookout:
             self._pause = SHORT_PAUSE
         if not found.pending:
             self._barren = 0
+        if self._claimed_alone:
+            self._in_vain = False
 
     def took(self, turn: Turn, room: int) -> None:
         """A turn had room for so many: was that all there is, and when to look again?"""
@@ -102,7 +105,7 @@ class Lookout:
             self.unpark = ()
         found = len(turn.claimed) + len(turn.expired)
         self.may_have_work = turn.again or found >= room
-        self._barren = 0 if found else self._barren + 1
+        self._barren = 0 if found else self._barren + (not turn.alone)
         if found:
             self._pause = SHORT_PAUSE
         if turn.promoted:
@@ -116,11 +119,14 @@ class Lookout:
             self._courtesy = min(2 * self._courtesy, LONGEST_COURTESY)
         else:
             self._courtesy = self._prefetch.peer_delay
-        if self._tries:
-            self._tries, self._in_vain = False, not found
+        if self.trying:
+            self.trying, self._in_vain, self._claimed_alone = False, not found, turn.alone
         elif found:
             self._in_vain = False
         self.look_at = min(time.monotonic() + pause, self._look_by)
+        if turn.alone:
+            self.woken = self.woken or not found  # what else it was woken for a look will say
+            return
         if not self.may_have_work and self._note_due(turn.next_due, turn.now):
             self._overdue = min(2 * self._overdue, LONGEST_OVERDUE)
 

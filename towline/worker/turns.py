@@ -21,7 +21,7 @@ from ..records import Claimed, Ending
 from ..store.finish import Finished
 from ..store.lease import Report
 from ..store.served import Portion
-from ..store.turn import Turn
+from ..store.turn import Turn, waiting
 from ..times import MICRO
 from ..wakes.bell import Bell
 from .announcements import Announcements, returned
@@ -157,6 +157,8 @@ class Turns:
             if attempt.chunk is not None:
                 self.chunks.over(attempt.chunk)
         attempt.over = True
+        if attempt.late:
+            self.publish(JobExpired(task=attempt.held.task, count=1))
         if self.last_tries.want_it_all:
             self.last_tries.over(attempt)
         if attempt.begun is not None:
@@ -249,6 +251,7 @@ class Turns:
         portions: Sequence[Portion] = ()
         if settings.shares and room:
             portions = self.preference.portions(self.held.values(), room)
+        more = bool(sent or lasting or portions or self.gated or self.lookout.unpark)
         began = time.monotonic()
         try:
             turn = self.run(
@@ -256,8 +259,11 @@ class Turns:
                     self.worker, settings.name, settings.queues, free, sent,
                     self.lookout.unpark, ahead=room - free, begins=begins_of(lasting),
                     reports=reports, gated=self.gated, portions=portions,
+                    alone=self.lookout.trying and not more,
                 )
             )  # fmt: skip
+            if turn.alone and (waited := waiting(turn.claimed)):
+                turn.blockers = self.run(self.store.blockers(waited))
         except StoreError:  # trouble of the database, and of no job: it is kept and tried again
             raise
         except Exception as error:
