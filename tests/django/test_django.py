@@ -60,10 +60,9 @@ def test_I1_djangos_own_tests_pass_as_pinned(release: str) -> None:
 
 
 CONTRACT = [
-    (OWN, "sqlite"),
     (OWN, "postgres"),
     *((release, "sqlite") for release in releases.found()),
-    *by_speed([], [(release, "postgres") for release in releases.found()]),
+    *by_speed([], [(OWN, "sqlite"), *((release, "postgres") for release in releases.found())]),
 ]
 
 
@@ -80,7 +79,7 @@ def test_I1_I2_I4_I5_I7_the_contract_holds(release: str, engine: str, tmp_path: 
     assert int(ran) > 40
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", by_speed(ENGINES[1:], ENGINES))
 def test_I3_the_task_of_a_killed_worker_is_run_again(engine: str, tmp_path: Path) -> None:
     told = live(engine, tmp_path, "kill", str(tmp_path))
     assert told["by"] != told["killed"]
@@ -88,7 +87,7 @@ def test_I3_the_task_of_a_killed_worker_is_run_again(engine: str, tmp_path: Path
     assert told == {"status": "SUCCESSFUL", "attempts": 2, "errors": ["LeaseLost"], "workers": 2}
 
 
-@pytest.mark.parametrize(("number", "age"), [("1000", "600"), ("100", "0")])
+@pytest.mark.parametrize(("number", "age"), [(by_speed("200", "1000"), "600"), ("100", "0")])
 def test_I6_attempts_leave_no_more_connections_than_slots(
     number: str, age: str, tmp_path: Path
 ) -> None:
