@@ -24,6 +24,7 @@ from towline import Towline, TowlineError
 FUTURE = "INSERT INTO towline_migration (name, applied_at) VALUES ('0099-future-breaking', 0)"
 NO_DATABASE = 4
 NOBODY = 65534
+NOT_NEEDED = {"__main__", "integrations", "dashboard", "agent"}  # rooms, by a worker
 
 
 def no_folder(folder: Path) -> str:
@@ -115,7 +116,7 @@ def as_nobody(shop: Shop, *words: str) -> str:
     program = (
         "import importlib.readers, os, pkgutil, sys, towline\n"
         "for found in pkgutil.walk_packages(towline.__path__, 'towline.'):\n"
-        "    if not {'__main__', 'integrations', 'dashboard', 'agent'} & {*found.name.split('.')}:\n"
+        f"    if not {NOT_NEEDED} & {{*found.name.split('.')}}:\n"
         "        importlib.import_module(found.name)\n"  # nobody may not read Python itself here
         "if os.geteuid() == 0:\n"
         f"    os.setgid({NOBODY}); os.setuid({NOBODY})\n"
