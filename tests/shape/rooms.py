@@ -14,6 +14,7 @@ from tests.shape.source import PACKAGE, Module, modules
 
 WORDS = frozenset(
     {
+        "brief",
         "cron",
         "errors",
         "exit_codes",

@@ -15,10 +15,10 @@ from .. import views
 from ..app import Towline
 from ..app.filters import JobsWhere
 from ..app.handles import Job
+from ..brief import brief
 from ..exit_codes import FAILED, OK
 from ..model import ChainState
 from . import output
-from .lists import note_of
 from .progress import Bar, is_shown
 
 WATCHED = 200  # jobs whose changes are seen: the newest that fit
@@ -100,9 +100,8 @@ def show_lines(app: Towline, jobs: list[Job[Any]], as_json: bool) -> None:
             output.print_json_line(data)
     else:
         now = app.now()
-        reasons = views.Reasons(app)
-        for job in jobs:
-            show_line(job, now, note_of(job, now, reasons))
+        for job, data in zip(jobs, views.jobs_data(app, jobs), strict=True):
+            show_line(job, now, brief(data, now))
     output.flush()
 
 

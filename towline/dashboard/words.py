@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ..brief import brief
 from ..text import gist, plain
 from ..times import distance, length
 
@@ -78,6 +79,11 @@ def between(start: str | None, end: str | None) -> str:
     return length(max(until - datetime.fromisoformat(start), timedelta(0)))
 
 
+def note(job: Mapping[str, Any]) -> str:
+    """What is worth knowing about a job where many are listed."""
+    return line(brief(job, datetime.now(UTC)))
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "shown": shown,
     "line": line,
@@ -91,4 +97,5 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "ago": ago,
     "moment": moment,
     "until": between,
+    "note": note,
 }
