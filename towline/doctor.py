@@ -176,7 +176,7 @@ def _limits(
     limits = app.limits()
     queues = {limit.queue for limit in limits}
     known = {task.queue for task in app.registry.values()}
-    served = {queue for worker in workers for queue in worker.queues}
+    served = {queue for queue in queues if any(worker.serves(queue) for worker in workers)}
     for queue in sorted(queues - served - known - counts.keys()):
         yield Finding(
             NOTE, "limit", f"queue {queue} has a limit, and nobody uses it",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
@@ -94,13 +95,18 @@ def refuse_arguments(name: str, function: Any) -> None:
         for parameter in inspect.signature(function).parameters.values()
         if parameter.default is parameter.empty
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        and "Context" not in str(parameter.annotation)
+        and not takes_context(parameter)
     ]
     if needed:
         raise InvalidSetting(
             f"{name}({', '.join(needed)}) needs arguments: "
             f"app.declare_schedule('…', {name}.call(…), …)"
         )
+
+
+def takes_context(parameter: inspect.Parameter) -> bool:
+    """Whether it is annotated so, as far as that is known before its annotation can be read."""
+    return "Context" in re.findall(r"\w+", str(parameter.annotation))
 
 
 def refuse_method(function: Any) -> None:

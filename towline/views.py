@@ -19,6 +19,7 @@ from .app.limits import Lane, Limit
 from .app.rollups import By, EndedJobs, Times, ended_jobs, minutes_of, together
 from .app.schedules import Schedule
 from .model import END_STATE, State
+from .naming import EVERY
 from .records import DependentRecord
 from .secret import HIDDEN, hidden
 from .task.retry import Backoff
@@ -93,15 +94,18 @@ class Reasons:
             return job.reason
         if job.queue in self._paused:
             return f"queue {job.queue} is paused"
-        return None if job.queue in self._served else f"no worker serves queue {job.queue}"
+        if EVERY in self._paused:
+            return "every queue is paused"
+        served = any(worker.serves(job.queue) for worker in self._workers)
+        return None if served else f"no worker serves queue {job.queue}"
 
     @cached_property
     def _paused(self) -> set[str]:
         return set(self._app.paused())
 
     @cached_property
-    def _served(self) -> set[str]:
-        return {queue for worker in self._app.workers() for queue in worker.queues}
+    def _workers(self) -> list[WorkerInfo]:
+        return self._app.workers()
 
 
 def jobs_data(app: Towline, jobs: Iterable[Job[Any]]) -> list[Data]:
@@ -167,7 +171,7 @@ def attempts_of(app: Towline, ids: Sequence[int]) -> dict[int, list[Data]]:
 
 
 def paused_data(app: Towline) -> dict[str, Data]:
-    """Queues that stand still, by name: since when, and by whose word."""
+    """Queues that stand still, by name, or "*" for all: since when, and by whose word."""
     return {
         queue.name: {
             "paused_at": time_text(to_datetime(queue.paused_at)),

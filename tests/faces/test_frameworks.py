@@ -192,3 +192,35 @@ def test_E2_django_on_psycopg2(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_E2_a_session_that_blocks_needs_no_greenlet(tmp_path: Path) -> None:
+    """SQLAlchemy is installed without it; only what awaits needs it."""
+    program = f"""
+import sys
+sys.modules["greenlet"] = None
+import sqlalchemy
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from towline import Towline
+
+app = Towline("sqlite:///{tmp_path}/app.db")
+app.migrate()
+
+@app.task
+def work() -> None: ...
+
+engine = sqlalchemy.create_engine("sqlite:///{tmp_path}/app.db")
+with Session(engine) as session:
+    work.using(on=session).enqueue()
+    session.commit()
+scoped = scoped_session(sessionmaker(engine))
+work.using(on=scoped).enqueue()
+scoped.rollback()
+with engine.begin() as connection:
+    work.using(on=connection).enqueue()
+print(len(app.jobs()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "2\n", done.stderr

@@ -264,3 +264,26 @@ def test_fields_that_may_be_labels_are_fields() -> None:
         assert set(event.labels) <= set(event.__struct_fields__), event.name
         assert set(event.private) <= set(event.__struct_fields__), event.name
         assert not set(event.labels) & {"job", "chain", "worker", "count", "duration", "error"}
+
+
+def test_T5_what_completed_its_job_in_a_transaction_is_told_as_it_ended(app: Towline) -> None:
+    ended = Kept()
+    app.on("attempt.ended")(ended)
+
+    @app.task
+    def last() -> str:
+        return "last"
+
+    @app.task
+    def first(goes_on: bool, ctx: Context = INJECTED) -> Next[str] | None:
+        with ctx.transaction() as tx:
+            tx.complete(last.then() if goes_on else "done")
+        return None
+
+    with app.worker():
+        jobs = [first.enqueue(goes_on) for goes_on in (True, False)]
+        for job in jobs:
+            job.result(LIMIT)
+        until(lambda: len(ended) == 3)
+    told = {event.job: (event.outcome, event.accepted) for event in ended}
+    assert [told[job.id] for job in jobs] == [("continued", True), ("completed", True)]

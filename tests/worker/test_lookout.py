@@ -99,3 +99,18 @@ def test_S3_a_claim_alone_leaves_what_is_due_as_it_was_known() -> None:
     lookout.took(claimed, 8)
     assert due is not None
     assert lookout.due == due
+
+
+def test_S3_wakes_that_come_one_after_the_other_do_not_put_the_look_off() -> None:
+    """It sees what is due, and what another worker set aside."""
+    lookout = idle()
+    alone = turn(CLAIMED)
+    alone.alone = True
+    end = time.monotonic() + 2 * BUSY_INTERVAL
+    while time.monotonic() < end:
+        lookout.woken = True
+        if not lookout.tries():
+            break
+        lookout.took(alone, 8)
+    assert lookout.woken
+    assert lookout.wants_look(time.monotonic())

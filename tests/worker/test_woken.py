@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,10 @@ from tests.database import Database
 from tests.until import until
 from tests.worker.gate import LIMIT, Gate
 from towline import INJECTED, ChainCancelled, Context, State, Towline
+from towline.errors import CommitUnknown
 from towline.events.kinds import JobExpired, TurnTaken
+from towline.operation import Op, Steps
+from towline.postgres.store import PostgresStore
 from towline.store.turn import Turn
 from towline.worker import Worker
 from towline.worker.lookout import BUSY_INTERVAL, Lookout
@@ -115,6 +120,73 @@ def test_Y1_what_is_late_when_it_is_claimed_alone_never_starts(
         until(lambda: told, "the event")
     assert ran == [2]
     assert sum(event.count for event in told if isinstance(event, JobExpired)) == 1
+
+
+def test_Y1_late_items_of_a_chunk_never_reach_its_handler(app: Towline, turns: list[Turn]) -> None:
+    told: list[object] = []
+    app.on(JobExpired.name)(told.append)
+    ran: list[int] = []
+
+    @app.chunk(size=10, wait=0.01)
+    def note(numbers: list[int]) -> None:
+        ran.extend(numbers)
+
+    with app.worker(concurrency=2) as worker:
+        idle(worker, turns)
+        app.pause("default")
+        late, good = note.using(expires=0.05).enqueue(1), note.enqueue(2)
+        time.sleep(0.1)
+        app.resume("default")
+        with pytest.raises(ChainCancelled, match="not started before"):
+            late.result(LIMIT)
+        good.result(LIMIT)
+        until(lambda: told, "the event")
+    assert ran == [2]
+    assert sum(event.count for event in told if isinstance(event, JobExpired)) == 1
+
+
+def test_Y1_a_late_job_of_a_task_nobody_knows_is_cancelled(app: Towline, turns: list[Turn]) -> None:
+    with app.worker(concurrency=2, queues=["default"]) as worker:
+        idle(worker, turns)
+        app.pause("default")
+        late = app.named("elsewhere").using(expires=0.05).enqueue()
+        time.sleep(0.1)
+        app.resume("default")
+        with pytest.raises(ChainCancelled, match="not started before"):
+            late.result(LIMIT)
+
+
+def test_P6_a_claim_whose_answer_is_lost_is_put_back_at_once(
+    app: Towline, postgres: Database, turns: list[Turn], trouble: list[logging.LogRecord]
+) -> None:
+    """It is committed, and the worker does not know what it has."""
+
+    @app.task
+    def work() -> str:
+        return "done"
+
+    with app.worker(concurrency=2, lease=600) as worker:
+        idle(worker, turns)
+        claim_alone = PostgresStore.claim_alone
+        lost: list[Op[Turn]] = []
+
+        def lose(self: PostgresStore, *given: Any) -> Op[Turn] | None:
+            op = claim_alone(self, *given)
+            if op is None or lost:
+                return op
+            lost.append(op)
+
+            def steps() -> Steps[Turn]:
+                yield from op
+                raise CommitUnknown("the connection was lost")
+
+            return Op("turn", steps, single=True)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(PostgresStore, "claim_alone", lose)
+            assert work.enqueue().result(LIMIT) == "done"
+    assert lost
+    assert [str(record.msg) for record in trouble]
 
 
 def test_G1_a_limited_queue_is_not_claimed_from_alone(app: Towline, turns: list[Turn]) -> None:

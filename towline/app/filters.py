@@ -180,22 +180,22 @@ def stats_filter(where: StatsWhere) -> StatsFilter:
 
 def bulk_filter(call: str, where: JobsWhere, everything: bool) -> JobFilter:
     """What an action on many jobs is about."""
-    filter = job_filter(where, call)
-    _check_chosen(call, where, everything, "job", OF_JOBS)
-    return filter
+    checked = _checked(call, where, OF_JOBS)
+    _check_chosen(call, checked, everything, "job", OF_JOBS)
+    return JobFilter(**checked)
 
 
 def bulk_chain_filter(call: str, where: ChainsWhere, everything: bool) -> ChainFilter:
-    filter = chain_filter(where, call)
-    _check_chosen(call, where, everything, "chain", OF_CHAINS)
-    return filter
+    checked = _checked(call, where, OF_CHAINS)
+    _check_chosen(call, checked, everything, "chain", OF_CHAINS)
+    return ChainFilter(**checked)
 
 
 def _check_chosen(
-    call: str, where: Mapping[str, Any], everything: bool, what: str, fields: Iterable[str]
+    call: str, checked: Mapping[str, Any], everything: bool, what: str, fields: Iterable[str]
 ) -> None:
     """That an action is about all of them must be said."""
-    chosen = any(value is not None for value in where.values())
+    chosen = any(value is not None for value in checked.values())  # roots=False chooses nothing
     if everything and chosen:
         raise InvalidSetting(f"{call} takes filters or everything=True, not both")
     if not everything and not chosen:

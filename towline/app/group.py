@@ -8,7 +8,14 @@ from contextlib import aclosing, closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
-from ..errors import ChainCancelled, ChainFailed, InvalidSetting, NotFound, WaitTimeout
+from ..errors import (
+    ChainCancelled,
+    ChainFailed,
+    InvalidSetting,
+    InvalidState,
+    NotFound,
+    WaitTimeout,
+)
 from ..model import ChainState, State
 from ..records import BlockerRecord, JobRecord
 from ..runner import Loop
@@ -94,9 +101,11 @@ class Group(Generic[T_co]):
 
     def _cancel(self, reason: str | None, by: str | None) -> Loop[int]:
         store = self._app.runner.store
-        last, _ = yield store.group(self.id, self._record.created_at)
-        if last.state.open:
+        yield store.group(self.id, self._record.created_at)  # it is this group, and still there
+        try:
             yield store.cancel(self.id, reason, by)
+        except InvalidState:  # what is behind the members has ended
+            pass
         number: int = 0
         first: int | None = 0
         while first is not None:

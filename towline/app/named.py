@@ -13,17 +13,22 @@ if TYPE_CHECKING:
 
 
 class NamedTask(ConfiguredTask[..., Any]):
-    """A name with options. It cannot be called, and knows no types."""
+    """A name with options. It cannot be called, and knows no types; the name of a task of this app
+    stands for that task, with its settings."""
 
     def __init__(self, app: Towline, name: str, given: Using | None = None) -> None:
-        task: Task[..., Any] = Task(_elsewhere, name=name)
-        task.bind(app, name)
+        task: Task[..., Any] | None = app.registry.get(name)
+        if task is None:
+            task = Task(_elsewhere, name=name)
+            task.bind(app, name)
         super().__init__(task, given or {})
 
     def call(self, *args: Any, **kwargs: Any) -> Call[Any]:
         from ..task.signature import encode_plain
 
         task = self._task
+        if task.function is not _elsewhere:
+            return super().call(*args, **kwargs)
         if args:
             raise InvalidArguments(f"{task.name} is known by its name only: arguments go by name")
         limit = task.app.settings.payload_limit

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing, closing
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..errors import InvalidSetting, NotFound, WaitTimeout
 from ..model import ChainState
 from ..operation import Op, Steps
+from ..records import ChainRecord
 from ..store import read
 from ..store.ground import chunks
 from ..wakes.waiting import stood_still
@@ -54,14 +55,15 @@ class Waits(Reading):
         """Those whose chains have ended."""
 
         def steps() -> Steps[list[Job[T]]]:
-            states: dict[int, ChainState] = {}
+            found: dict[int, ChainRecord] = {}
             for part in chunks(sorted({job.chain_id for job in jobs})):
                 for chain in (yield from read.chain_records(self._store, part)):
-                    states[chain.id] = chain.state
+                    found[chain.id] = chain
             for job in jobs:
-                if job.chain_id not in states:
+                # After a rollback the id may be another chain's, which is younger.
+                if job.chain_id not in found or _is_younger(found[job.chain_id], job):
                     raise NotFound(f"there is no chain {job.chain_id}")
-            return [job for job in jobs if states[job.chain_id] is not ChainState.OPEN]
+            return [job for job in jobs if found[job.chain_id].state is not ChainState.OPEN]
 
         return Op("wait", steps, reads=True)
 
@@ -73,6 +75,12 @@ def _wanted(jobs: Iterable[Job[T]], return_when: str) -> list[Job[T]]:
     if not wanted and return_when == "first":
         raise InvalidSetting("of no jobs none can be the first to end")
     return wanted
+
+
+def _is_younger(chain: ChainRecord, job: Job[Any]) -> bool:
+    """Than a job of it can be."""
+    created_at = job.record.created_at
+    return chain.created_at > created_at or (job.id == chain.id and chain.created_at != created_at)
 
 
 def _is_enough(ended: Sequence[Job[T]], wanted: Sequence[Job[T]], return_when: str) -> bool:

@@ -9,6 +9,7 @@ import click
 from .. import views
 from ..app import Towline
 from ..model import State
+from ..naming import EVERY
 from ..times import length
 from . import output
 from .filters import as_json
@@ -41,7 +42,10 @@ def stats(app: Towline, tasks: bool, as_json: bool) -> None:
         output.print_json(
             {
                 "queues": {
-                    queue: {**views.counts_data(of), "paused": queue in paused}
+                    queue: {
+                        **views.counts_data(of),
+                        "paused": not {queue, EVERY}.isdisjoint(paused),
+                    }
                     for queue, of in queues.items()
                 },
                 "total": views.counts_data(totals),

@@ -33,7 +33,11 @@ POSTGRES = Drivers(
     "psycopg.Connection, psycopg.AsyncConnection, asyncpg.Connection, "
     "psycopg2.extensions.connection",
 )
-FRAMEWORKS = {"sqlalchemy": "sqlalchemy", "django.db": "django"}  # their module, ours
+FRAMEWORKS = {  # their module, ours
+    "sqlalchemy": "sqlalchemy",
+    "sqlalchemy.ext.asyncio": "sqlalchemy_asyncio",
+    "django.db": "django",
+}
 
 
 def recognise(raw: object, drivers: Drivers, *app: Any) -> Connection:

@@ -1,4 +1,4 @@
-"""SQLAlchemy's connections and sessions, blocking and awaiting.
+"""SQLAlchemy's connections and sessions; those that await are in `sqlalchemy_asyncio.py`.
 
 SQLAlchemy is told that a transaction begins, as it is by any statement of the application; the
 statements themselves go to the driver underneath, where savepoints and placeholders are what they
@@ -12,31 +12,25 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection as CoreConnection
 from sqlalchemy.exc import UnboundExecutionError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
-from sqlalchemy.util import await_only
 
 from ..errors import InvalidState, UnsupportedConnection
 from ..operation import Op
-from .base import Blocking, Connection, Enclosing
+from .base import Blocking, Connection
 
 T = TypeVar("T")
 Recognise = Callable[[object], Connection]
 
 
-class AnySqlalchemyConnection(Connection):
-    """What SQLAlchemy has around a driver's connection."""
-
-    def __init__(self, raw: Any, recognise: Recognise) -> None:
-        # A scoped session stands for the one of its scope.
-        self.raw = raw() if isinstance(raw, (scoped_session, async_scoped_session)) else raw
-        self._recognise = recognise
-
-
-class SqlalchemyConnection(AnySqlalchemyConnection, Blocking):
+class SqlalchemyConnection(Blocking):
     """A caller's Connection or Session."""
 
     raw: CoreConnection | Session
+
+    def __init__(self, raw: Any, recognise: Recognise) -> None:
+        # A scoped session stands for the one of its scope.
+        self.raw = raw() if isinstance(raw, scoped_session) else raw
+        self._recognise = recognise
 
     @property
     def in_transaction(self) -> bool:
@@ -54,6 +48,8 @@ class SqlalchemyConnection(AnySqlalchemyConnection, Blocking):
                 return driver.run(op)
             if core.dialect.driver == "asyncpg" and not driver.in_transaction:
                 core.exec_driver_sql("SELECT 1")  # it is SQLAlchemy's adapter that says BEGIN
+            from sqlalchemy.util import await_only  # it needs greenlet, which only such drivers do
+
             return await_only(driver.arun(op))
         except BaseException:
             if began and (transaction := raw.get_transaction()):
@@ -92,20 +88,4 @@ class SqlalchemyConnection(AnySqlalchemyConnection, Blocking):
         return self._recognise(core.connection.driver_connection)
 
 
-class AsyncSqlalchemyConnection(AnySqlalchemyConnection, Enclosing):
-    """A caller's AsyncConnection or AsyncSession."""
-
-    raw: AsyncConnection | AsyncSession
-
-    @property
-    def in_transaction(self) -> bool:
-        return self.raw.in_transaction()
-
-    async def inside(self, act: Callable[[Connection], T]) -> T:
-        return await self.raw.run_sync(lambda raw: act(SqlalchemyConnection(raw, self._recognise)))
-
-
-KINDS = (
-    ((CoreConnection, Session, scoped_session), SqlalchemyConnection),
-    ((AsyncConnection, AsyncSession, async_scoped_session), AsyncSqlalchemyConnection),
-)
+KINDS = (((CoreConnection, Session, scoped_session), SqlalchemyConnection),)

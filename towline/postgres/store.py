@@ -280,6 +280,9 @@ class PostgresStore(Store):
         )  # fmt: skip
         claimed = _claimed(rows)
         now, begun = claimed[0].claimed_at if claimed else 0, min(len(claimed), room)
+        if claimed:
+            passed = int_of(rows[0][0]) - len(claimed)
+            self._heads[worker].claimed(claimed, passed, now, self.many_passed)
         return Turn(Finished(), claimed, {}, 0, None, now, begun=begun, alone=True)
 
     def count_pending(

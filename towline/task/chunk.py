@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, cast, overl
 from msgspec import Struct
 
 from ..errors import InvalidSetting, InvalidTask
+from ..naming import takes_context
 from ..times import Seconds, micros
 from . import N, Next, R_co, RunIn, Task, V
 from .payload import members, type_text
@@ -34,7 +35,7 @@ class TaskSettings(TypedDict, total=False):
     priority: int | None
     max_attempts: int
     timeout: Seconds | None
-    backoff: Backoff | None
+    backoff: Backoff | Callable[[int], Seconds] | None
     run_in: RunIn
     lane: str | None
 
@@ -91,7 +92,7 @@ def _check_parameters(function: Callable[..., Any], name: str) -> None:
 
     parameters = list(inspect.signature(function).parameters.values())
     for parameter in parameters:
-        if parameter.default is INJECTED or "Context" in str(parameter.annotation).split("."):
+        if parameter.default is INJECTED or takes_context(parameter):
             raise InvalidSetting(
                 f"{name}: a chunk has no context, since it runs for many jobs at once; leave out "
                 f"the parameter {parameter.name!r}"

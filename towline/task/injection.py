@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import BlockerError, InvalidTask
-from .context import INJECTED
+from .context import INJECTED, Failure
 from .payload import members
 
 
@@ -37,7 +38,13 @@ def output_parameters(
     found = [p for p in parameters if p.default is INJECTED and p.name != context]
     for parameter in found:
         _check_keyword(parameter, parameters, task)
-    return {p.name: hints.get(p.name, Any) for p in found}
+    return {p.name: _of_success(hints.get(p.name, Any)) for p in found}
+
+
+def _of_success(hint: Any) -> Any:
+    """What an output is converted to: a Failure is handed in as it is."""
+    kept = [part for part in members(hint) if part is not Failure]
+    return typing.Union[tuple(kept)] if kept else Any  # noqa: UP007
 
 
 def _check_keyword(

@@ -177,6 +177,7 @@ class Drain:
                 self._finish(each, its_own)
                 ending = its_own
             else:
+                self._announce.ended(each, each.inside)
                 self._end_span(each, None, True if each.completed_inside else None)
         error = self._error
         if error is None or isinstance(error, Signal):
@@ -283,7 +284,7 @@ class Drain:
 
     def _end_span(self, attempt: Attempt, ending: Ending | None, accepted: bool | None) -> None:
         if attempt.span is not None:
-            outcome, kind = Outcome.COMPLETED, None
+            outcome, kind = attempt.inside, None
             if ending is not None:
                 outcome, kind = ending.outcome, ending.error_type
             attempt.span.end(time.time_ns(), str(outcome), accepted, kind)

@@ -75,6 +75,7 @@ class Attempt(Struct, eq=False, weakref=True):
     over: bool = False  # it has ended, or is not this worker's any more
     completed_inside: bool = False  # it has completed its job itself, in a transaction
     caller_commits: bool = False  # the same in one that is the application's to commit
+    inside: Outcome = Outcome.COMPLETED  # how it did: CONTINUED, if that brought a next one
     misfit: Exception | None = None  # why its arguments do not fit the task as it is here
     unstorable: Exception | None = None  # why what it ended with cannot be stored
     # Why a transaction of its could not be begun, or its end not be written: nothing is kept.

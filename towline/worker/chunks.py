@@ -18,6 +18,7 @@ from msgspec import field
 
 from ..errors import InvalidArguments, OutputError
 from ..records import Claimed, Ending
+from ..store.expiry import expiry
 from ..task import Task
 from ..times import MICRO
 from .attempt import Attempt, Report
@@ -122,7 +123,7 @@ class ChunkRun(Attempt, eq=False):
         tracing = self.app.tracing
         if tracing is not None and self.items:
             for item in self.items:
-                item.span = tracing.started(item)
+                item.span = None if item.late else tracing.started(item)
             self.span = self.items[0].span
             if self.span is not None:
                 self.span.enter()
@@ -132,11 +133,15 @@ class ChunkRun(Attempt, eq=False):
             self.span.leave()
 
     def _read(self) -> tuple[list[Attempt], list[Any]]:
-        """The items whose arguments fit, and those; each of the others fails alone."""
+        """The items whose arguments fit, and those; each of the others fails alone, or has come
+        too late."""
         ready: list[Attempt] = []
         values: list[Any] = []
         self._ends = []
         for item in self.items:
+            if item.late:
+                self._note(item, expiry(item.held))
+                continue
             try:
                 args, kwargs = self.task.signature.decode(item.held.arguments)
             except InvalidArguments as error:

@@ -28,7 +28,10 @@ class Declare:
     @property
     def at(self) -> float:
         if self._at is None:
-            self._at = 0.0 if self._turns.declarations.limits else NEVER
+            declared = self._turns.declarations
+            # A worker that ends when there is nothing to do may not be there for the first look.
+            at_once = declared.limits or (declared.schedules and self._turns.settings.drain)
+            self._at = 0.0 if at_once else NEVER
         return self._at
 
     def glanced(self, glance: Glance) -> None:

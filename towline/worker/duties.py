@@ -11,8 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from ..errors import StoreError
 from ..events.kinds import JobOrphaned, LeaseLost
-from ..model import Outcome
 from ..records import Ending
 from ..times import MICRO
 from .attempt import Attempt
@@ -48,7 +48,7 @@ class Duties:
             StartLastTry(turns),
             FireTicks(turns),
             LookForWork(turns),
-            TakeTurn(turns),
+            TakeTurn(turns, self.lease),
             StartChunks(turns),
             WriteProgress(turns),
             self.resized,
@@ -101,7 +101,7 @@ class CollectEnded:
                 continue  # it was lost or abandoned meanwhile
             if ending is None:
                 turns.finished += attempt.completed_inside
-                turns.announce.ended(attempt, Outcome.COMPLETED)
+                turns.announce.ended(attempt, attempt.inside)
                 turns.spans.over(attempt, None)
                 if attempt.held.queue in turns.gated:  # no turn comes to write its end
                     turns.lookout.may_have_work = True
@@ -235,8 +235,9 @@ class LookForWork:
 class TakeTurn:
     """A turn: when there are endings to write, or room for work that may be there."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, lease: RenewLease) -> None:
         self._turns = turns
+        self._lease = lease
 
     @property
     def at(self) -> float:
@@ -247,7 +248,12 @@ class TakeTurn:
         return at
 
     def do(self, now: float) -> None:
-        self._turns.take()
+        try:
+            self._turns.take()
+        except StoreError:
+            if self._turns.claims_alone:  # it may have taken jobs: a renewal puts them back
+                self._lease.at = 0.0
+            raise
 
 
 class StartChunks:

@@ -67,10 +67,12 @@ class Lookout:
     def tries(self) -> bool:
         """Whether a wake is answered with a turn at once: of several idle workers the first need
         not look whether it leaves the jobs to others. It looks later, for what no turn can see."""
+        now = time.monotonic()
         first = self._may_try and self.rank == 0 and not self._in_vain
-        if self.woken and first and not self.may_have_work:
+        # Not when the look that is owed is due: wakes may come one after the other.
+        if self.woken and first and not self.may_have_work and now < self._look_by:
             self.woken, self.may_have_work, self.trying = False, True, True
-            self._look_by = time.monotonic() + BUSY_INTERVAL
+            self._look_by = min(self._look_by, now + BUSY_INTERVAL)
         return self.trying
 
     @property

@@ -52,7 +52,7 @@ def write(attempt: Attempt, ending: Ending) -> Ending | None:
             return ending.refused(problem)
         else:
             if finished.accepted:
-                attempt.completed_inside = True
+                attempt.completed_inside, attempt.inside = True, ending.outcome
                 return None
             lost = bool(finished.refused) or attempt.over
         if lost:

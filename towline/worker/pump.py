@@ -156,7 +156,11 @@ class Pump:
         turns = self.turns
         if turns.held or self._duties.collect or turns.endings or turns.lookout.may_have_work:
             return
+        began = time.monotonic()
         found = turns.run(turns.store.peek(self._settings.queues, 1, self._app.known_tasks))
+        if found.next_tick is not None and found.next_tick <= found.now:
+            turns.note_tick(found.next_tick, found.now, began)
+            return
         soon = found.next_due is not None and found.next_due <= found.now + DRAIN_WAITS_FOR * MICRO
         if not found.pending and not found.parked and not soon and not found.waits:
             turns.stopping = True

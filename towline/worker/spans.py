@@ -44,7 +44,7 @@ class Spans:
             self.open[attempt.key] = span, ended
         else:
             accepted = True if attempt.completed_inside else None
-            self._end((span, ended, Outcome.COMPLETED, accepted, None))
+            self._end((span, ended, attempt.inside, accepted, None))
 
     def written(self, sent: Sequence[Ending], finished: Finished) -> None:
         """These endings were sent in a turn that is committed."""

@@ -61,6 +61,7 @@ class JobTransaction:
         if self._ending is not None:
             raise InvalidState("this transaction has completed the job already")
         self._ending = completed(self._attempt, value)
+        self._attempt.inside = self._ending.outcome
 
     # ---- blocking
 

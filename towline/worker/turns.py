@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,6 +18,7 @@ from ..events.kinds import JobExpired, JobParked
 from ..model import Outcome, type_of
 from ..naming import EVERY
 from ..records import Claimed, Ending
+from ..store.expiry import expiry
 from ..store.finish import Finished
 from ..store.lease import Report
 from ..store.served import Portion
@@ -62,6 +63,7 @@ class Turns:
         self.held: dict[Key, Attempt] = {}
         self.endings = Unwritten()
         self._reports: dict[Key, Report] = {}  # the last progress of attempts that ended
+        self._late: dict[Key, str] = {}  # tasks of what came too late and is not written yet
         self.progress_made = False  # since it was written last
         self._prefetch = Prefetch()
         may_try = not app.runner.engine.has_one_writer
@@ -74,6 +76,7 @@ class Turns:
         self.chunks = Chunks()
         self.lost_items = LostItems()
         self.finished = 0
+        self.claims_alone = False  # the last turn was asked for so
         self.gated: Sequence[str] = ()  # queues with limits or lanes, as they were seen last
         self._ran = 0  # attempts that began and are over
         self.spans = Spans(app)
@@ -157,8 +160,8 @@ class Turns:
             if attempt.chunk is not None:
                 self.chunks.over(attempt.chunk)
         attempt.over = True
-        if attempt.late:
-            self.publish(JobExpired(task=attempt.held.task, count=1))
+        if attempt.late and ending is not None:
+            self._late[attempt.key] = attempt.held.task
         if self.last_tries.want_it_all:
             self.last_tries.over(attempt)
         if attempt.begun is not None:
@@ -179,6 +182,7 @@ class Turns:
         """Whatever is still to be written of it is not this worker's to write."""
         self.endings.discard(key)
         self._reports.pop(key, None)
+        self._late.pop(key, None)
         self.announce.forget(key)
         self.spans.forget(key)
 
@@ -251,7 +255,8 @@ class Turns:
         portions: Sequence[Portion] = ()
         if settings.shares and room:
             portions = self.preference.portions(self.held.values(), room)
-        more = bool(sent or lasting or portions or self.gated or self.lookout.unpark)
+        more = sent or lasting or portions or self.gated or self.lookout.unpark
+        self.claims_alone = self.lookout.trying and not more
         began = time.monotonic()
         try:
             turn = self.run(
@@ -259,7 +264,7 @@ class Turns:
                     self.worker, settings.name, settings.queues, free, sent,
                     self.lookout.unpark, ahead=room - free, begins=begins_of(lasting),
                     reports=reports, gated=self.gated, portions=portions,
-                    alone=self.lookout.trying and not more,
+                    alone=self.claims_alone,
                 )
             )  # fmt: skip
             if turn.alone and (waited := waiting(turn.claimed)):
@@ -287,8 +292,7 @@ class Turns:
         if self.gated and len(turn.claimed) >= free > 0 and self._free() > 0:
             self.lookout.may_have_work = True  # chunks have gathered all of it, and take more
         if turn.expired:
-            for task, count in Counter(held.task for held in turn.expired).items():
-                self.publish(JobExpired(task=task, count=count))
+            self._publish_expired(held.task for held in turn.expired)
 
     def _note_written(self, sent: Sequence[Ending], finished: Finished) -> None:
         written = self.endings.settle(sent, finished.postponed)
@@ -299,6 +303,14 @@ class Turns:
         if self._reports:
             for key in written:
                 self._reports.pop(key, None)
+        if self._late:
+            late = {key: task for key in written if (task := self._late.pop(key, None))}
+            accepted = set(finished.accepted)
+            self._publish_expired(task for (job, _), task in late.items() if job in accepted)
+
+    def _publish_expired(self, tasks: Iterable[str]) -> None:
+        for task, count in Counter(tasks).items():
+            self.publish(JobExpired(task=task, count=count))
 
     def _finish_singly(self, sent: Sequence[Ending]) -> None:
         """What cannot be stored is a failure of its job, and of no other."""
@@ -328,7 +340,7 @@ class Turns:
         for place, held in enumerate(turn.claimed):
             task = find(held.task) or app.built_in.get(held.task)
             if task is None:
-                unknown.append(held)
+                self._set_aside(held, unknown)
                 continue
             blockers = turn.blockers.get(held.job_id, ()) if held.blockers else ()
             attempt = Attempt(app, task, held, blockers, name, ledger, ring, self.note_progress)
@@ -361,6 +373,14 @@ class Turns:
             self.run(self.store.park(unknown))
             for name, count in Counter(held.task for held in unknown).items():
                 self.publish(JobParked(task=name, count=count))
+
+    def _set_aside(self, held: Claimed, unknown: list[Claimed]) -> None:
+        """A job of a task that is not known here; it may have come too late all the same."""
+        if held.expires_at is not None and held.expires_at <= held.claimed_at:
+            self._late[held[:2]] = held.task
+            self.endings.add(expiry(held))
+        else:
+            unknown.append(held)
 
 
 def begins_of(attempts: Collection[Attempt]) -> list[tuple[Claimed, int]]:

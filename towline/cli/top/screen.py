@@ -21,6 +21,7 @@ from textual.widgets import DataTable, Footer, Sparkline, Static
 from ...app import Towline
 from ...errors import TowlineError
 from ...model import State
+from ...naming import EVERY
 from ...text import plain
 from .. import output
 from ..control import who
@@ -247,7 +248,7 @@ def summary(look: Look) -> str:
 
 def queue_rows(look: Look) -> Iterable[tuple[str, Sequence[object]]]:
     for queue, counts in look.queues.items():
-        paused = "paused" if queue in look.paused else ""
+        paused = "" if {queue, EVERY}.isdisjoint(look.paused) else "paused"
         yield queue, (queue, paused, *(counts.get(state, "") for state in SHOWN))
 
 

@@ -209,10 +209,10 @@ class Child:
         with self._mutex:
             self._current = None
         try:
-            return packed(*_report_of(attempt), Ended.by(ending, at, worn))
+            return packed(*_report_of(attempt), Ended.by(attempt, ending, at, worn))
         except Exception as error:
             # Without an answer the worker would take it for the death of this process.
-            return packed(Ended.by(of_error(attempt, error), at, worn))
+            return packed(Ended.by(attempt, of_error(attempt, error), at, worn))
 
     # ---- progress
 

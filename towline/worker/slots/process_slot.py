@@ -252,6 +252,7 @@ class ProcessSlot:
         self._running = None
         self.ran += 1
         attempt.ended = answer.at
+        attempt.inside, attempt.completed_inside = answer.inside, answer.written
         ending = answer.ending(attempt.held, attempt.started_at, attempt.late)
         if ending is not None and ending.next is not None and self._owner.app.tracing is not None:
             self._owner.app.tracing.continues(ending.next, attempt.span)

@@ -14,12 +14,15 @@ from __future__ import annotations
 import select
 import socket
 import threading
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import Struct, msgpack
 
 from ...model import Outcome
 from ...records import BlockerRecord, Claimed, Ending, NewJob
+
+if TYPE_CHECKING:
+    from ..attempt import Attempt
 
 T = TypeVar("T")
 
@@ -91,7 +94,8 @@ class Report(Struct, tag=True):
 
 class Ended(Struct, tag=True, omit_defaults=True):
     """How the attempt that ran has ended, as in an Ending; no outcome when there is nothing to
-    record. `worn`: the process ends, and what is left for it should have another."""
+    record: then it has completed its job itself, as `inside` says, and has `written` that, or its
+    caller does. `worn`: the process ends, and what is left for it should have another."""
 
     at: float  # by the monotonic clock
     worn: bool = False
@@ -102,11 +106,13 @@ class Ended(Struct, tag=True, omit_defaults=True):
     next: NewJob | None = None
     error_type: str | None = None
     rests: bool = False
+    inside: Outcome = Outcome.COMPLETED
+    written: bool = False
 
     @classmethod
-    def by(cls, ending: Ending | None, at: float, worn: bool) -> Ended:
+    def by(cls, attempt: Attempt, ending: Ending | None, at: float, worn: bool) -> Ended:
         if ending is None:
-            return cls(at, worn)
+            return cls(at, worn, inside=attempt.inside, written=attempt.completed_inside)
         return cls(
             at, worn, ending.outcome, ending.output, ending.error, ending.delay, ending.next,
             ending.error_type, ending.rests,
