@@ -18,6 +18,7 @@ from towline import (
     ChainFailed,
     Context,
     Failure,
+    Next,
     NotFound,
     Task,
     Towline,
@@ -195,6 +196,39 @@ def test_F2_a_group_is_found_and_cancelled_from_anywhere(
     assert made.cancel().state == "cancelled"  # again: nothing is left to do
     with pytest.raises(NotFound, match="no job 999"):
         app.group(999)
+
+
+def test_F2_a_cancel_goes_on_to_the_members_when_what_is_behind_them_has_just_ended(
+    app: Towline, double: Task[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = app.enqueue_group(
+        [double.using(delay=999).call(n) for n in range(3)],
+        then=double.using(on_blocker_failure="run").call(4),
+    )
+    cancel = Store.cancel
+
+    def late(self: Store, job: int, *given: Any) -> Op[Any]:
+        if job == group.id:
+            app.complete(group.id, 8)  # somebody else ends it at this moment
+        return cancel(self, job, *given)
+
+    monkeypatch.setattr(Store, "cancel", late)
+    group.cancel("not wanted")
+    assert group.failed() == 3
+
+
+def test_F2_a_cancel_ends_what_is_behind_the_members_also_when_that_has_gone_on(
+    app: Towline, double: Task[[int], int]
+) -> None:
+    @app.task
+    def first() -> Next[int]:
+        return double.using(delay=999).then(1)
+
+    group = app.enqueue_group([double.call(1)], then=first.call())
+    drain(app)
+    assert str(app.chain(group.id).state) == "open"
+    group.cancel("not wanted")
+    assert str(app.chain(group.id).state) == "cancelled"
 
 
 def test_F2_a_job_without_members_is_a_group_of_none(app: Towline, double: Any) -> None:

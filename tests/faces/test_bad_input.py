@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests import database as databases
-from towline import NotFound, Towline
+from towline import Context, NotFound, Towline
 from towline.errors import BlockerError, InvalidSetting
 
 HUGE = 2**70
@@ -66,3 +67,21 @@ def test_names_that_cannot_be_stored_are_refused(app: Towline, text: str) -> Non
 def test_who_paused_may_be_anybody(app: Towline) -> None:
     app.pause("mail", by="\0 \ud800")
     assert app.paused() == ["mail"]
+
+
+def test_a_parameter_that_only_sounds_like_a_context_is_an_argument(app: Towline) -> None:
+    class SSLContext: ...
+
+    with pytest.raises(InvalidSetting, match=r"nightly\(c\) needs arguments"):
+
+        @app.task(cron="@daily")
+        def nightly(c: SSLContext) -> None: ...
+
+
+def test_a_chunk_with_a_context_is_told_so_however_its_types_are_written(app: Towline) -> None:
+    def index(ctx: Any) -> None: ...
+
+    for written in (Context, "Context", "towline.Context"):
+        index.__annotations__["ctx"] = written
+        with pytest.raises(InvalidSetting, match="a chunk has no context"):
+            app.chunk(size=5)(index)

@@ -139,3 +139,14 @@ def test_a_bulk_call_that_fails_says_what_it_has_done_before(
     with pytest.raises(WriterBusy, match="2 jobs were done before"):
         app.cancel_many(everything=True)
     assert app.counts() == {"default": {"pending": 1, "cancelled": 2}}
+
+
+@pytest.mark.parametrize("call", ["cancel_many", "retry_many", "run_now_many"])
+def test_K4_roots_false_chooses_nothing(app: Towline, call: str) -> None:
+    @app.task
+    def work() -> None: ...
+
+    job = work.enqueue()
+    with pytest.raises(InvalidSetting, match="without a filter would be about every job"):
+        getattr(app, call)(roots=False)
+    assert str(job.refresh().state) == "pending"

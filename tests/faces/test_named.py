@@ -63,3 +63,14 @@ def test_the_defaults_of_an_app_are_those_of_tasks_that_do_not_say_their_own(
     for wrong in ({"max_attempts": 0}, {"timeout": -1}, {"backoff": 5}):
         with pytest.raises(InvalidSetting):
             Defaults(**wrong)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+def test_G5_the_name_of_a_task_of_this_app_stands_for_it(app: Towline) -> None:
+    @app.task(queue="mail", lane="tenant", priority=4)
+    def send(tenant: str, number: int = 1) -> str:
+        return tenant * number
+
+    job = app.named("send").enqueue(tenant="acme")
+    assert (job.queue, job.lane, job.priority) == ("mail", "acme", 4)
+    with pytest.raises(InvalidArguments):
+        app.named("send").enqueue(tenant="acme", number="no")

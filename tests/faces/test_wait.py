@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.kit import Clock
 from towline import NotFound, Towline, WaitTimeout
 from towline.errors import InvalidSetting
 
@@ -62,3 +66,22 @@ def test_R1_a_task_finds_its_own_jobs(app: Towline) -> None:
         asyncio.run(mine.ajob(strange.id))
     said = (mine.__name__, mine.__qualname__.split(".")[-1], mine.__module__, mine.__doc__)
     assert said == ("mine", "mine", __name__, "Of its own.")
+
+
+def test_E12_a_wait_never_takes_another_chain_for_one_that_was_rolled_back(
+    app: Towline, database: Path, clock: Clock
+) -> None:
+    @app.task
+    def work() -> None: ...
+
+    app.migrate()
+    with closing(sqlite3.connect(database)) as connection:
+        ghost = work.using(on=connection).enqueue()
+        connection.rollback()
+    clock.advance(1)
+    other = work.enqueue()
+    assert other.id == ghost.id
+    other.cancel()
+    with pytest.raises(NotFound):
+        app.wait([ghost])
+    assert app.wait([other]) == [other]

@@ -6,6 +6,7 @@ import logging
 import threading
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from tests.until import until
@@ -149,3 +150,26 @@ def test_O2_retry_at_a_time_and_a_back_off_of_ones_own(
         Retry(at=at.replace(tzinfo=None))
     with pytest.raises(InvalidSetting, match="backoff= is a Backoff, or a function"):
         app.task(name="x", backoff=5)(later.function)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
+
+
+class Size(msgspec.Struct):
+    width: int
+
+
+def test_B9_a_parameter_may_say_that_its_blocker_may_have_failed(app: Towline) -> None:
+    @app.task(max_attempts=1)
+    def measure(good: bool) -> Size:
+        if not good:
+            raise Fail("no picture")
+        return Size(3)
+
+    @app.task
+    def publish(one: Size | Failure = INJECTED) -> str:
+        return "failed" if isinstance(one, Failure) else str(one.width)
+
+    jobs = [
+        publish.using(after={"one": measure.enqueue(good)}, on_blocker_failure="run").enqueue()
+        for good in (True, False)
+    ]
+    with app.worker():
+        assert [job.result(LIMIT) for job in jobs] == ["3", "failed"]

@@ -203,6 +203,7 @@ class Seen:
     def __init__(self, worker: int, digest: str, *schedules: str) -> None:
         self.worker = worker
         self.declarations = Declarations(digest, list[Any](schedules), {}, [])
+        self.settings = SimpleNamespace(drain=False)
 
 
 def worker_row(id: int, declares: str | None, started_at: int) -> Any:
@@ -295,3 +296,19 @@ def test_N6_a_tick_waits_for_a_chain_that_somebody_holds_and_holds_up_nobody(
     fired = app.runner.run(store.fire(["beat"]))
     assert not fired.postponed
     assert before.refresh().state == ("pending" if overlap == "queue" else "cancelled")
+
+
+def test_N9_N10_a_worker_that_drains_declares_and_fires_what_has_come(app: Towline) -> None:
+    ran: list[int] = []
+
+    @app.task(cron=Cron(every=3600))
+    def hourly() -> None:
+        ran.append(1)
+
+    app.worker(drain=True).run()
+    assert app.schedule("hourly").next_at is not None
+    assert ran == []
+    app.set_schedule("soon", hourly.call(), Cron(every=1))
+    until(lambda: app.now() >= (app.schedule("soon").refresh().next_at or app.now()), "its tick")
+    app.worker(drain=True).run()
+    assert ran
