@@ -26,7 +26,7 @@ def brief(job: Mapping[str, Any], now: datetime) -> str:
     elif state == State.SCHEDULED:
         words.append(distance(datetime.fromisoformat(job["run_at"]), now))
     elif state == State.PENDING:
-        words.append(job["reason"])
+        words.append(job["reason"] or (job["lane"] and f"in lane {job['lane']}"))
     elif state == State.COMPLETED:
         words.append(job["started_at"] and f"took {_took(job['started_at'], job['ended_at'], now)}")
         words.append(job["continued_by"] and f"continued by {job['continued_by']}")

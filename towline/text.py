@@ -73,3 +73,7 @@ def shortened(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     return f"{text[: most // 2]} … {text[-most // 2 :]}"
+
+
+def counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

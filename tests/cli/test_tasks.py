@@ -166,3 +166,7 @@ def test_enqueue_in_order_and_not_too_late(any_shop: Shop) -> None:
         "enqueue", APP, "say", "-p", "text=x", "--key", "k", *line[:2], code=2
     )
     assert 'on_conflict="after" needs on_blocker_failure="run"' in refused
+
+
+def test_arguments_without_their_option_are_told_where_they_go(shop: Shop) -> None:
+    assert "-p name=value" in shop.refused("enqueue", APP, "add", "a=1", "b=2", code=2)

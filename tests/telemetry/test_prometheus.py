@@ -21,7 +21,9 @@ from tests.until import LIMIT, until
 from towline import Fail, Towline
 from towline.errors import InvalidSetting
 from towline.events.kinds import JobEnqueued
+from towline.operation import Op
 from towline.prometheus import Metrics
+from towline.store.turn import promote
 from towline.telemetry import cluster, labels
 from towline.telemetry.prometheus import catalogue
 from towline.telemetry.prometheus.pages import merged
@@ -259,3 +261,33 @@ def test_T13_pages_of_processes_become_one(make_app: Callable[..., Towline]) -> 
         (("exported_process", "x"), ("process", "2")): 2.0,
     }
     assert {s.labels["process"] for s in families["towline_slots"].samples} == {"1", "2"}
+
+
+def test_the_age_of_a_queue_counts_from_when_its_jobs_could_run(make_app: Any, clock: Any) -> None:
+    """Neither the one that has just become due nor the one that has come back waits longest."""
+    app: Towline = make_app(clock=clock)
+
+    @app.task
+    def double(n: int) -> int:
+        return 2 * n
+
+    back = double.enqueue(0)
+    back.cancel()
+    double.using(delay=3600).enqueue(1)
+    double.enqueue(2)
+    clock.advance(3600)
+    back.retry()
+    app.runner.run(Op("promote", promote, app.runner.store))
+    found = samples(Metrics(app, registry=CollectorRegistry(), process=False, cluster=True))
+    assert value(found, "towline_queue_jobs", queue="default", state="pending") == 3
+    assert value(found, "towline_queue_age_seconds", queue="default") == 3600
+
+
+def test_a_pause_of_every_queue_is_one_of_each(app: Towline) -> None:
+    @app.task(queue="mail")
+    def send() -> None: ...
+
+    send.enqueue()
+    app.pause("*")
+    found = samples(Metrics(app, registry=CollectorRegistry(), process=False, cluster=True))
+    assert value(found, "towline_queue_paused", queue="mail") == 1

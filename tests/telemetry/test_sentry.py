@@ -161,3 +161,26 @@ def test_a_second_call_replaces_the_first(app: Towline, sent: list[Any]) -> None
     fails.enqueue()
     drain(app, raising=False)
     assert len(sent) == 1
+
+
+def test_X7_what_is_refused_at_its_enqueue_does_not_show_its_arguments(
+    app: Towline, sent: list[Any]
+) -> None:
+    report(app)
+
+    @app.task
+    def charge(card: str, amount: int) -> None: ...
+
+    try:
+        charge.enqueue(WORD, "no number")  # type: ignore[arg-type]
+    except TowlineError as error:
+        sentry_sdk.capture_exception(error)
+    (event,) = sent
+    ours = [
+        frame
+        for value in event["exception"]["values"]
+        for frame in value["stacktrace"]["frames"]
+        if frame["module"].startswith("towline")
+    ]
+    assert ours
+    assert WORD not in json.dumps(ours)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,3 +61,26 @@ def test_more_of_them_take_longer(histogram: list[int], one: float, other: float
 )
 def test_known_ones(histogram: list[int], share: float, expected: int | None) -> None:
     assert percentile(histogram, share) == expected
+
+
+TIMES = st.lists(st.integers(0, 10**9 - 1), min_size=1, max_size=30)
+
+
+@given(TIMES, SHARES, SHARES)
+def test_nothing_is_longer_than_what_is_left_of_the_sum(
+    times: list[int], one: float, other: float
+) -> None:
+    histogram = [0] * 8
+    for time in times:
+        histogram[bisect_right(BUCKETS, time)] += 1
+    low, high = (percentile(histogram, share, sum(times)) for share in sorted((one, other)))
+    assert low is not None
+    assert high is not None
+    assert low <= high <= sum(times)
+    assert ENDS[bucket_of(histogram, max(one, other))] <= high
+
+
+def test_one_that_took_long_among_short_ones_is_known_well() -> None:
+    histogram = [20, 0, 0, 0, 0, 1, 0, 0]
+    assert percentile(histogram, 0.99) == 61_659_500
+    assert percentile(histogram, 0.99, 12_004_000) == 12_004_000

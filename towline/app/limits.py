@@ -81,7 +81,9 @@ class Lane(Struct, frozen=True):
     def of(cls, record: LaneRecord) -> Lane:
         return cls(
             record.queue, record.lane, STATES[record.closed], record.waiting, record.running,
-            to_datetime_or_none(record.served_at), to_datetime_or_none(record.opens_at),
+            to_datetime_or_none(record.served_at),
+            # Of a full one it is when it would be looked at if it were forgotten.
+            to_datetime_or_none(record.opens_at) if STATES[record.closed] == "resting" else None,
             record.concurrency, record.rate,
             None if record.rate is None else _seconds(record.per), record.began,
         )  # fmt: skip

@@ -45,7 +45,7 @@ class Times(Struct, frozen=True):
         return self._percentile(0.99)
 
     def _percentile(self, share: float) -> float | None:
-        found = percentile(self.histogram, share)
+        found = percentile(self.histogram, share, round(self.total * MICRO))
         return None if found is None else found / MICRO
 
 

@@ -10,6 +10,7 @@ import click
 from ..app import Towline
 from ..app.filters import ChainsWhere
 from ..exit_codes import FAILED, OK
+from ..text import counted
 from . import output
 from .control import chosen, refused, tell_number, tried, who
 from .ending import agreed, complain
@@ -45,18 +46,18 @@ def delete(
     """
     ids = chosen(words, where, everything, preview)
     if ids:
-        if not agreed(f"Delete {counted(len(ids))}?", yes):
+        if not agreed(f"Delete {chains(len(ids))}?", yes):
             return complain("nothing was deleted", FAILED)
         done, errors = tried(ids, lambda id: app.delete(id, cascade, force=force, by=who()))
         gone = sorted(id for chains in done for id in chains)
         if as_json:
             output.print_json({"chains": gone, "errors": errors})
         elif gone:
-            output.say(f"{counted(len(gone))} deleted: {', '.join(map(str, gone))}")
+            output.say(f"{chains(len(gone))} deleted: {', '.join(map(str, gone))}")
         return refused(errors)
     fitting = partial(app.delete_many, everything=everything, preview=True, **where)
     number = fitting() if preview or not yes else None
-    if number and not preview and not agreed(f"Delete {counted(number)}?", yes):
+    if number and not preview and not agreed(f"Delete {chains(number)}?", yes):
         return complain("nothing was deleted", FAILED)
     if not preview and number != 0:
         with following(app, "deleting", fitting):
@@ -67,5 +68,5 @@ def delete(
     return OK
 
 
-def counted(number: int) -> str:
-    return f"{number} chain{'s' * (number != 1)}"
+def chains(number: int) -> str:
+    return counted(number, "chain", "chains")

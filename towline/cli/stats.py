@@ -31,7 +31,8 @@ def stats(app: Towline, tasks: bool, as_json: bool) -> None:
     counts = app.counts()
     queues = {queue: counts.get(queue, {}) for queue in sorted({*counts, *paused})}
     now = app.now()
-    workers = app.workers()
+    registered = app.workers()
+    workers = [worker for worker in registered if worker.lease_until > now]
     slots = sum(worker.concurrency for worker in workers)
     busy = sum(len(worker.running) for worker in workers)
     waiting = app.jobs(state=State.PENDING, newest=False, limit=1)
@@ -60,7 +61,9 @@ def stats(app: Towline, tasks: bool, as_json: bool) -> None:
     show_counts("queue", queues, totals)
     lines = [f"paused: {', '.join(paused)}"] if paused else []
     use = f", {busy} of {slots} slots busy" if workers else ""
-    lines.append(f"{len(workers)} worker{'s' * (len(workers) != 1)}{use}")
+    gone = len(registered) - len(workers)
+    silent = f", {gone} whose lease has ended" if gone else ""
+    lines.append(f"{len(workers)} worker{'s' * (len(workers) != 1)}{use}{silent}")
     if oldest is not None:
         lines.append(f"oldest pending job: {output.distance(oldest, now)}")
     if hour["ended"]:

@@ -178,6 +178,8 @@ class Command(click.Command):
         if self._most is not None and len(words) > self._most:
             extra = " ".join(words[self._most :])
             hint = "" if is_name(extra) else "; an app is named MODULE:APP"
+            if all("=" in word for word in words[self._most :]):
+                hint = "; arguments of a task go by -p name=value, or --args with JSON"
             raise click.UsageError(f"did not expect {extra!r}{hint}", ctx)
         if self._words:
             ctx.params["words"] = tuple(words)

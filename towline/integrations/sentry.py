@@ -37,6 +37,8 @@ def report(app: Towline, *, when: When = "final") -> None:
             middleware.when = when
             return
     app.add_middleware(Reporter(when))
+    # Also of what is refused where it is enqueued: our frames have its arguments.
+    sentry_sdk.get_global_scope().add_event_processor(_without_our_variables)
 
 
 class Reporter:
@@ -50,7 +52,6 @@ class Reporter:
             scope.set_tag("task", context.task)
             scope.set_tag("queue", context.queue)
             scope.set_tag("attempt", str(context.attempt))
-            scope.add_event_processor(_without_our_variables)
             try:
                 value = yield
             except BaseException as error:

@@ -145,8 +145,7 @@ def _claim_under_gates(
         others = QueueOffer(None, Allowance(Numbers(), 0, [], now))
         rows = yield store.sql.next_priorities(queues=as_json(queues), room=room)
         others.plain = deque(Offer(0, int_of(priority), 1) for (priority,) in rows)
-        # The clock draws who begins: with room for one all parties come in their turn.
-        share(room, [*offers, others], now * 0x9E3779B1 >> 16)
+        share(room, [*offers, others], store.draw(now))
     chosen: list[Row] = []
     for offer in offers:
         chosen += [(PLAIN, offer.queue, job.priority, job.job_id) for job in offer.taken]

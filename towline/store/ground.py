@@ -104,6 +104,11 @@ class Ground:
     # Microseconds after which a lane that was full is looked at all the same; None: never.
     backstop: int | None = BACKSTOP
 
+    def draw(self, now: int) -> int:
+        """Who of several parties begins: drawn by the clock, so that with room for one all of them
+        come in their turn."""
+        return now * 0x9E3779B1 >> 16
+
     def __init__(self, sql: Queries, clock: Clock = host_clock) -> None:
         self.sql = sql
         self.clock = clock

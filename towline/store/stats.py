@@ -74,19 +74,26 @@ def _record(row: Row) -> RollupRecord:
     return RollupRecord._make((*bucket, numbers[0], run[0], run[1:], wait[0], wait[1:]))
 
 
-def percentile(histogram: Sequence[int], share: float) -> int | None:
+def percentile(histogram: Sequence[int], share: float, total: int | None = None) -> int | None:
     """The time, in microseconds, that this share of jobs stayed below; None when none ran.
 
     Inside a bucket, which spans a factor of ten, times are taken to be spread evenly by their
-    magnitude. The last bucket has no end: its answer is where it begins.
+    magnitude, up to what is left of the `total` when each of the others took as little as it can.
+    The last bucket has no end: its answer is where it begins.
     """
     rank = share * sum(histogram)
+    starts = (0, *BUCKETS)
+    left = None
+    if total is not None:
+        least = sum(start * jobs for start, jobs in zip(starts, histogram, strict=False))
+        left = max(total - least, 0)
     below = 0
     for number, jobs in enumerate(histogram):
         if jobs and below + jobs >= rank:
             part = max(rank - below, 0) / jobs
-            if number == 0:
-                return round(BUCKETS[0] * part)
-            return BUCKETS[-1] if number == len(BUCKETS) else round(BUCKETS[number - 1] * 10**part)
+            if number == len(BUCKETS):
+                return BUCKETS[-1]
+            found = round(starts[number] * 10**part if number else BUCKETS[0] * part)
+            return found if left is None else min(found, starts[number] + left)
         below += jobs
     return None

@@ -21,6 +21,7 @@ from msgspec import Struct, field
 
 from ..errors import TowlineError
 from ..model import State
+from ..naming import EVERY
 from ..operation import Op, Steps
 from ..store.cascade import MINUTE
 from ..store.columns import BUCKETS
@@ -39,6 +40,7 @@ KEEP = 5.0  # seconds for which a look is shown
 PATIENCE = 1.0  # seconds that is waited for it
 OLD = 15 * 60 * MICRO  # of roll-ups that are added up from time to time only …
 ADD_UP_EVERY = 600.0  # … in seconds
+LOOKED_AT = 50  # of the pending jobs of a queue, those that were stored first
 OPEN = tuple(str(state) for state in State if state.open)
 
 
@@ -137,14 +139,17 @@ class Cluster:
                 look.ages[name] = 0.0
                 if states.get(State.PENDING, (0, False))[0]:
                     look.ages[name] = yield from self._age(store, queue, now)
-        for paused in (yield from store.paused()):
-            look.paused[labels.queue(paused.name)] = 1.0
+        paused = {each.name for each in (yield from store.paused())}
+        names = look.ages.keys() | paused if EVERY in paused else paused
+        look.paused = dict.fromkeys(map(labels.queue, names), 1.0)
         look.sums = yield from self._sums(store, now)
         return look
 
     def _age(self, store: Store, queue: str, now: int) -> Steps[float]:
+        """For how long the first job waits that could run: of the first that were stored, some may
+        have been due later, or have come back."""
         filter = JobFilter(queue=queue, state=State.PENDING)
-        found = yield from store.jobs(filter, 1, None, False)
+        found = yield from store.jobs(filter, LOOKED_AT, None, False)
         since = [max(record.created_at, record.run_at or 0) for record in found.records]
         return max(now - min(since, default=now), 0) / MICRO
 

@@ -12,7 +12,7 @@ from logging import ERROR, INFO, WARNING
 from typing import Any
 
 from ..events import Events, kinds
-from ..text import TRACEBACK
+from ..text import TRACEBACK, counted
 
 log = logging.getLogger("towline.worker")
 
@@ -70,7 +70,8 @@ def _write(event: kinds.Event) -> None:
         case kinds.JobExpired(task=task, count=count):
             _say(event, INFO, "%d jobs of task %s came too late to start: cancelled", count, task)
         case kinds.JobSwept(count=count):
-            _say(event, WARNING, "took back %d jobs of workers that are gone", count)
+            jobs = counted(count, "job", "jobs")
+            _say(event, WARNING, "took back %s of workers that are gone", jobs)
         case kinds.JobOrphaned(count=count):
             gone = "removed %d open jobs whose rows in the table of jobs are gone"
             _say(event, WARNING, gone, count)

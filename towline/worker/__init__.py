@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+from datetime import timedelta
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -19,7 +20,8 @@ from ..executor import in_thread
 from ..exit_codes import AT_ONCE, DATABASE, FAILED, OK
 from ..naming import EVERY
 from ..secret import masked
-from ..times import MICRO
+from ..text import counted
+from ..times import MICRO, length
 from ..version import VERSION
 from .identity import identity_of
 from .pump import Pump
@@ -213,7 +215,10 @@ class Worker:
                 slots.close()
             self._slots.clear()
             ended = counted(self.pump.turns.finished, "attempt ended", "attempts ended")
-            announce.changed("stopped", f"has stopped: {ended}, {announce.failed} of them badly")
+            text = f"has stopped: {ended}, {announce.failed} of them badly"
+            if (later := self.pump.next_due_in) is not None:
+                text += f"; the next job is due in {length(timedelta(seconds=later))}"
+            announce.changed("stopped", text)
             self.app.runner.events.flush()
             self.app.workers_here.discard(self)
             self._close_health()
@@ -311,7 +316,3 @@ class OpenSlots(dict[str, Slots]):
         if worker.settings.concurrency != limit:  # resized meanwhile
             self[kind].resize(worker.settings.concurrency)
         return self[kind]
-
-
-def counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"

@@ -51,6 +51,7 @@ class Pump:
         self._at_once = False  # stop without waiting for handlers
         self._trouble = 0  # failures in a row
         self.unwritten = 0  # endings that could not be written before the end
+        self.next_due_in: float | None = None  # seconds, of what a drain leaves for later
         self.came_round = time.monotonic()  # when it had last done what it was to do
         self.on_round: Callable[[], None] | None = None  # called each time; never raises
 
@@ -164,6 +165,8 @@ class Pump:
         soon = found.next_due is not None and found.next_due <= found.now + DRAIN_WAITS_FOR * MICRO
         if not found.pending and not found.parked and not soon and not found.waits:
             turns.stopping = True
+            if found.next_due is not None:
+                self.next_due_in = (found.next_due - found.now) / MICRO
 
     def _leave(self) -> None:
         """Let handlers end, hand back what did not begin or does not end, and sign off.

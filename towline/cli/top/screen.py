@@ -236,12 +236,13 @@ def cell(value: object) -> Text:
 
 def summary(look: Look) -> str:
     """How it goes, in a line."""
-    workers = len(look.workers)
-    busy = sum(len(worker.running) for worker in look.workers)
-    slots = sum(worker.concurrency for worker in look.workers)
+    alive = [worker for worker in look.workers if worker.lease_until > look.now]
+    workers = len(alive)
+    busy = sum(len(worker.running) for worker in alive)
+    slots = sum(worker.concurrency for worker in alive)
     return (
         f"{look.now.astimezone():%H:%M:%S}  {workers} worker{'s' * (workers != 1)}, "
-        f"{busy} of {slots} slots busy  last minute {look.ended[-1]}  "
+        f"{busy} of {slots} slots busy  last full minute {look.ended[-2]}  "
         f"last hour {sum(look.ended)} ended, {sum(look.failed)} failed"
     )
 
