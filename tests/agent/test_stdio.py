@@ -11,26 +11,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 from tests import database as databases
+from tests.agent.by_hand import HELLO, READY, say
 from tests.agent.client import MODES, call
 from tests.until import until
 from towline import Towline
 
 COMMAND = Path(sys.executable).with_name("towline")
 SHOP = Path(__file__).with_name("shop.py")
-HELLO = {
-    "jsonrpc": "2.0", "id": 1, "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18", "capabilities": {},
-        "clientInfo": {"name": "by hand", "version": "1"},
-    },
-}  # fmt: skip
-READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 class Folder:
@@ -89,13 +82,6 @@ def test_A5_stdout_carries_the_protocol_only(folder: Folder, mode: str) -> None:
     for text in ("hello from the import", "below Python", "a child", "chatter", "goodbye"):
         assert text in log
     assert [line.by for line in folder.app.audit()] == ["mcp:mcp"]
-
-
-def say(pipe: IO[bytes] | None, *lines: Any) -> None:
-    assert pipe is not None
-    for line in lines:
-        pipe.write(json.dumps(line).encode() + b"\n")
-    pipe.flush()
 
 
 def test_A5_every_line_is_a_message_whatever_the_client_sends(folder: Folder) -> None:

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from tests.agent.client import MODES, call
+from tests.agent.client import MODES, Visitor, call
 from tests.agent.conftest import ALL, Visit, stored
 from tests.database import Database
 from towline import Towline, agent
 from towline.errors import InvalidSetting
+from towline.operation import Op
+from towline.store.turn import promote
+from towline.testing import Clock, isolated
 
 READING = {
     "overview", "list_jobs", "get_job", "get_chain", "list_errors", "list_tasks", "wait",
@@ -237,3 +240,32 @@ def test_reading_tells_the_story_of_a_job(visit: Visit, app: Towline) -> None:
     assert visitor.get("wait", id=str(waiting.id), seconds=0.01)["ended"] is False
     queues = visitor.get("overview")["queues"]
     assert queues["default"]["failed"] == 1
+
+
+def test_a_wait_begins_when_a_job_could_run() -> None:
+    """What was to come later has not waited since it was stored; and of several the one counts
+    that waits longest."""
+    clock = Clock()
+    with isolated(clock=clock) as app:
+
+        @app.task
+        def add(a: int) -> int:
+            return a
+
+        def oldest() -> int:
+            app.runner.run(Op("promote", promote, app.runner.store))
+            found: Any = Visitor(agent.server(app)).get("overview")["queues"]["default"]
+            return int(found["oldest_pending_seconds"])
+
+        day = 24 * 3600
+        add.using(delay=30 * day).enqueue(1)
+        clock.advance(30 * day)
+        assert oldest() == 0
+        clock.advance(60)
+        assert oldest() == 60
+        add.using(delay=day).enqueue(2)
+        add.enqueue(3)
+        clock.advance(day)
+        assert oldest() == day + 60
+        app.cancel(1)
+        assert oldest() == day  # the younger of two, which was not to wait

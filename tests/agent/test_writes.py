@@ -39,11 +39,51 @@ def test_A2_requests_at_the_same_time_are_one_job(visit: Visit, app: Towline) ->
     assert len(app.audit()) == 1
 
 
+@pytest.mark.each_engine
+def test_A2_a_request_id_at_the_same_time_for_two_tasks_is_one_job(
+    visit: Visit, app: Towline
+) -> None:
+    calls = [ONE, {**ONE, "task": "send", "arguments": {"tenant": "a"}}]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda call: visit().ask("enqueue", **call), 2 * calls))
+    assert len(app.jobs()) == 1
+    assert sorted(each.refused for each in found) == [False, False, True, True]
+
+
 def test_A2_a_request_id_stands_for_one_call(visit: Visit, app: Towline) -> None:
     visit().get("enqueue", **ONE)
     text = visit().refusal("enqueue", **{**ONE, "arguments": {"a": 2}})
     assert "with other arguments: nothing was stored" in text
     assert len(app.jobs()) == 1
+
+
+@pytest.mark.each_engine
+def test_A2_a_request_id_stands_for_one_task(
+    visit: Visit, app: Towline, database: Database
+) -> None:
+    """Keys are by task, request ids are not: also after a restart, and for whom other tasks are
+    closed."""
+    first = visit().get("enqueue", **ONE)["id"]
+    before = stored(database)
+    other = {**ONE, "task": "send", "arguments": {"tenant": "a"}}
+    for rules in ({}, {"tasks": ["send"]}):
+        text = visit(**rules).refusal("enqueue", **other)
+        assert f"'r-1' was used for job {first}, of another task: nothing was stored" in text
+        assert stored(database) == before
+    assert visit().get("enqueue", **{**other, "request_id": "r-2"})["created"]
+    app.cancel(int(first))
+    app.delete(int(first))  # with what it stored a request id goes
+    assert visit().get("enqueue", **other)["created"]
+
+
+def test_A2_a_request_is_known_again_when_its_chain_has_gone_on(visit: Visit, app: Towline) -> None:
+    first = visit().get("enqueue", **ONE)
+    app.complete(int(first["id"]), app.registry["bad"].then("x"))
+    again = visit(tasks=["add"]).get("enqueue", **ONE)
+    assert (again["id"], again["created"]) == (first["id"], False)
+    other = {**ONE, "task": "bad", "arguments": {"text": "x"}}  # as the chain has it by now
+    assert "of another task" in visit().refusal("enqueue", **other)
+    assert len(app.jobs()) == 2
 
 
 def test_a_graph_and_a_delay(visit: Visit, app: Towline) -> None:

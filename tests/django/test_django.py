@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests import servers
+from tests.agent import by_hand
 from tests.django import releases
 from tests.django.releases import HERE, OWN, ROOT, run
 from tests.postgres.catalogue import catalogue
@@ -151,6 +154,65 @@ def test_the_example_passes_its_own_tests(engine: str, tmp_path: Path) -> None:
         if release != OWN:
             run(["manage.py", "makemigrations", "--check"], release, path=SHOP, given=given)
     assert "Ran 4 tests" in done.stderr
+
+
+PRINTS = """
+import os
+print("hello from the settings")
+os.write(1, b"below Python\\n")
+from contract.settings import *
+TASKS["reports"] = {**TASKS["default"], "OPTIONS": {"prefix": "reports_"}}
+"""
+
+
+@pytest.fixture
+def printing(tmp_path: Path) -> dict[str, str]:
+    """Of a project whose settings print, in a folder of its own: what its commands are given."""
+    (tmp_path / "prints.py").write_text(PRINTS)
+    (tmp_path / "manage.py").write_text((SHOP / "manage.py").read_text())
+    return {
+        "DJANGO_SETTINGS_MODULE": "prints",
+        "CONTRACT_DATABASE": str(tmp_path / "app.db"),
+        "PYTHONPATH": os.pathsep.join(map(str, (HERE, ROOT))),
+    }
+
+
+def test_I1_an_entry_of_tasks_is_named_before_the_command(
+    printing: dict[str, str], tmp_path: Path
+) -> None:
+    for words in (["--tasks=reports", "migrate"], ["--tasks", "reports", "stats", "--tasks"]):
+        run(["manage.py", "towline", *words], path=tmp_path, given=printing)
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        made = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    assert ("reports_job",) in made
+    assert ("towline_job",) not in made
+
+
+@pytest.mark.parametrize(("words", "alias"), [([], "default"), (["--tasks=reports"], "reports")])
+def test_A5_agents_are_served_by_the_command_that_a_refusal_names(
+    printing: dict[str, str], tmp_path: Path, words: list[str], alias: str
+) -> None:
+    """What settings print has gone to stdout when `manage.py towline` begins, and goes to stderr
+    behind `towline mcp`."""
+    run(["manage.py", "towline", *words, "migrate"], path=tmp_path, given=printing)
+    refused = run(
+        ["manage.py", "towline", *words, "mcp"], path=tmp_path, given=printing, check=False
+    )
+    assert refused.returncode == 2
+    assert "jsonrpc" not in refused.stdout
+    (command,) = re.findall(r"`(.*?)`", refused.stderr)
+    assert command.endswith(f"towline mcp towline.integrations.django.target:{alias}")
+    del printing["DJANGO_SETTINGS_MODULE"]  # which the command says
+    place = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    visited = by_hand.visit(
+        ["bash", "-c", command], tmp_path, {**os.environ, **printing, "PATH": place}
+    )
+    assert visited.code == 0, visited.errors
+    hello, overview = visited.messages
+    assert hello["result"]["serverInfo"]["name"] == "towline"
+    assert overview["result"]["structuredContent"]["queues"] == {}
+    assert "hello from the settings" in visited.errors
+    assert "below Python" in visited.errors
 
 
 def test_nothing_of_the_project_is_a_test_of_pytest() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from flask import Flask, current_app, has_app_context
 
+from tests.agent import by_hand
 from tests.integrations import flask_site
 from tests.kit import ROOT
 from towline import Towline
@@ -98,6 +101,46 @@ def test_I10_flask_shows_our_commands_and_their_errors(tmp_path: Path) -> None:
     result = site.test_cli_runner().invoke(args=["towline", "--help"])
     assert result.exit_code == 0
     assert "Run jobs until stopped." in result.output
+    result = site.test_cli_runner().invoke(args=["towline", "mcp", "--help"])
+    assert result.exit_code == 0
+    assert "Serve an agent" in result.output
     result = site.test_cli_runner().invoke(args=["towline", "nothing"])
     assert result.exit_code == 2
     assert "TOWLINE_APP" not in os.environ
+
+
+PRINTS = """
+import os
+print("hello from the site")
+os.write(1, b"below Python\\n")
+from tests.integrations.flask_site import create_app
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "words"), [("my_site.py", ["--app", "my_site:create_app()"]), ("wsgi.py", [])]
+)
+def test_A5_agents_are_served_by_the_command_that_a_refusal_names(
+    tmp_path: Path, file: str, words: list[str]
+) -> None:
+    """What the application prints has gone to stdout when `flask towline` begins, and goes to
+    stderr behind `towline mcp`."""
+    (tmp_path / file).write_text(PRINTS)
+    place = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": place}
+    refused = subprocess.run(
+        ["flask", *words, "towline", "mcp", "--allow", "pause"], cwd=tmp_path, env=environment,
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert refused.returncode == 2
+    assert "jsonrpc" not in refused.stdout
+    (command,) = re.findall(r"`(.*?)`", refused.stderr)
+    with closing(Towline(f"sqlite:///{tmp_path}/towline.db")) as shop:
+        shop.migrate()
+    visited = by_hand.visit(["bash", "-c", command], tmp_path, environment)
+    assert visited.code == 0, visited.errors
+    hello, overview = visited.messages
+    assert hello["result"]["serverInfo"]["name"] == "towline"
+    assert overview["result"]["structuredContent"]["queues"] == {}
+    assert "hello from the site" in visited.errors
+    assert "below Python" in visited.errors

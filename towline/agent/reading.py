@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -21,6 +21,9 @@ from ..naming import EVERY
 from ..times import moment_of
 from .texts import NAME, named, untrusted, without_lane
 from .tool import Data, Desk, Refused, Tool
+
+if TYPE_CHECKING:
+    from ..app import Towline
 
 PAGE = 50
 QUEUES = 50  # of an overview
@@ -139,6 +142,14 @@ def _blockers(desk: Desk, id: int) -> list[Data]:
     ]
 
 
+def _longest_wait(app: Towline, queue: str, now: datetime) -> int:
+    """How long the first jobs of a queue have waited, in seconds: from when on they could run, so
+    the job with the smallest id need not be the one."""
+    pending = app.jobs(state=State.PENDING, queue=queue, newest=False, limit=PAGE)
+    ready = [max(job.created_at, job.run_at or job.created_at) for job in pending]
+    return round((now - min([now, *ready])).total_seconds())
+
+
 # ---- the tools
 
 
@@ -150,10 +161,7 @@ def overview(desk: Desk, _: Nothing) -> Data:
     for queue, states in islice(counts.items(), QUEUES):
         known: Data = {state: int(number) for state, number in states.items()}
         if known.get(State.PENDING) and queue.isprintable() and len(queue) <= NAME:
-            oldest = app.jobs(state=State.PENDING, queue=queue, newest=False, limit=1)
-            known["oldest_pending_seconds"] = round(
-                max(((now - job.created_at).total_seconds() for job in oldest), default=0)
-            )
+            known["oldest_pending_seconds"] = _longest_wait(app, queue, now)
         known["served"] = any(worker.serves(queue) for worker in workers)
         queues[named(queue)[:NAME]] = known
     return {

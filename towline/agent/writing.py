@@ -5,7 +5,6 @@ nothing does."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from threading import Lock
 from typing import Annotated, Any, TypeVar
 
@@ -15,9 +14,10 @@ from ..app.handles import Job
 from ..model import Live
 from ..naming import check_name
 from ..operation import Op, Steps
-from ..records import Enqueued, JobRecord
+from ..records import Enqueued, JobRecord, NewJob
 from ..store import audit
 from ..store.control import BULK
+from ..store.listing import ChainFilter
 from ..task.batch import new_jobs
 from ..text import plain
 from ..times import MICRO
@@ -65,13 +65,13 @@ class Many(Struct, forbid_unknown_fields=True):
 # ---- what every write does
 
 
-def write(desk: Desk, name: str, steps: Callable[[], Steps[T]]) -> T:
-    """Do it in one transaction, if the limit and the rules let it; its answer is what the store's
-    own operation of this name answers."""
+def write(desk: Desk, op: Op[T]) -> T:
+    """Run it in one transaction, if the limit and the rules let it. Events tell of it as they would
+    of the operation itself: its name, who asked for it, which queue it is about."""
 
     def guarded() -> Steps[T]:
         yield from _check_limit(desk)
-        answer = yield from steps()
+        answer = yield from op
         for record in _records(answer):
             # Looked at afterwards: it is the job that was changed, whatever a chain did meanwhile.
             if not desk.rules.covers(record.task):
@@ -80,7 +80,7 @@ def write(desk: Desk, name: str, steps: Callable[[], Steps[T]]) -> T:
         return answer
 
     with _ONE:
-        return desk.app.runner.run(Op(name, guarded))
+        return desk.app.runner.run(Op(op.name, guarded, loss=op.loss, by=op.by, queue=op.queue))
 
 
 def _records(answer: object) -> list[JobRecord]:
@@ -124,23 +124,47 @@ def enqueue(desk: Desk, asked: Enqueue) -> Data:
         key=key, scope="any", delay=asked.delay or None, after=[id_of(id) for id in asked.after]
     ).call(*args, **kwargs)
     (new,) = new_jobs([call])
-    store, by = app.runner.store, desk.caller.name
-
-    def steps() -> Steps[list[Enqueued]]:
-        (answer,) = yield from store.enqueue([new])
-        if answer.created:
-            yield from audit.note(store, by, "enqueue", job_id=answer.record.id)
-        return [answer]
-
-    ((record, created),) = write(desk, "enqueue", steps)
+    ((record, created),) = _stored(desk, new, Op("enqueue", _enqueue, desk, asked, new))
     if created:
         _tell(desk, "enqueue", job=record.id, task=record.task)
-    elif record.arguments != new.arguments:
-        raise Refused(
-            f"request_id {named(asked.request_id)!r} was used for job {record.id}, with other "
-            "arguments: nothing was stored; take a new one"
-        )
     return {**job_data(Job(app, record)), "created": created}
+
+
+def _stored(desk: Desk, new: NewJob, op: Op[list[Enqueued]]) -> list[Enqueued]:
+    """As the app stores what it enqueues itself: below a span, where it has a tracer."""
+    tracing = desk.app.tracing
+    if tracing is None:
+        return write(desk, op)
+    with tracing.enqueuing([new]) as told:
+        answers = write(desk, op)
+        told.stored(answers)
+        return answers
+
+
+def _enqueue(desk: Desk, asked: Enqueue, new: NewJob) -> Steps[list[Enqueued]]:
+    """The job of a request: a new one, or the one that the same request has stored before."""
+    store = desk.app.runner.store
+    (answer,) = yield from store.enqueue([new])
+    if answer.created:
+        # A key belongs to a task: of another one it may stand for this request already.
+        found = yield from store.chains(ChainFilter(key=new.key), 2, newest=False)
+        for chain in found.records:
+            if chain.task != new.task:
+                raise _used(asked, chain.id, "of another task")
+        yield from audit.note(store, desk.caller.name, "enqueue", job_id=answer.record.id)
+        return [answer]
+    # The answer is the last job of that chain, which may have gone on; the request made the first.
+    first = yield from store.job(answer.record.chain_id)
+    if first.arguments != new.arguments:
+        raise _used(asked, first.id, "with other arguments")
+    return [Enqueued(first, created=False)]
+
+
+def _used(asked: Enqueue, job_id: int, how: str) -> Refused:
+    return Refused(
+        f"request_id {named(asked.request_id)!r} was used for job {job_id}, {how}: "
+        "nothing was stored; take a new one"
+    )
 
 
 def retry_job(desk: Desk, asked: OneJob) -> Data:
@@ -162,7 +186,7 @@ def run_job(desk: Desk, asked: OneJob) -> Data:
 
 
 def _change(desk: Desk, op: Op[JobRecord]) -> Data:
-    record = write(desk, op.name, lambda: iter(op))
+    record = write(desk, op)
     _tell(desk, op.name, job=record.id, task=record.task)
     return job_data(Job(desk.app, record))
 
@@ -183,7 +207,7 @@ def _switch(desk: Desk, queue: str, *, paused: bool) -> Data:
     store = desk.app.runner.store
     if (queue in desk.app.paused()) != paused:
         op = (store.pause if paused else store.resume)(queue, desk.caller.name)
-        write(desk, op.name, lambda: iter(op))
+        write(desk, op)
         _tell(desk, op.name, queue=queue)
     return {"queue": named(queue), "paused": paused}
 

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
 from flask.cli import ScriptInfo
 
 from ..app import Towline
+from ..exit_codes import USAGE
 from ..task.context import Context
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 NAME = "towline"  # of the extension, and of the command
 APPLICATION = "towline.integrations.flask_application"  # what the command line works on
+HELP = {"-h", "--help"}
 
 
 def init_app(flask_app: Flask, app: Towline) -> None:
@@ -64,15 +67,34 @@ def towline_of(flask_app: Flask) -> Towline:
 def _command(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Every command of `towline`, on this application's jobs."""
     from ..cli.commands import group
-    from ..cli.ending import run
+    from ..cli.ending import complain, run
 
+    path = _path_of(ctx.ensure_object(ScriptInfo))
+    if _asks_for_agents(words):
+        ctx.exit(complain(_for_agents(path), USAGE))
     sys.modules.pop(APPLICATION, None)  # of an earlier application, in tests
     # What it starts (a supervisor's workers, processes of handlers) finds the same application.
-    found = {"FLASK_APP": _path_of(ctx.ensure_object(ScriptInfo))}
+    found = {"FLASK_APP": path}
     with _environment({**found, "TOWLINE_APP": f"{APPLICATION}:app"}):
         import_module(APPLICATION)
         code = run(group, list(words))
     ctx.exit(code)
+
+
+def _asks_for_agents(words: tuple[str, ...]) -> bool:
+    name = next((word for word in words if not word.startswith("-")), None)
+    return name == "mcp" and HELP.isdisjoint(words)
+
+
+def _for_agents(path: str | None) -> str:
+    """An agent's client reads stdout, where the application may have printed by now: Flask imports
+    it before we are asked. `towline mcp` takes stdout away before it does."""
+    found = "" if path is None else f"FLASK_APP={quote(path)} "
+    return (
+        "agents read stdout, where this application may have printed already: start "
+        f"`{found}TOWLINE_APP={APPLICATION}:app towline mcp` in the same folder, with the same "
+        "options"
+    )
 
 
 @contextmanager

@@ -321,11 +321,25 @@ class Command(TestCase):
 
     def test_I1_every_command_of_ours(self) -> None:
         with redirect_stdout(StringIO()) as printed:
-            call_command("towline", "tasks", "--json", "--tasks=default")
+            call_command("towline", "--tasks=default", "tasks", "--json")
         names = [each["name"] for each in json.loads(printed.getvalue())["tasks"]]
         self.assertIn("contract.tasks.add", names)
         with self.assertRaisesMessage(CommandError, "no entry 'others' of TASKS"):
-            call_command("towline", "jobs", "--tasks", "others")
+            call_command("towline", "--tasks", "others", "jobs")
         with redirect_stderr(StringIO()), self.assertRaises(CommandError) as refused:
             call_command("towline", "no-such-command")
         self.assertEqual(refused.exception.returncode, 2)
+
+    def test_I1_behind_the_command_a_word_is_its_own(self) -> None:
+        with redirect_stdout(StringIO()) as printed:
+            call_command("towline", "stats", "--tasks", "--help")
+        self.assertIn("Count by task", printed.getvalue())
+
+    def test_A5_agents_are_not_served_where_others_have_printed(self) -> None:
+        for words in (["mcp"], ["mcp", "--allow=enqueue", "--tasks", "contract.tasks.add"]):
+            with self.assertRaisesMessage(CommandError, "target:default") as refused:
+                call_command("towline", *words)
+            self.assertEqual(refused.exception.returncode, 2)
+        with redirect_stdout(StringIO()) as printed:
+            call_command("towline", "mcp", "--help")
+        self.assertIn("Serve an agent", printed.getvalue())
