@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
-from .app.answers import AtLeast, AttemptInfo, AuditLine, Progress, WorkerInfo
+from .app.answers import AtLeast, AttemptInfo, AuditLine, Progress, WorkerInfo, living
 from .app.filters import StatsWhere, stats_filter
 from .app.group import Group
 from .app.handles import Chain, Job
@@ -105,7 +105,7 @@ class Reasons:
 
     @cached_property
     def _workers(self) -> list[WorkerInfo]:
-        return self._app.workers()
+        return living(self._app.workers(), self._app.now())
 
 
 def jobs_data(app: Towline, jobs: Iterable[Job[Any]]) -> list[Data]:

@@ -126,6 +126,7 @@ def test_it_is_due_later_or_since(play: Play, store: Store, clock: Clock) -> Non
         (Outcome.FAILED, "shop.Refused", "it waits for its back-off after shop.Refused, "),
         (Outcome.FAILED, None, "it waits for its back-off after a failure, "),
         (Outcome.TIMEOUT, None, "it waits for its back-off after a timeout, "),
+        (Outcome.TIMEOUT, "asyncio.CancelledError", "it waits for its back-off after a timeout, "),
         (Outcome.SNOOZED, None, "its handler has put it off: "),
     ],
 )
@@ -199,8 +200,10 @@ def test_it_runs(play: Play, store: Store, clock: Clock) -> None:
     running = "it runs on w1, attempt 1 of 3, begun {} ago (" + BEGAN + ")"
     assert ask(play, store, job) == running.format("12 s")
     clock.advance(28)
-    late = "; that worker has not renewed its lease: another takes the job over"
-    assert ask(play, store, job) == running.format("40 s") + late
+    late = "; that worker has not renewed its lease: {} takes the job over"
+    assert ask(play, store, job) == running.format("40 s") + late.format("one that starts")
+    play(lambda: register(store, "w2"))
+    assert ask(play, store, job) == running.format("40 s") + late.format("another")
 
 
 def test_it_has_ended(play: Play, store: Store, clock: Clock) -> None:

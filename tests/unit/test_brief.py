@@ -36,3 +36,23 @@ def test_each_state_says_what_it_leaves_open(app: Towline, clock: Clock) -> None
     assert words(first.id).startswith("one · took ")
     assert words(behind.id) == "queue away is paused"
     assert words(failed.id) == "ValueError: no such thing"
+
+
+def test_a_worker_whose_lease_has_ended_serves_nothing(app: Towline, clock: Clock) -> None:
+    @app.task
+    def work() -> None: ...
+
+    job = work.enqueue()
+    app.runner.run(
+        app.runner.store.register(
+            "w", host="h", pid=1, birth=None, version="0", queues=["default"], concurrency=1,
+            lease=30_000_000,
+        )
+    )  # fmt: skip
+
+    def reason() -> object:
+        return views.jobs_data(app, [job])[0]["reason"]
+
+    assert reason() is None
+    clock.advance(31)
+    assert reason() == "no worker serves queue default"

@@ -95,6 +95,11 @@ class WorkerInfo(Struct, frozen=True):
         return cls(**fields, running=tuple(running))
 
 
+def living(workers: Iterable[WorkerInfo], now: datetime) -> list[WorkerInfo]:
+    """Those whose lease runs: one that was killed is still registered for a while."""
+    return [worker for worker in workers if worker.lease_until > now]
+
+
 class AuditLine(Struct, frozen=True):
     """What somebody did, and to how many jobs or chains.
 

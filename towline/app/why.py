@@ -111,7 +111,9 @@ def _running(why: Why) -> str:
     where = job.worker or "a worker that is gone"
     text = f"it runs on {where}, attempt {(job.used or 0) + 1} of {job.max_attempts}, begun {since}"
     if worker is None or worker.lease_until < why.now:
-        return f"{text}; that worker has not renewed its lease: another takes the job over"
+        others = any(other.lease_until >= why.now for other in why.workers)
+        then = "another takes the job over" if others else "one that starts takes the job over"
+        return f"{text}; that worker has not renewed its lease: {then}"
     return text
 
 
@@ -179,9 +181,11 @@ def _queues(worker: WorkerRecord) -> list[str]:
 def _cause(why: Why) -> str:
     """How its last attempt went wrong, in a word."""
     job = why.job
+    if job.outcome is Outcome.TIMEOUT:  # what it raised when it was stopped says nothing
+        return "a timeout"
     if job.last_error_type:
         return job.last_error_type.removeprefix("builtins.")
-    return "a timeout" if job.outcome is Outcome.TIMEOUT else "a failure"
+    return "a failure"
 
 
 def _by(name: str | None) -> str:

@@ -76,7 +76,7 @@ def errors(
 
 def kind_of(group: views.Data) -> str:
     """The class of what was raised; what else ends a job badly, in words."""
-    if group["error_type"]:
-        return str(group["error_type"]).removeprefix("builtins.")
     words = {Outcome.TIMEOUT: "timeout", Outcome.LOST: "lost its worker"}
+    if group["error_type"] and group["outcome"] not in words:
+        return str(group["error_type"]).removeprefix("builtins.")
     return words.get(group["outcome"], "failed without an exception")

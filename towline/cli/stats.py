@@ -8,6 +8,7 @@ import click
 
 from .. import views
 from ..app import Towline
+from ..app.answers import living
 from ..model import State
 from ..naming import EVERY
 from ..times import length
@@ -29,10 +30,10 @@ def stats(app: Towline, tasks: bool, as_json: bool) -> None:
         return
     paused = app.paused()
     counts = app.counts()
-    queues = {queue: counts.get(queue, {}) for queue in sorted({*counts, *paused})}
+    queues = {queue: counts.get(queue, {}) for queue in sorted({*counts, *paused} - {EVERY})}
     now = app.now()
     registered = app.workers()
-    workers = [worker for worker in registered if worker.lease_until > now]
+    workers = living(registered, now)
     slots = sum(worker.concurrency for worker in workers)
     busy = sum(len(worker.running) for worker in workers)
     waiting = app.jobs(state=State.PENDING, newest=False, limit=1)

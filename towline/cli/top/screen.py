@@ -19,6 +19,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Sparkline, Static
 
 from ...app import Towline
+from ...app.answers import living
 from ...errors import TowlineError
 from ...model import State
 from ...naming import EVERY
@@ -236,7 +237,7 @@ def cell(value: object) -> Text:
 
 def summary(look: Look) -> str:
     """How it goes, in a line."""
-    alive = [worker for worker in look.workers if worker.lease_until > look.now]
+    alive = living(look.workers, look.now)
     workers = len(alive)
     busy = sum(len(worker.running) for worker in alive)
     slots = sum(worker.concurrency for worker in alive)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ... import views
+from ...app.answers import living
 from ...model import State
 from ..page import Ask, Data, Page
 from ..periods import PARAM, PERIODS, period_of
@@ -13,7 +14,7 @@ def view(ask: Ask) -> Data:
     app = ask.app
     period = period_of(ask, "1h")
     ended = views.ended_over(app, period.by, since=period.since)
-    workers = app.workers()
+    workers = living(app.workers(), period.until)
     oldest = app.jobs(state=State.PENDING, newest=False, limit=1)
     series = [
         {"at": views.time_text(step.at), **views.ended_data(step.ended)}

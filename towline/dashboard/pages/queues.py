@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ... import views
+from ...app.answers import living
 from ...app.limits import Limit
 from ...app.rollups import EndedJobs
 from ...model import State
@@ -24,7 +25,7 @@ def view(ask: Ask) -> Data:
     app = ask.app
     now = app.now()
     counts, paused = app.counts(), views.paused_data(app)
-    workers = app.workers()
+    workers = living(app.workers(), now)
     words = {word for worker in workers for word in worker.queues}
     named = {word for word in words if word != EVERY and not word.startswith("-")}
     limits: dict[str, list[Limit]] = {}

@@ -36,8 +36,8 @@ def instrument(
     of all workers, in one process of the installation. The first call counts, until `uninstrument`.
     """
     keys = _check(app, relation, baggage, metrics, cluster)
-    _check_provider("tracer_provider", tracer_provider, "get_tracer")
-    _check_provider("meter_provider", meter_provider, "get_meter")
+    _check_source("tracer_provider", tracer_provider, "get_tracer")
+    _check_source("meter_provider", meter_provider, "get_meter")
     if app.tracing is not None:
         return
     presence.resolve()
@@ -57,9 +57,10 @@ def uninstrument(app: Towline) -> None:
         tracing.measures.end()
 
 
-def _check_provider(setting: str, provider: object, method: str) -> None:
-    if provider is not None and not callable(getattr(provider, method, None)):
-        raise InvalidSetting(f"{setting}= is one of OpenTelemetry's, not {provider!r}")
+def _check_source(setting: str, given: object, method: str) -> None:
+    """That tracers or meters can be had from it."""
+    if given is not None and not callable(getattr(given, method, None)):
+        raise InvalidSetting(f"{setting}= is one of OpenTelemetry's, not {given!r}")
 
 
 def _check(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from ...app import Towline
 
 _of: weakref.WeakKeyDictionary[Towline, weakref.ref[Metrics]] = weakref.WeakKeyDictionary()
+
+# How many share those that nobody of the application's made: only these are ours to close.
+_users: weakref.WeakKeyDictionary[Metrics, int] = weakref.WeakKeyDictionary()
+_sharing = threading.Lock()
 
 
 class Metrics:
@@ -108,13 +113,33 @@ def made_by(app: Towline) -> Metrics | None:
     return None if kept is None else kept()
 
 
-def metrics_of(app: Towline) -> tuple[Metrics, bool]:
-    """Those that the application has made; or else new ones, which are to be closed: in the default
-    registry, with what else is there, unless another app has its place."""
-    found = made_by(app)
-    if found is not None:
-        return found, False
+def metrics_of(app: Towline) -> Metrics:
+    """Those that the application has made; or else ours, which all share who ask for them: each is
+    to let go of them."""
+    with _sharing:
+        found = made_by(app)
+        if found is None:
+            found = _new(app)
+            _users[found] = 0
+        if found in _users:
+            _users[found] += 1
+        return found
+
+
+def let_go_of(metrics: Metrics) -> None:
+    """The last who does closes them, if they are ours."""
+    with _sharing:
+        if metrics not in _users:
+            return
+        _users[metrics] -= 1
+        if not _users[metrics]:
+            del _users[metrics]
+            metrics.close()
+
+
+def _new(app: Towline) -> Metrics:
+    """In the default registry, with what else is there, unless another app has its place."""
     try:
-        return Metrics(app), True
+        return Metrics(app)
     except InvalidSetting:
-        return Metrics(app, registry=CollectorRegistry()), True
+        return Metrics(app, registry=CollectorRegistry())

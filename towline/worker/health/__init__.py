@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .. import Worker
 
 LEAST_SILENCE = 30.0  # seconds in which a pump comes round that is not stuck
+COMPLAIN_EVERY = 300.0  # seconds: a page that fails is asked for again all the time
 
 
 class Answer(Struct, frozen=True):
@@ -39,8 +40,27 @@ class Health(Protocol):
     def ready(self) -> Answer: ...
 
     def metrics(self, accept: str) -> tuple[bytes, str] | None:
-        """A page for Prometheus and its kind; None where there is none."""
+        """A page for Prometheus and its kind; None where there is none. May raise anything: a page
+        has what collectors of the application say."""
         ...
+
+
+class NoPage(Exception):
+    """There should be one, and nobody has made it; whose page failed has said so in the log."""
+
+
+class Complaint:
+    """What is said in the log, and not again for some minutes."""
+
+    def __init__(self) -> None:
+        self._said: float | None = None
+
+    def is_due(self) -> bool:
+        now = time.monotonic()
+        if self._said is not None and now < self._said + COMPLAIN_EVERY:
+            return False
+        self._said = now
+        return True
 
 
 class WorkerHealth:
@@ -48,7 +68,7 @@ class WorkerHealth:
 
     def __init__(self, worker: Worker, *, metrics: bool = False) -> None:
         self._worker = worker
-        self._metrics, self._ours = metrics_for(worker.app) if metrics else (None, False)
+        self._metrics = metrics_for(worker.app) if metrics else None
 
     def live(self) -> Answer:
         worker = self._worker
@@ -69,8 +89,10 @@ class WorkerHealth:
         return WELL
 
     def close(self) -> None:
-        if self._metrics is not None and self._ours:
-            self._metrics.close()
+        if self._metrics is not None:
+            from ...telemetry.prometheus import let_go_of
+
+            let_go_of(self._metrics)
 
     def metrics(self, accept: str) -> tuple[bytes, str] | None:
         return None if self._metrics is None else self._metrics.page(accept)
@@ -98,12 +120,12 @@ class ClusterHealth:
         return self._metrics.page(accept)
 
 
-def metrics_for(app: Towline) -> tuple[Metrics | None, bool]:
-    """Those of this process, if prometheus-client is there; and whether they are to be closed."""
+def metrics_for(app: Towline) -> Metrics | None:
+    """Those of this process, if prometheus-client is there."""
     try:
         from ...telemetry.prometheus import metrics_of
     except ImportError:
-        return None, False
+        return None
     return metrics_of(app)
 
 

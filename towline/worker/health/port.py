@@ -1,7 +1,7 @@
 """The port of health: a few pages over HTTP, by the standard library alone.
 
 It is open to whoever reaches it, so it gives little: eight requests at a time, five seconds for
-each, GET only, and no body is read. A turn never waits for it.
+each, GET only, and no body is read. A turn never waits for it, and a probe never for pages.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from socketserver import TCPServer
 from typing import Any
 
 from ...errors import InvalidSetting
-from . import Answer, Health, address_of
+from . import Answer, Complaint, Health, NoPage, address_of
 
 log = logging.getLogger("towline.worker")
 
 MOST = 8  # connections at a time
+MOST_PAGES = MOST // 2  # … for metrics: those that hang for ever leave places for probes
 TIME = 5.0  # seconds for each
 POLL = 0.2  # seconds in which one that takes longer is noticed
 
@@ -39,6 +40,8 @@ class Port(ThreadingHTTPServer):
     def __init__(self, address: str, health: Health) -> None:
         host, port = address_of(address)
         self.health = health
+        self.pages = threading.BoundedSemaphore(MOST_PAGES)
+        self.complaint = Complaint()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._since: dict[socket.socket, float] = {}  # connections, and since when
         try:
@@ -111,16 +114,23 @@ class Pages(BaseHTTPRequestHandler):
             case "/readyz":
                 self._answer("ready", health.ready())
             case "/metrics":
-                self._send(*self._metrics(health))
+                self._send(*self._metrics(self.server))
             case _:
                 self._send(404, b"/livez /readyz /metrics\n", "text/plain")
 
-    def _metrics(self, health: Health) -> tuple[int, bytes, str]:
+    def _metrics(self, port: Port) -> tuple[int, bytes, str]:
+        if not port.pages.acquire(blocking=False):
+            return 503, b"too many pages are being made\n", "text/plain"
         try:
-            page = health.metrics(self.headers.get("Accept", ""))
+            page = port.health.metrics(self.headers.get("Accept", ""))
+        except NoPage:
+            return 500, b"no page could be made\n", "text/plain"
         except Exception:  # of a collector of the application's, in the same registry
-            log.exception("the page of metrics could not be made")
+            if port.complaint.is_due():
+                log.exception("the page of metrics could not be made")
             return 500, b"a collector failed\n", "text/plain"
+        finally:
+            port.pages.release()
         return (404, b"none here\n", "text/plain") if page is None else (200, *page)
 
     def do_other(self) -> None:
