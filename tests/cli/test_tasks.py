@@ -170,3 +170,10 @@ def test_enqueue_in_order_and_not_too_late(any_shop: Shop) -> None:
 
 def test_arguments_without_their_option_are_told_where_they_go(shop: Shop) -> None:
     assert "-p name=value" in shop.refused("enqueue", APP, "add", "a=1", "b=2", code=2)
+
+
+def test_a_text_that_looks_like_a_number_is_a_text(shop: Shop) -> None:
+    job = shop.data("enqueue", APP, "hold", "-p", "name=4111")
+    assert job["arguments"] == {"name": "4111"}
+    job = shop.data("enqueue", APP, "add", "-p", "a=1", "-p", "b=2")
+    assert job["arguments"] == {"a": 1, "b": 2}

@@ -121,6 +121,8 @@ def enqueue(
     if timeout is not None and not wait:
         raise click.UsageError("--timeout goes with --wait")
     given, named = arguments_of(arguments, parameters)
+    if (task := app.registry.get(words[0])) is not None:
+        named |= texts_of(task, named, parameters)
     job = stored(app, words[0], given, named, options)
     if not job.created:
         complain(f"there is an open chain with this key already: {job.chain_id}", OK)
@@ -153,6 +155,19 @@ def arguments_of(text: str | None, parameters: tuple[str, ...]) -> tuple[list[An
         except ValueError:
             named[name] = said
     return given, named
+
+
+def texts_of(
+    task: Task[..., Any], named: dict[str, Any], parameters: tuple[str, ...]
+) -> dict[str, str]:
+    """Those that are text by the task's signature, and look like a number: as they were written."""
+    said = {name: text for name, _, text in (each.partition("=") for each in parameters)}
+    types = task.signature.types
+    return {
+        name: text
+        for name, text in said.items()
+        if types.get(name) == "str" and not isinstance(named[name], str)
+    }
 
 
 def stored(
