@@ -173,7 +173,7 @@ def test_arguments_without_their_option_are_told_where_they_go(shop: Shop) -> No
 
 
 def test_a_text_that_looks_like_a_number_is_a_text(shop: Shop) -> None:
-    job = shop.data("enqueue", APP, "hold", "-p", "name=4111")
-    assert job["arguments"] == {"name": "4111"}
-    job = shop.data("enqueue", APP, "add", "-p", "a=1", "-p", "b=2")
-    assert job["arguments"] == {"a": 1, "b": 2}
+    job = shop.data("enqueue", APP, "hold", "-p", "name=4111")["id"]
+    assert shop.app.job(int(job)).arguments == '{"name":"4111"}'
+    job = shop.data("enqueue", APP, "add", "-p", "a=1", "-p", "b=2")["id"]
+    assert shop.app.job(int(job)).arguments == '{"a":1,"b":2}'
