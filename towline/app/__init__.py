@@ -52,7 +52,8 @@ class Towline(Declaring, Groups, Management):
     `pooler` says that the URL leads to a pooler in transaction mode: nothing is prepared there, and
     `listen` is an address past it, for the connection that hears of new jobs. `wake` is the URL of
     a Redis or NATS server that carries such hints as well. `secret_names`: names, or patterns of
-    them, of arguments and fields whose values are shown nowhere, besides those marked `Secret`.
+    them, of arguments and fields whose values are shown nowhere, besides those marked `Secret`; in
+    place of the usual ones: *password*, *passwd*, *secret*, *token*, *api_key*, authorization.
     `defaults`: the timeout, attempts and back-off of tasks that do not say their own.
     """
 
