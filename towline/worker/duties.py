@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ..errors import StoreError
 from ..events.kinds import JobOrphaned, LeaseLost
 from ..records import Ending
 from ..times import MICRO
@@ -48,7 +47,8 @@ class Duties:
             StartLastTry(turns),
             FireTicks(turns),
             LookForWork(turns),
-            TakeTurn(turns, self.lease),
+            TakeTurn(turns),
+            PutBackStrays(turns, self.lease),
             StartChunks(turns),
             WriteProgress(turns),
             self.resized,
@@ -235,9 +235,8 @@ class LookForWork:
 class TakeTurn:
     """A turn: when there are endings to write, or room for work that may be there."""
 
-    def __init__(self, turns: Turns, lease: RenewLease) -> None:
+    def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._lease = lease
 
     @property
     def at(self) -> float:
@@ -248,12 +247,24 @@ class TakeTurn:
         return at
 
     def do(self, now: float) -> None:
-        try:
-            self._turns.take()
-        except StoreError:
-            if self._turns.claims_alone:  # it may have taken jobs: a renewal puts them back
-                self._lease.at = 0.0
-            raise
+        self._turns.take()
+
+
+class PutBackStrays:
+    """What a claim took whose answer was lost: a renewal puts it back. Behind the turn, which may
+    have endings to write while the database lets nobody renew."""
+
+    def __init__(self, turns: Turns, lease: RenewLease) -> None:
+        self._turns = turns
+        self._lease = lease
+
+    @property
+    def at(self) -> float:
+        return 0.0 if self._turns.has_strays else NEVER
+
+    def do(self, now: float) -> None:
+        self._lease.do(now)
+        self._turns.has_strays = False
 
 
 class StartChunks:

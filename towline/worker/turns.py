@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import StoreError, TowlineError
+from ..errors import CommitUnknown, StoreError, TowlineError
 from ..events import COMPLETED
 from ..events.kinds import JobExpired, JobParked
 from ..model import Outcome, type_of
@@ -76,7 +76,7 @@ class Turns:
         self.chunks = Chunks()
         self.lost_items = LostItems()
         self.finished = 0
-        self.claims_alone = False  # the last turn was asked for so
+        self.has_strays = False  # jobs that it has claimed, or may have, and does not know
         self.gated: Sequence[str] = ()  # queues with limits or lanes, as they were seen last
         self._ran = 0  # attempts that began and are over
         self.spans = Spans(app)
@@ -256,7 +256,7 @@ class Turns:
         if settings.shares and room:
             portions = self.preference.portions(self.held.values(), room)
         more = sent or lasting or portions or self.gated or self.lookout.unpark
-        self.claims_alone = self.lookout.trying and not more
+        alone = self.lookout.trying and not more
         began = time.monotonic()
         try:
             turn = self.run(
@@ -264,12 +264,15 @@ class Turns:
                     self.worker, settings.name, settings.queues, free, sent,
                     self.lookout.unpark, ahead=room - free, begins=begins_of(lasting),
                     reports=reports, gated=self.gated, portions=portions,
-                    alone=self.claims_alone,
+                    alone=alone,
                 )
             )  # fmt: skip
             if turn.alone and (waited := waiting(turn.claimed)):
+                self.has_strays = True  # unless their blockers can be read
                 turn.blockers = self.run(self.store.blockers(waited))
-        except StoreError:  # trouble of the database, and of no job: it is kept and tried again
+                self.has_strays = False
+        except StoreError as error:  # of the database, and of no job: it is kept and tried again
+            self.has_strays = self.has_strays or (alone and isinstance(error, CommitUnknown))
             raise
         except Exception as error:
             if not sent:
