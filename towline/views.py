@@ -71,6 +71,7 @@ DONE = {
     "reveal": "revealed", "set_schedule": "set", "pause_schedule": "paused",
     "resume_schedule": "resumed", "run_schedule": "stored", "delete_schedule": "deleted",
     "enqueue": "stored", "change": "changed", "rerun": "run again", "limit": "limited",
+    "prune": "pruned",
 }  # fmt: skip
 
 MOST_BLOCKERS = 1000

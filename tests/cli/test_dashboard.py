@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 
 import httpx
 
-from tests.cli.shop import APP, Running, Shop
+from tests.cli.shop import APP, Running, Shop, children, is_alive
+from tests.kit import HOUR, new
 from tests.until import until
+from towline.secret import HIDDEN
 
 TOKEN = "a token of enough length"
 
@@ -54,6 +58,26 @@ def test_X8_a_token_that_is_none_is_refused(shop: Shop) -> None:
     assert "cannot be read" in shop.refused("dashboard", APP, "--token-file", "none", code=2)
 
 
+def test_X8_an_empty_token_file_is_no_token(shop: Shop) -> None:
+    """It was made for one, so it must not open the dashboard to everybody."""
+    shop.app.migrate()
+    for text in ("", " \n"):
+        (shop.folder / "token").write_text(text)
+        for host in ("0.0.0.0", "127.0.0.1"):
+            words = ("--host", host, "--port", "0", "--token-file", "token")
+            line = shop.refused("dashboard", APP, *words, code=2)
+            assert "token is empty: write a token of at least 16 characters into it" in line
+
+
+def test_K4_who_did_what_is_in_its_log(shop: Shop) -> None:
+    shop.app.migrate()
+    running = shop.start("dashboard", APP, "--port", "0")
+    client = httpx.Client(base_url=address(running), timeout=60)
+    assert client.post("/do/pause", json={"queue": "mail"}).status_code == 200
+    running.told("INFO    pause: {'queue': 'mail', 'done': '1'} by dashboard")
+    client.close()
+
+
 def test_an_address_that_is_taken_is_told(shop: Shop) -> None:
     shop.app.migrate()
     port = address(shop.start("dashboard", APP, "--port", "0")).rpartition(":")[2]
@@ -73,9 +97,75 @@ def test_dev_is_a_worker_that_reloads_and_the_dashboard_in_one_log(shop: Shop) -
     assert running.ends() == 0
 
 
+def answered(address: str, road: str) -> str:
+    """Nothing while the dashboard is being replaced."""
+    try:
+        return httpx.get(f"{address}{road}", timeout=60).text
+    except httpx.TransportError:
+        return ""
+
+
+def test_X12_dev_shows_what_the_changed_code_says(shop: Shop) -> None:
+    """The dashboard knows the application as it is now, under the same address; code that is broken
+    ends nothing."""
+    running = shop.start("dev", APP, "--port", "0")
+    found = address(running)
+    job = shop.store(new("say", arguments='{"text": "opensesame"}', delay=HOUR))
+    assert "opensesame" in httpx.get(f"{found}/jobs/{job}", timeout=60).text
+    path = shop.folder / "shop.py"
+    source = path.read_text()
+    secret = source.replace("def say(text: str", "def say(text: Annotated[str, Secret]")
+    secret = secret.replace("import INJECTED,", "import INJECTED, Secret,")
+    secret = secret.replace("import os\n", "import os\nfrom typing import Annotated\n", 1)
+    path.write_text(secret)
+
+    def hidden() -> bool:
+        shown = answered(found, f"/jobs/{job}")
+        return HIDDEN in shown and "opensesame" not in shown
+
+    until(hidden, "the secret is hidden")
+    path.write_text("this is no Python\n")
+    running.told("dashboard │ waiting for a change of the code")
+    assert running.process.poll() is None
+    path.write_text(secret + "\n\n@app.task\ndef fresh() -> None: ...\n")
+    until(lambda: '"slots"' in answered(found, "/api/tasks?task=fresh"), "it knows the task")
+    running.signal()
+    assert running.ends() == 0
+
+
+def test_dev_stops_in_order_when_its_terminal_is_closed(shop: Shop) -> None:
+    """Nothing is left behind, nor does anything keep the port."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
+    try:
+        running = shop.start("dev", APP, "--port", "0")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    port = address(running).rpartition(":")[2]
+    until(shop.app.workers, "the worker is there")
+    own = running.children()
+    all_of_them = [*own, *(pid for parent in own for pid in children(parent))]
+    assert len(all_of_them) == 3
+    running.signal(signal.SIGHUP)
+    try:
+        assert running.ends() == 0
+        assert not any(map(is_alive, all_of_them))
+    finally:
+        for pid in filter(is_alive, all_of_them):
+            os.kill(pid, signal.SIGKILL)
+    assert shop.app.workers() == []
+    address(shop.start("dashboard", APP, "--port", port))
+
+
 def test_dev_ends_when_one_of_them_does(shop: Shop) -> None:
     shop.app.migrate()
     port = address(shop.start("dashboard", APP, "--port", "0")).rpartition(":")[2]
     line = shop.run("dev", APP, "--port", port, code=2).stderr
     assert "cannot listen on 127.0.0.1" in line
     assert "name your app" in shop.refused("dev", code=2)
+    running = shop.start("dev", APP, "--port", "0")
+    address(running)
+    until(shop.app.workers, "the worker is there")
+    worker, site = running.children()
+    os.kill(worker, signal.SIGTERM)
+    assert running.ends() == 0
+    assert not is_alive(site)

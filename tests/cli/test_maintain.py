@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -63,6 +64,43 @@ def test_prune(shop: Shop) -> None:
     assert kept != source
     (shop.folder / "shop.py").write_text(kept)
     assert shop.data("prune", APP) == {"chains": 1}
+
+
+@pytest.mark.each_engine
+def test_R4_who_prunes_leaves_a_line(any_shop: Shop) -> None:
+    """With the number and what was chosen, in the transaction that deletes; a preview leaves none,
+    nor does what finds nothing."""
+    shop = any_shop
+    for _ in range(3):
+        shop.app.complete(shop.put("add", a=1, b=1), 2)
+    shop.put("add", a=1, b=1)
+    words = ("prune", APP, "--older-than", "0", "--state", "completed")
+    assert shop.data(*words, "--preview")["chains"] == 3
+    assert shop.text("prune", APP) == "0 chains deleted\n"
+    assert list(shop.app.audit()) == []
+    assert shop.data(*words) == {"chains": 3}
+    (line,) = shop.app.audit()
+    assert (line.action, line.number, line.job_id) == ("prune", 3, None)
+    assert line.chosen == {"state": ["completed"], "older_than": 0.0}
+    assert "@" in line.by
+
+
+def test_R4_prune_with_and_without_a_name(any_shop: Shop) -> None:
+    """By the times of the app too; the twin does the same; who gives no name leaves no line."""
+    app = Towline(any_shop.url, keep_completed=0, keep_failed=None)
+    for by in (None, "ann", "bob"):
+        app.complete(any_shop.put("add", a=1, b=1), 2)
+        any_shop.put("add", a=1, b=1)
+        if by == "bob":
+            assert asyncio.run(app.aprune(older_than=0, by=by)) == 1
+        else:
+            assert app.prune(by=by) == 1
+    told = [(line.by, line.number, line.chosen) for line in app.audit()]
+    assert told == [
+        ("bob", 1, {"state": ["completed", "failed", "cancelled"], "older_than": 0.0}),
+        ("ann", 1, {"state": ["completed", "cancelled"]}),
+    ]
+    app.close()
 
 
 def test_vacuum(any_shop: Shop) -> None:

@@ -132,6 +132,18 @@ def test_X8_a_token_is_no_short_word(app: Towline) -> None:
         dashboard.asgi(app, token="secret")
 
 
+@pytest.mark.parametrize("token", ["", " ", " " * 20])
+def test_X8_a_token_that_is_empty_is_not_no_token(
+    app: Towline, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    """Such as of a variable that is not set: nothing would guard the dashboard."""
+    with pytest.raises(ValueError, match=r"is empty: .* at least 16 characters"):
+        dashboard.asgi(app, token=token)
+    monkeypatch.setenv("TOWLINE_DASHBOARD_TOKEN", TOKEN)
+    with pytest.raises(ValueError, match="is empty"):
+        dashboard.asgi(app, token=token)
+
+
 def test_X8_the_token_may_come_from_the_environment(
     app: Towline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

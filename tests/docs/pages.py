@@ -25,6 +25,8 @@ ELSEWHERE = {
     "guides/run/worker.md": "test_worker.py",
     "guides/with/transactions.md": "test_transactions.py",
 }
+# What only exists on paper, by page, and what stands for it when the page is run.
+ON_PAPER = {"guides/run/checklist.md": {"sqlite:////srv/shop/": "sqlite:///"}}
 # Folders with an order of their own: test_tutorial.py, and test_moving.py, which runs both sides.
 OWN_ORDER = ("tutorial/", "guides/move/")
 

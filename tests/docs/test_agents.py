@@ -1,8 +1,6 @@
-"""docs/guides/with/agents.md names all tools."""
+"""docs/guides/with/agents.md names all tools; docs/reference/mcp-tools.md is made of them."""
 
 from __future__ import annotations
-
-import re
 
 from tests.docs.blocks import ROOT
 from towline.agent.server import TOOLS
@@ -10,6 +8,6 @@ from towline.agent.server import TOOLS
 PAGE = ROOT / "docs" / "guides" / "with" / "agents.md"
 
 
-def test_the_page_lists_the_tools_and_what_allows_them() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (?:`(\w+)`)? ?\|", PAGE.read_text("utf-8"), re.MULTILINE)
-    assert rows == [(tool.name, tool.needs or "") for tool in TOOLS.values()]
+def test_the_page_names_the_tools() -> None:
+    text = PAGE.read_text("utf-8")
+    assert [name for name in TOOLS if f"`{name}`" not in text] == []

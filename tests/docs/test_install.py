@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from tests.docs import commands
 from tests.docs.blocks import ROOT
 from towline import Towline
 
@@ -16,6 +17,13 @@ PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "towline")
 
 def test_W1_nothing_tells_to_install_by_name() -> None:
     assert [path.name for path in PAGES if INDEX.search(path.read_text("utf-8"))] == []
+
+
+def test_U1_extras_that_are_named_are_there() -> None:
+    """In the text, too: what installs something is not run."""
+    named = {extra for page in PAGES for extra in commands.extras_in(page.read_text("utf-8"))}
+    assert {"dashboard", "django", "mcp", "postgres", "prometheus"} <= named
+    assert named <= commands.known_extras()
 
 
 @pytest.mark.parametrize("url", ["sqlite:///x.db", "postgresql://x@127.0.0.1/x"])

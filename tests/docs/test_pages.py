@@ -13,15 +13,14 @@ import pytest
 import yaml
 from markdown.extensions.toc import slugify, unique
 
-from tests.docs import pages, site
+from tests.docs import commands, pages, site
 from tests.docs.blocks import PARSED, PROSE, ROOT, RUN, blocks_of, program_of, start
 from tests.docs.relink import mend
-from tests.docs.stage import checked, commands
 
 # Blocks that are neither run nor parsed; each says why in the line before it.
 NOT_RUN = 0
-# Commands that install something or go on until they are stopped: their words are checked.
-ONLY_CHECKED = 25
+# Commands that are not run; commands.NOT_RUN says why each is not.
+COMMANDS_NOT_RUN = 9
 
 FENCE = re.compile(r"^ *(```|~~~).*$", re.MULTILINE)
 LINK = re.compile(r"(?<!\\)\]\(<?([^)>\s]+)>?\)")
@@ -36,7 +35,8 @@ def test_U1_the_pages_of_a_folder_run(section: str, tmp_path: Path) -> None:
     for number, page in enumerate(pages.sections()[section]):
         folder = tmp_path / f"{number}-{page.stem}"
         folder.mkdir()
-        (folder / "page.py").write_text(program_of(page), "utf-8")
+        program = program_of(page, pages.ON_PAPER.get(pages.name_of(page)))
+        (folder / "page.py").write_text(program, "utf-8")
         folders.append(str(folder))
     start(["-m", "tests.docs.pages", *folders], ROOT)
 
@@ -67,16 +67,31 @@ def test_U1_settings_files_are_what_they_say() -> None:
                     configparser.ConfigParser(strict=False, interpolation=None).read_string(text)
 
 
-def test_U1_what_is_not_run_is_counted() -> None:
-    excused, only_checked = [], []
+def test_U1_what_is_not_run_says_why_and_is_counted() -> None:
+    excused, left = [], []
     for page in EVERY:
         for language, text, excuse in blocks_of(page):
             if excuse:
                 excused.append(f"{page.name}: {excuse}")
             elif language == "console":
-                only_checked += [each for each, _ in commands(text) if checked(each)]
+                left += [each for each, _ in commands.each(text) if not commands.is_run(each)]
     assert len(excused) == NOT_RUN, "\n".join(excused)
-    assert len(only_checked) == ONLY_CHECKED, "\n".join(only_checked)
+    assert len(left) == COMMANDS_NOT_RUN, "\n".join(left)
+    assert set(map(commands.bare, left)) == set(commands.NOT_RUN), "a reason for no command"
+
+
+def test_U1_every_page_with_blocks_that_run_is_run() -> None:
+    """Of a guide that leads here only the Python is: sides.py runs it."""
+    here = {page for section in pages.sections().values() for page in section}
+    for page in EVERY:
+        name = pages.name_of(page) if pages.DOCS in page.parents else page.name
+        if page in here or name in pages.ELSEWHERE or name.startswith("tutorial/"):
+            continue
+        kinds = {block.language for block in blocks_of(page) if not block.excuse}
+        known = {"README.md": RUN}.get(
+            name, {"python"} if name.startswith("guides/move/") else set()
+        )
+        assert kinds & RUN <= known, f"{name}: nobody runs its {kinds & RUN - known}"
 
 
 def test_U1_a_page_that_is_run_elsewhere_is_run_there() -> None:

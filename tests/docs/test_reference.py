@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import inspect
+from pkgutil import iter_modules
 
 import pytest
 
 import towline
-import towline.testing
-from tests.docs.reference import api, errors, written
-from tests.docs.stage import GOES_ON
+from tests.docs.commands import BEGUN
+from tests.docs.reference import api, errors, settings, shown, written
 from towline.cli.commands import SECTIONS
+from towline.otel import instrument
+from towline.prometheus import Metrics
 from towline.task.options import Using
 from towline.worker.settings import WorkerSettings
 
 FOLDER = written.FOLDER
+# Commands that print no data: they go on until they are stopped, or talk with somebody.
+WITHOUT_DATA = {*BEGUN, "top", "mcp", "shell"}
+# Modules below `towline` that are no doors: those with a page, and those for its own use.
+PAGES = {"cli", "errors", "events", "pytest_plugin"}
+OURS = {
+    "__main__", "access", "app", "brief", "connections", "cron", "doctor", "engine", "executor",
+    "exit_codes", "migrate", "model", "naming", "operation", "postgres", "records",
+    "runner", "schedule", "secret", "sql", "sqlite", "store", "task", "telemetry", "text", "ticks",
+    "times", "version", "views", "wakes", "worker",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", written.PAGES)
@@ -25,8 +37,29 @@ def test_U3_the_reference_equals_the_code(name: str) -> None:
 
 def test_U5_every_public_name_has_its_place() -> None:
     wrong = {each.__name__ for each in errors.every()}
-    assert set(towline.__all__) <= api.names() | wrong
-    assert set(towline.testing.__all__) <= api.names()
+    assert set(towline.__all__) <= {name for _, name in api.names()} | wrong
+    for door in api.DOORS:
+        offered = {(door, name) for name in shown.public(door)}
+        assert offered <= api.names() | api.OURS_ALONE, f"no place for {offered - api.names()}"
+
+
+def test_U5_there_are_no_other_doors() -> None:
+    """A module below `towline` itself is one, has a page, or is for the package's own use."""
+    doors = {door.partition(".")[0] for door in api.DOORS}
+    assert doors | PAGES | OURS == {found.name for found in iter_modules(towline.__path__)}
+
+
+def test_U5_every_fixture_and_setting_of_pytest_has_its_place() -> None:
+    assert len(api.fixtures()) == (FOLDER / "api.md").read_text("utf-8").count("\n- `towline_")
+    text = (FOLDER / "settings.md").read_text("utf-8")
+    assert list(settings.of_pytest()) == ["towline_app", "towline_url"]
+    assert [name for name in settings.of_pytest() if f"| `{name}` |" not in text] == []
+
+
+def test_U5_names_without_a_list_of_them_are_found_too() -> None:
+    assert shown.public("integrations.asgi") == {"lifespan"}
+    assert shown.public("integrations.sentry") == {"report", "Reporter"}
+    assert shown.public("otel") == {"FollowLinks", "instrument", "uninstrument"}
 
 
 def test_U5_every_setting_and_option_has_its_place() -> None:
@@ -38,6 +71,8 @@ def test_U5_every_setting_and_option_has_its_place() -> None:
         *WorkerSettings.__annotations__,
         *towline.Backoff.__struct_fields__,
         *towline.Cron.__struct_fields__,
+        *(instrument.__kwdefaults__ or ()),
+        *(Metrics.__init__.__kwdefaults__ or ()),
     ]
     assert [name for name in told if f"| `{name}` |" not in text] == []
 
@@ -66,4 +101,4 @@ def test_every_command_says_what_it_does_and_has_json() -> None:
         for command in commands:
             assert command.help, command.name
             options = {word for parameter in command.params for word in parameter.opts}
-            assert "--json" in options or command.name in GOES_ON, command.name
+            assert "--json" in options or command.name in WITHOUT_DATA, command.name

@@ -13,9 +13,10 @@ from ..errors import InvalidSetting, InvalidState, NotFound, StillNeeded, StoreE
 from ..executor import in_thread
 from ..model import ChainState
 from ..naming import check_name
+from ..operation import Op
 from ..records import NewJob
 from ..runner import Loop
-from ..store.retention import KeepFor
+from ..store.retention import KeepFor, noted
 from ..task import Next
 from ..task.batch import next_job
 from ..times import Seconds, micros
@@ -247,17 +248,17 @@ class Management(Changes, Limits):
 
     def prune(
         self, *, older_than: Seconds | None = None, state: Ended | Iterable[Ended] | None = None,
-        preview: bool = False, on: object = None,
+        preview: bool = False, by: str | None = None, on: object = None,
     ) -> int:  # fmt: skip
         """Delete ended chains that are older than they are kept, or than this; return how many, or
-        with preview how many it would."""
-        return self.runner.run_each(self._prune(older_than, state, preview), on)
+        with preview how many it would. With `by` each batch leaves a line in the history."""
+        return self.runner.run_each(self._prune(older_than, state, preview, by), on)
 
     async def aprune(
         self, *, older_than: Seconds | None = None, state: Ended | Iterable[Ended] | None = None,
-        preview: bool = False, on: object = None,
+        preview: bool = False, by: str | None = None, on: object = None,
     ) -> int:  # fmt: skip
-        return await self.runner.arun_each(self._prune(older_than, state, preview), on)
+        return await self.runner.arun_each(self._prune(older_than, state, preview, by), on)
 
     def vacuum(self, pages: int = VACUUM_PAGES) -> int:
         """Give up to `pages` free pages back to the system, while workers run; return how many."""
@@ -349,17 +350,20 @@ class Management(Changes, Limits):
         return number
 
     def _prune(
-        self, older_than: Seconds | None, state: Ended | Iterable[Ended] | None, preview: bool
-    ) -> Loop[int]:
+        self, older_than: Seconds | None, state: Ended | Iterable[Ended] | None, preview: bool,
+        by: str | None,
+    ) -> Loop[int]:  # fmt: skip
         ages = ages_of(self.settings.keep, older_than, state)
         usual = ages == self.settings.keep and not preview
         number: int = 0
         position: int = 0
         while True:
-            if usual:
-                pruned = yield self._store.prune(ages)
-            else:
-                pruned = yield self._store.prune_by(ages, position, preview)
+            store = self._store
+            batch = store.prune(ages) if usual else store.prune_by(ages, position, preview)
+            if by is not None and not preview:
+                age = None if older_than is None else micros(older_than)
+                batch = Op("prune", noted, store, batch, ages, age, by, loss=batch.loss, by=by)
+            pruned = yield batch
             number, position = number + pruned.chains, pruned.position
             if pruned.done:
                 return number

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..app import Towline
+from . import logs
 from .ending import CommandError
 from .target import Command
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-PORT = 8383
+HOST, PORT = "127.0.0.1", 8383
 IDLE = (
     75  # seconds that a connection may rest: open pages ask every five, and must not meet its end
 )
 
 
 @click.command(cls=Command)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--host", default=HOST, show_default=True, help="The address to listen on.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free."
 )
@@ -34,6 +36,7 @@ IDLE = (
 )
 @click.option("--read-only", is_flag=True, help="Look, and no actions.")
 @click.option("--name", "names", multiple=True, help="A host name it answers under; repeat it.")
+@click.option("--socket", "inherited", type=int, hidden=True)
 def dashboard(
     app: Towline,
     host: str,
@@ -41,10 +44,14 @@ def dashboard(
     token_file: Path | None,
     read_only: bool,
     names: tuple[str, ...],
+    inherited: int | None,
 ) -> None:
     """Serve the dashboard, on this machine unless it has a token."""
+    logs.open_streams()
     site = site_of(app, host, token_file, read_only=read_only, hosts=names)
-    serve(site, host, port)
+    logs.begin(None, as_json=False)  # it says who did what
+    with listening_on(host, port) if inherited is None else socket.socket(fileno=inherited) as own:
+        serve(site, host, own)
 
 
 def site_of(app: Towline, host: str, token_file: Path | None, **settings: Any) -> ASGIApp:
@@ -58,10 +65,7 @@ def site_of(app: Towline, host: str, token_file: Path | None, **settings: Any) -
         ) from error
     token = os.environ.get(dashboard.TOKEN_VARIABLE) or None
     if token_file is not None:
-        try:
-            token = token_file.read_text().strip()
-        except OSError as error:
-            raise CommandError(f"{token_file} cannot be read: {error.strerror}") from error
+        token = token_in(token_file)
     if token is None and not is_loopback(host):
         raise CommandError(
             f"{host} can be reached from other machines, and nothing would guard the dashboard: "
@@ -74,32 +78,44 @@ def site_of(app: Towline, host: str, token_file: Path | None, **settings: Any) -
         raise CommandError(str(error)) from error
 
 
-def serve(site: ASGIApp, host: str, port: int) -> None:
-    """Until a signal comes; says where first."""
-    import socket
+def token_in(file: Path) -> str:
+    """What a file has been made for: without a token in it nothing would guard the dashboard."""
+    try:
+        token = file.read_text().strip()
+    except OSError as error:
+        raise CommandError(f"{file} cannot be read: {error.strerror}") from error
+    if not token:
+        raise CommandError(f"{file} is empty: write a token of at least 16 characters into it")
+    return token
 
-    import uvicorn
 
+def listening_on(host: str, port: int) -> socket.socket:
+    """A socket of its own, or why there is none."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listening = socket.create_server((host, port), family=family)
+        return socket.create_server((host, port), family=family)
     except OSError as error:
         raise CommandError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
-    with listening:
-        # Inherited by each connection: an answer goes out in two parts, and the second would wait
-        # for the reader to acknowledge the first, 40 ms.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        shown = f"[{host}]" if ":" in host else host
-        place = f"http://{shown}:{listening.getsockname()[1]}/"
-        click.echo(f"dashboard: {place} (Ctrl-C ends it)", err=True)
-        config = uvicorn.Config(
-            site,
-            log_level="warning",
-            access_log=False,
-            timeout_graceful_shutdown=1,
-            timeout_keep_alive=IDLE,
-        )
-        for number in (signal.SIGINT, signal.SIGTERM):
-            # The server ends at one, then raises it again: that is no reason to die of it.
-            signal.signal(number, lambda *_: None)
-        uvicorn.Server(config).run([listening])
+
+
+def serve(site: ASGIApp, host: str, listening: socket.socket) -> None:
+    """Until a signal comes; says where first."""
+    import uvicorn
+
+    # Inherited by each connection: an answer goes out in two parts, and the second would wait for
+    # the reader to acknowledge the first, 40 ms.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    shown = f"[{host}]" if ":" in host else host
+    place = f"http://{shown}:{listening.getsockname()[1]}/"
+    click.echo(f"dashboard: {place} (Ctrl-C ends it)", err=True)
+    config = uvicorn.Config(
+        site,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=1,
+        timeout_keep_alive=IDLE,
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # The server ends at one, then raises it again: that is no reason to die of it.
+        signal.signal(number, lambda *_: None)
+    uvicorn.Server(config).run([listening])

@@ -9,6 +9,7 @@ import click
 from ..app import Towline
 from ..app.management import ENDED, Ended
 from . import output
+from .control import who
 from .ending import CommandError
 from .filters import as_json, duration_of, shown
 from .progress import Bar, following
@@ -60,7 +61,7 @@ def prune(
     How long they are kept, the app says (keep_completed= and others); with --url, the defaults.
     """
     with following(app, "deleting"):
-        number = app.prune(older_than=older_than, state=state or None, preview=preview)
+        number = app.prune(older_than=older_than, state=state or None, preview=preview, by=who())
     done = "would be deleted" if preview else "deleted"
     data = {"chains": number, **({"preview": True} if preview else {})}
     output.answer(data, f"{number} chain{'s' * (number != 1)} {done}", as_json)

@@ -40,5 +40,10 @@ def asgi(
     answers True or a `Viewer` with a name and permissions, False or None to refuse; it may await.
     With `read_only` there are no actions. `hosts` are the only names it answers under, if given.
     """
-    token = token or os.environ.get(TOKEN_VARIABLE) or None
+    if token is None:
+        token = os.environ.get(TOKEN_VARIABLE) or None
+    if token is not None and not token.strip():  # meant as one, it must not open the dashboard
+        raise ValueError(
+            "the token of a dashboard is empty: give it at least 16 characters, or None for none"
+        )
     return Site(app, Access(token, authorize, hosts, read_only=read_only)).asgi()

@@ -26,6 +26,7 @@ log = logging.getLogger("towline.dashboard")
 
 Given = Mapping[str, str]
 DELETED_AT_ONCE = 200
+YES_NO = {"true": True, "1": True, "false": False, "0": False}
 # What of an answer stands in the log.
 TOLD = ("id", "chain", "queue", "schedule", "done", "preview")
 
@@ -46,6 +47,7 @@ def do(app: Towline, name: str, given: Given, viewer: Viewer) -> Data:
         raise HTTPException(404, f"there is no action {name[:40]!r}: {', '.join(ACTIONS)}")
     if action.permission not in viewer.may:
         raise HTTPException(403, f"you may not {action.permission}")
+    _check_taken(name, action, given)
     try:
         done = action.do(app, given, viewer.name)
     except TowlineError as error:
@@ -53,6 +55,17 @@ def do(app: Towline, name: str, given: Given, viewer: Viewer) -> Data:
     told = {key: plain(str(done[key]), lines=False)[:200] for key in TOLD if key in done}
     log.info("%s: %s by %s", name, told, plain(viewer.name, lines=False))
     return done
+
+
+def _check_taken(name: str, action: Action, given: Given) -> None:
+    """Refuse what the action would pass over: a filter that is mistyped would mean more jobs, and a
+    number that is, no limit."""
+    # What the forms of the pages send beside: the way back, and what the page that asks is told.
+    beside = {"back": given.get("back"), "pick": given.get("id"), "action": name}
+    for each, value in given.items():
+        if each not in action.takes and beside.get(each) != value:
+            taken = ", ".join(action.takes)
+            raise HTTPException(400, f"{name} takes no {each[:40]!r}: it takes {taken}")
 
 
 def _id(given: Given) -> int:
@@ -158,7 +171,11 @@ def _reveal(app: Towline, given: Given, by: str) -> Data:
 
 
 def _is_preview(given: Given) -> bool:
-    return given.get("preview", "").lower() in ("1", "true")
+    """What is not understood is refused: taken for a no, it would be done."""
+    said = given.get("preview", "false").lower()
+    if said not in YES_NO:
+        raise HTTPException(400, f"preview is true or false, not {said[:40]!r}")
+    return YES_NO[said]
 
 
 def _retry_many(app: Towline, given: Given, by: str) -> Data:

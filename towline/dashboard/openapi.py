@@ -6,18 +6,34 @@ import re
 from typing import Any
 
 from ..version import VERSION
-from .actions import ACTIONS
-from .page import Page
+from .actions import ACTIONS, MANY
+from .page import FILTERS, Page
 from .shapes import schema, shared
 
-# What actions take, beside the filters that the page of jobs has.
-TAKEN = {
-    "id": "The job.",
-    "ids": "Only these jobs: a list.",
-    "queue": "The queue.",
-    "reason": "Why, for the history.",
-    "preview": "Only count what it would be done to.",
+TEXT = {"type": "string"}
+NUMBER = {"type": "integer"}
+# What actions take, by name: its type, and what it is.
+TAKEN: dict[str, dict[str, Any]] = {
+    "id": {**NUMBER, "description": "The job."},
+    "queue": {**TEXT, "description": "The queue."},
+    "schedule": {**TEXT, "description": "The schedule, by its name."},
+    "reason": {**TEXT, "description": "Why, for the history."},
+    "lane": {**TEXT, "description": 'A lane; "*" for each of them; the queue if not said.'},
+    "concurrency": {**NUMBER, "minimum": 0, "description": "How much may run at a time; 0: none."},
+    "rate": {**NUMBER, "minimum": 1, "description": "How much may begin in any `per` seconds."},
+    "per": {"type": "number", "default": 60, "description": "Seconds that `rate` is about."},
 }
+NEEDED = ("id", "queue", "schedule")
+# The same of actions on many: filters, as the page of jobs has them.
+TAKEN_BY_MANY: dict[str, dict[str, Any]] = {
+    **{name: {**TEXT, "description": f"Only jobs with this {name}."} for name in FILTERS},
+    "state": {**TEXT, "description": "Only jobs in this state, or these with commas between them."},
+    "chain": {**NUMBER, "description": "Only jobs of this chain."},
+    "ids": {"type": "array", "items": NUMBER, "minItems": 1, "description": "Only these jobs."},
+    "preview": {
+        "type": "boolean", "default": False, "description": "Count what it would be done to.",
+    },
+}  # fmt: skip
 # What actions answer: how many it was done to, and to which.
 DONE = {
     "type": "object",
@@ -26,6 +42,7 @@ DONE = {
         "id": {"type": "integer"},
         "chain": {"type": "integer"},
         "queue": {"type": "string"},
+        "schedule": {"type": "string"},
         "preview": {"type": "boolean"},
         "arguments": {},
         "output": {},
@@ -63,10 +80,17 @@ def document(root: str) -> dict[str, Any]:
 
 
 def _taken(names: tuple[str, ...]) -> dict[str, Any]:
-    properties = {
-        name: {"description": TAKEN.get(name, f"Only jobs with this {name}.")} for name in names
-    }
-    return _json({"type": "object", "properties": properties})
+    many = names == MANY
+    known = TAKEN_BY_MANY if many else TAKEN
+    needed = [] if many else [name for name in names if name in NEEDED]
+    return _json(
+        {
+            "type": "object",
+            "properties": {name: known[name] for name in names},
+            "additionalProperties": False,
+            **({"required": needed} if needed else {}),
+        }
+    )
 
 
 def _json(schema: dict[str, Any]) -> dict[str, Any]:

@@ -258,6 +258,9 @@ async def given_by(request: Request) -> dict[str, str]:
         found = None
     if not isinstance(found, dict):
         raise HTTPException(400, "a JSON object is expected")
+    for name, value in found.items():
+        if value == []:  # as text it would be no filter at all, which means all
+            raise HTTPException(400, f"{name[:40]!r} is an empty list: name at least one")
     return {str(name): _as_text(value) for name, value in found.items()}
 
 

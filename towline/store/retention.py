@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from ..errors import InvalidState, NotFound, StillNeeded
 from ..model import Live
-from ..operation import Steps
+from ..operation import Op, Steps
 from ..sql import Row
+from ..times import MICRO
 from . import audit, cascade, gate, read
 from . import key as key_line
 from .cascade import DELETE_LIVE, MINUTE, EndedJob
@@ -120,6 +122,19 @@ def prune_by(store: Ground, ages: KeepFor, position: int, preview: bool) -> Step
         old = yield from _not_needed(store, [int_of(id) for id, *_ in ripe])
         return Pruned(len(old), done, position)
     return (yield from _prune_ripe(store, ages, ripe, position, done, now))
+
+
+def noted(
+    store: Ground, batch: Op[Pruned], ages: KeepFor, older_than: int | None, by: str
+) -> Steps[Pruned]:
+    """Prune a batch for somebody, and leave a line of how many that were and what was chosen."""
+    pruned = yield from batch
+    if pruned.chains:
+        states = [state for state, age in asdict(ages).items() if age is not None]
+        said = {} if older_than is None else {"older_than": older_than / MICRO}
+        chosen = json.dumps({"state": states, **said})
+        yield from audit.note(store, by, "prune", number=pruned.chains, chosen=chosen)
+    return pruned
 
 
 def _prune_ripe(

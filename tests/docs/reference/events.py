@@ -10,9 +10,11 @@ from towline.events import kinds
 
 HEAD = """# Events
 
-What happened, told after the commit it tells of. Each event has `name` and `at`, in seconds since
-1970. Arguments, outputs, keys and labels of jobs are never in one; `error_type` is the class of
-an error, not its text.
+What happened, told after the commit it tells of; [how to hear of it](../guides/see/events.md). Each
+event has `name` and `at`, in seconds since 1970; other times are seconds, too. Arguments, outputs,
+keys and labels of jobs are never in one; `error_type` is the class of an error, not its text. What
+is marked *label* has few values and may be a label of a metric; what is marked *log* is for
+Towline's own log, and None for a function of yours.
 """
 
 
@@ -27,5 +29,6 @@ def _entries() -> Iterator[str]:
         yield f"## {name}\n"
         yield f"{shown.said(node)}\n"
         for field, type_, text in shown.fields("events.kinds", node):
-            yield f"- `{field}`: `{type_}`{f'. {text}' if text else ''}"
+            mark = " · label" if field in kind.labels else " · log" * (field in kind.private)
+            yield f"- `{field}`: `{type_}`{mark}{f'. {text}' if text else ''}"
         yield ""

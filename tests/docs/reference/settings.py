@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from unittest.mock import Mock
 
 from tests.docs.reference import shown
+from towline.pytest_plugin import pytest_addoption
+from towline.telemetry.otel.context import MOST_BAGGAGE
 
 HEAD = """# Settings and options
 
@@ -110,6 +113,32 @@ CRON = {
     "overlap": "what a tick does while the job of the one before has not ended",
 }
 
+INSTRUMENT = {
+    "relation": "an attempt begins a new trace, with a link to what created its job (every retry "
+    'links to the same), or is a `"child"` of it; a function of `(task, queue, attempt, position, '
+    "waited)` says which",
+    "metrics": "False: spans only",
+    "baggage": f"keys that travel with jobs, together at most {MOST_BAGGAGE} bytes; no others do",
+    "cluster": "metrics also of what the database knows of all workers, in one process of an "
+    "installation",
+    "tracer_provider": "another than the global one, which may also be set later",
+    "meter_provider": "the same for metrics",
+}
+METRICS = {
+    "registry": "another than the client's default one",
+    "process": "what this process enqueues and runs",
+    "cluster": "what the database knows of all workers, in one process of an installation",
+}
+DJANGO = {
+    "database": "an alias of DATABASES, where the tables are and what a task commits with; "
+    "`default`",
+    "max_attempts": "of tasks that do not say their own; 1",
+    "timeout": "the same; none",
+    "modules": "modules that declare tasks, besides `tasks` of each app",
+    "inline": "True: a task runs where it is enqueued, at once; for tests",
+}
+PROJECT = "integrations.django.project"
+
 
 def page() -> str:
     return "\n".join([HEAD, *_parts()])
@@ -127,9 +156,8 @@ def _parts() -> Iterator[str]:
     yield "See [calls](../guides/write/calls.md).\n"
     options = shown.definition("task.options", "Options")
     yield from _table(_of_class("task.options", options), USING)
-    kinds = _literals("task.options")
     for name in ("OnConflict", "OnBlockerFailure", "Scope"):
-        yield f"`{name}`: {kinds[name]}.\n"
+        yield f"`{name}`: {shown.literals('task.options', name)}.\n"
     yield "## worker\n\n`app.worker(…)`; `towline worker` has them as options.\n"
     worker = shown.definition("worker.settings", "WorkerSettings")
     given = {name: (kind, _usual(name)) for name, (kind, _) in _of_class("", worker).items()}
@@ -139,6 +167,21 @@ def _parts() -> Iterator[str]:
     yield "## Cron\n\nSee [schedules](../guides/write/schedules.md).\n"
     cron = _of_class("cron", shown.definition("cron", "Cron"))
     yield from _table({"expression": ("str | None", "None"), **cron}, CRON)
+    yield "## instrument\n\n`from towline.otel import instrument`; see"
+    yield "[OpenTelemetry](../guides/see/opentelemetry.md).\n"
+    function = shown.definition("telemetry.otel.instrument", "instrument")
+    yield from _table(_of_function(function), INSTRUMENT)
+    yield "## Metrics\n\n`from towline.prometheus import Metrics`; see"
+    yield "[Prometheus](../guides/see/prometheus.md).\n"
+    metrics = _method(shown.definition("telemetry.prometheus", "Metrics"), "__init__")
+    yield from _table({k: v for k, v in _of_function(metrics).items() if k != "app"}, METRICS)
+    yield "## Django\n\nIn `OPTIONS` of an entry of TASKS, beside what `Towline(…)` takes; see"
+    yield "[Django](../guides/with/django.md).\n"
+    shown.check("settings", DJANGO, ast.literal_eval(shown.value(PROJECT, "OURS")))
+    yield from _plain_table(DJANGO)
+    yield f"Not there, since DATABASES and migrations say it: {shown.words(_not_for_django())}.\n"
+    yield "## pytest\n\nIn pytest's own configuration; see [testing](../guides/write/testing.md).\n"
+    yield from _plain_table(of_pytest())
     yield "## In the environment\n"
     yield "| variable | read by | |\n|---|---|---|"
     yield "| `TOWLINE_URL` | `Towline()` without a URL, the command line | the database |"
@@ -150,11 +193,7 @@ Given = Mapping[str, tuple[str, str]]
 
 
 def _table(given: Given, sentences: Mapping[str, str]) -> Iterator[str]:
-    if given.keys() != sentences.keys():
-        raise SystemExit(
-            "tests/docs/reference/settings.py: say what these are, or take them out: "
-            + ", ".join(sorted(given.keys() ^ sentences.keys()))
-        )
+    shown.check("settings", sentences, given)
     yield "| | type | default | |\n|---|---|---|---|"
     for name, (kind, default) in given.items():
         type_ = f"<code>{kind}</code>".replace("|", "&#124;")  # a bar would end the cell
@@ -163,7 +202,28 @@ def _table(given: Given, sentences: Mapping[str, str]) -> Iterator[str]:
     yield ""
 
 
-def _of_function(node: ast.FunctionDef) -> dict[str, tuple[str, str]]:
+def _plain_table(sentences: Mapping[str, str]) -> Iterator[str]:
+    yield "| | |\n|---|---|"
+    for name, sentence in sentences.items():
+        yield f"| `{name}` | {sentence} |"
+    yield ""
+
+
+def _not_for_django() -> tuple[str, ...]:
+    found: tuple[str, ...] = ast.literal_eval(shown.value(PROJECT, "NOT_SAID_HERE"))
+    return found
+
+
+def of_pytest() -> dict[str, str]:
+    """The settings that the plugin for pytest adds, in its own words."""
+    parser = Mock()
+    pytest_addoption(parser)
+    return dict(call.args[:2] for call in parser.addini.mock_calls)
+
+
+def _of_function(node: shown.Definition) -> dict[str, tuple[str, str]]:
+    """Its parameters but the first, which is self or the app."""
+    assert isinstance(node, ast.FunctionDef)
     found = {}
     placed = node.args.args[1:]
     defaults = [*[None] * (len(placed) - len(node.args.defaults)), *node.args.defaults]
@@ -192,19 +252,6 @@ def _method(node: ast.AST, name: str) -> ast.FunctionDef:
     return next(
         each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == name
     )
-
-
-def _literals(module: str) -> dict[str, str]:
-    """The words that an option may be, by the name of its type."""
-    found = {}
-    for each in shown.source(module)[0].body:
-        match each:
-            case ast.Assign(
-                targets=[ast.Name(id=name)],
-                value=ast.Subscript(value=ast.Name(id="Literal"), slice=ast.Tuple(elts=words)),
-            ):
-                found[name] = ", ".join(f"`{ast.unparse(word)}`" for word in words)
-    return found
 
 
 def _usual(name: str) -> str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 
 from tests.shape.source import PACKAGE
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @cache
@@ -25,21 +27,56 @@ def source(module: str) -> tuple[ast.Module, list[str]]:
 
 def home(module: str, name: str) -> str:
     """Where it is written, which may not be where it is offered."""
+    if any(node.name == name for node in _defined(module)):
+        return module
     found = getattr(import_module(f"towline.{module}"), name)
     return str(found.__module__).removeprefix("towline.")
 
 
-def definition(module: str, name: str) -> ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef:
+def public(module: str) -> set[str]:
+    """What a module offers: what its __all__ says, or else every class and function of its own
+    without an underscore. It is not imported: what it is for may need to be set up before."""
     for node in source(module)[0].body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if node.name == name and not _is(node, "overload"):
-                return node
+        match node:
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=names)):
+                return {ast.literal_eval(name) for name in names}
+    return {node.name for node in _defined(module) if node.name[0] != "_"}
+
+
+def _defined(module: str) -> Iterator[Definition]:
+    for node in source(module)[0].body:
+        if isinstance(node, Definition):
+            yield node
+
+
+def literals(module: str, name: str) -> str:
+    """The words that a type of a module may be."""
+    match ast.parse(value(module, name)).body:
+        case [ast.Expr(value=ast.Subscript(value=ast.Name(id="Literal"), slice=slice))]:
+            several = slice.elts if isinstance(slice, ast.Tuple) else [slice]
+            return ", ".join(f"`{ast.unparse(word)}`" for word in several)
+    raise LookupError(f"{name} of towline.{module} is no Literal")
+
+
+def value(module: str, name: str) -> str:
+    """What a module assigns to a name."""
+    for node in source(module)[0].body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
+                return ast.unparse(value)
+    raise LookupError(f"towline.{module} assigns nothing to {name}")
+
+
+def definition(module: str, name: str) -> Definition:
+    for node in _defined(module):
+        if node.name == name and not is_decorated(node, "overload"):
+            return node
     raise LookupError(f"there is no {name} in towline.{module}")
 
 
 def said(node: ast.AST) -> str:
     """Its docstring, as paragraphs of one line."""
-    assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    assert isinstance(node, Definition)
     text = inspect.cleandoc(ast.get_docstring(node) or "")
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
@@ -99,7 +136,7 @@ def fields(module: str, node: ast.ClassDef) -> Iterator[tuple[str, str, str]]:
             ):
                 yield name, repr(text), _comment(lines[each.lineno - 1])
             case ast.FunctionDef(name=name) if name[0] != "_" and (
-                _is(each, "property") or _is(each, "cached_property")
+                is_decorated(each, "property") or is_decorated(each, "cached_property")
             ):
                 yield name, ast.unparse(each.returns) if each.returns else "", said(each)
 
@@ -113,8 +150,10 @@ def methods(
         for each in node.body
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
         and each.name[0] != "_"
-        and not any(_is(each, word) for word in ("overload", "property", "cached_property"))
-        and not _is(each, "classmethod")
+        and not any(
+            is_decorated(each, word) for word in ("overload", "property", "cached_property")
+        )
+        and not is_decorated(each, "classmethod")
     }
     for name, each in found.items():
         plain = name[1:] if name != "await_" else "wait"
@@ -124,9 +163,25 @@ def methods(
         yield each, twin if twin in found else None
 
 
-def _is(node: ast.AST, decorator: str) -> bool:
+def words(names: Iterable[str]) -> str:
+    """As a page says them."""
+    return " ".join(f"`{name}`" for name in names)
+
+
+def check(page: str, said: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse a sentence about nothing, and what has none."""
+    if set(said) != set(known):
+        raise SystemExit(
+            f"tests/docs/reference/{page}.py: say what these are, or take them out: "
+            + ", ".join(sorted(set(said) ^ set(known)))
+        )
+
+
+def is_decorated(node: ast.AST, decorator: str) -> bool:
+    """Whether it is decorated by that, or by a call of it."""
     return any(
-        decorator in ast.unparse(each).split(".") for each in getattr(node, "decorator_list", ())
+        decorator in ast.unparse(each).partition("(")[0].split(".")
+        for each in getattr(node, "decorator_list", ())
     )
 
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.docs.blocks import ROOT
-from tests.docs.reference import api, changelog, commands, errors, events, settings, tables
+from tests.docs.reference import (
+    api,
+    changelog,
+    commands,
+    errors,
+    events,
+    log_fields,
+    mcp_tools,
+    metrics,
+    settings,
+    spans,
+    tables,
+)
 
 FOLDER = ROOT / "docs" / "reference"
 PAGES: dict[str, Callable[[], str]] = {
@@ -14,7 +26,11 @@ PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands.page,
     "errors.md": errors.page,
     "events.md": events.page,
+    "log-fields.md": log_fields.page,
+    "mcp-tools.md": mcp_tools.page,
+    "metrics.md": metrics.page,
     "settings.md": settings.page,
+    "spans.md": spans.page,
     "tables.md": tables.page,
 }
 
