@@ -11,7 +11,7 @@ import pytest
 from tests.database import Database
 from tests.until import until
 from tests.worker.gate import LIMIT, Gate
-from towline import INJECTED, ChainCancelled, Context, State, Towline
+from towline import INJECTED, ChainCancelled, Context, State, Task, Towline
 from towline.errors import CommitUnknown
 from towline.events.kinds import JobExpired, TurnTaken
 from towline.operation import Op, Steps
@@ -97,52 +97,45 @@ def test_S3_a_claim_alone_does_not_forget_what_is_due(app: Towline, turns: list[
         gate.open()
 
 
+def one_late_one_good(app: Towline, turns: list[Turn], note: Task[[int], None]) -> None:
+    """Both are claimed alone; the late one ends, and is told of once."""
+    told: list[object] = []
+    app.on(JobExpired.name)(told.append)
+    with app.worker(concurrency=2) as worker:
+        idle(worker, turns)
+        app.pause("default")
+        late, good = note.using(expires=0.05).enqueue(1), note.enqueue(2)
+        time.sleep(0.1)
+        app.resume("default")
+        with pytest.raises(ChainCancelled, match="not started before"):
+            late.result(LIMIT)
+        good.result(LIMIT)
+        until(lambda: told, "the event")
+    assert sum(event.count for event in told if isinstance(event, JobExpired)) == 1
+
+
 def test_Y1_what_is_late_when_it_is_claimed_alone_never_starts(
     app: Towline, turns: list[Turn]
 ) -> None:
-    told: list[object] = []
-    app.on(JobExpired.name)(told.append)
     ran: list[int] = []
 
     @app.task
     def note(n: int) -> None:
         ran.append(n)
 
-    with app.worker(concurrency=2) as worker:
-        idle(worker, turns)
-        app.pause("default")
-        late, good = note.using(expires=0.05).enqueue(1), note.enqueue(2)
-        time.sleep(0.1)
-        app.resume("default")
-        with pytest.raises(ChainCancelled, match="not started before"):
-            late.result(LIMIT)
-        good.result(LIMIT)
-        until(lambda: told, "the event")
+    one_late_one_good(app, turns, note)
     assert ran == [2]
-    assert sum(event.count for event in told if isinstance(event, JobExpired)) == 1
 
 
 def test_Y1_late_items_of_a_chunk_never_reach_its_handler(app: Towline, turns: list[Turn]) -> None:
-    told: list[object] = []
-    app.on(JobExpired.name)(told.append)
     ran: list[int] = []
 
     @app.chunk(size=10, wait=0.01)
     def note(numbers: list[int]) -> None:
         ran.extend(numbers)
 
-    with app.worker(concurrency=2) as worker:
-        idle(worker, turns)
-        app.pause("default")
-        late, good = note.using(expires=0.05).enqueue(1), note.enqueue(2)
-        time.sleep(0.1)
-        app.resume("default")
-        with pytest.raises(ChainCancelled, match="not started before"):
-            late.result(LIMIT)
-        good.result(LIMIT)
-        until(lambda: told, "the event")
+    one_late_one_good(app, turns, note)
     assert ran == [2]
-    assert sum(event.count for event in told if isinstance(event, JobExpired)) == 1
 
 
 def test_Y1_a_late_job_of_a_task_nobody_knows_is_cancelled(app: Towline, turns: list[Turn]) -> None:
