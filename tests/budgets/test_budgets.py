@@ -131,6 +131,32 @@ def test_one_plain_job_writes_few_pages(app: Towline, database: Database, sqlite
     assert frames(database.path) - before <= 200 * 4.5
 
 
+def reads_and_writes() -> tuple[int, int]:
+    """How often this thread has called the system for either."""
+    lines = Path("/proc/thread-self/io").read_text().splitlines()
+    counts = dict(line.split(": ") for line in lines)
+    return int(counts["syscr"]), int(counts["syscw"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_one_plain_job_calls_the_system_seldom(app: Towline, sqlite: Database) -> None:
+    """A record is read from the lock's file; the log gets a head and a page for each of four."""
+    task = add_task(app)
+    task.enqueue(0)
+    counts = []
+    for n in range(10):
+        look = reads_and_writes()
+        before = reads_and_writes()
+        task.enqueue(n)
+        after = reads_and_writes()
+        # Between two looks lies what a look itself reads.
+        spent = (
+            last - 2 * first + own for own, first, last in zip(look, before, after, strict=True)
+        )
+        counts.append(tuple(spent))
+    assert min(counts) == (1, 8), counts
+
+
 def test_a_turn_of_many_writes_few_pages(
     app: Towline, database: Database, sqlite: Database
 ) -> None:
