@@ -50,7 +50,7 @@ from towline.store.turn import unpark
 SQLITE = "sqlite"
 ROOT = Path(__file__).resolve().parents[2]
 KILL_EVERY = 1.5
-PATIENCE = 60.0  # for a process to end by itself, and for a lock: a slow machine needs half of it
+PATIENCE = 30.0  # for a process to end by itself, and for a lock
 COUNTED = ("lost", "twice", "stuck", "early", "fence", "key", "deadlock", "integrity")
 
 
