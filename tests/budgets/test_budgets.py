@@ -20,8 +20,10 @@ from tests.conformance.statements import Answer, watched
 from tests.database import Database, SqliteDatabase
 from towline import Towline
 from towline.model import Outcome
-from towline.operation import Op
+from towline.operation import Op, Steps
 from towline.records import Claimed, Ending
+from towline.sql import Statement
+from towline.task.batch import next_job
 
 T = TypeVar("T")
 
@@ -31,6 +33,7 @@ WORKER = 77
 # Statements of one plain job, and of a turn that ends plain jobs and claims as many: however many.
 ENQUEUE = {"sqlite": 4, "postgres": 2}  # the second is NOTIFY, which our connections send later
 TURN = {"sqlite": 9, "postgres": 6}
+PER_JOB_OF_MANY = 36  # calls, ten of them for the call itself
 
 
 class Counted:
@@ -219,6 +222,48 @@ def test_a_job_in_a_worker_calls_few_functions(app: Towline, sqlite: Database) -
         threading.setprofile(None)
     assert len(app.jobs(state="completed", limit=1)) == 1
     assert calls.total <= 110 * number
+
+
+def test_E4_many_jobs_alike_are_bound_as_one_value(app: Towline, sqlite: Database) -> None:
+    """One more of them is a few calls of Python and none of the driver."""
+    task = add_task(app)
+    app.enqueue_many([task.call(n) for n in range(9)])
+    totals = []
+    for number in (100, 600):
+        calls = Calls()
+        sys.setprofile(calls)
+        try:
+            app.enqueue_many([task.call(n) for n in range(number)])
+        finally:
+            sys.setprofile(None)
+        totals.append(calls.total)
+    assert totals[1] - totals[0] <= PER_JOB_OF_MANY * 500, totals
+
+
+def test_F5_children_are_bound_as_one_value(app: Towline, sqlite: Database) -> None:
+    """Ten thousand of them hold the writer for less than a thousand rows bound one by one would."""
+    task, store = add_task(app), app.runner.store
+    register(app)
+    task.enqueue(0)
+    (held,) = app.runner.run(store.turn(WORKER, "w", ["default"], 1)).claimed
+    children = [task.call(n) for n in range(1000)]
+    following = next_job(task.using(after=children).then(0))
+    rows: Counter[str] = Counter()
+
+    def counting() -> Steps[Any]:
+        steps = iter(store.finish([Ending(held, Outcome.CONTINUED, next=following)]))
+        statement = next(steps)
+        while True:
+            if isinstance(statement, Statement):
+                rows[statement.query.name] += len(statement.rows or ())
+            try:
+                statement = steps.send((yield statement))
+            except StopIteration as stop:
+                return stop.value
+
+    assert app.runner.run(Op("finish", counting)).accepted == [held.job_id]
+    assert len(app.jobs(state="pending", limit=2000)) == 1000
+    assert max(rows.values()) <= 1, rows
 
 
 def test_G9_a_queue_without_limits_pays_nothing_beside_those_that_have_them(

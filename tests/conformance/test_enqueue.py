@@ -15,6 +15,7 @@ from tests.database import Database
 from tests.kit import Clock, claim, completed, continued, failed, new, register
 from towline import State, Towline
 from towline.errors import BlockerError, DuplicateKey
+from towline.model import ChainState, Policy
 from towline.operation import Mark, Op, Steps
 from towline.records import Enqueued, JobRecord, NewBlocker, NewJob
 from towline.store import Store, read
@@ -47,6 +48,49 @@ def test_E4_answers_come_in_the_order_given(play: Play, store: Store) -> None:
     assert [record.state for record, _ in answers] == ["blocked", "pending", "pending", "pending"]
     assert sorted(record.id for record, _ in answers) == [1, 2, 3, 4]
     assert all(record.id == record.chain_id for record, _ in answers)
+
+
+def test_E4_E5_jobs_alike_are_stored_as_each_by_itself(
+    play: Play, store: Store, clock: Clock
+) -> None:
+    """An engine may take many jobs of one shape as one value; between them stand others."""
+    shapes: list[dict[str, Any]] = [
+        {},
+        {"label": "l", "queue": "q", "priority": -3, "max_attempts": 2, "timeout": 5},
+        {"delay": 7, "policy": Policy.WAIT},
+        {"at": clock.time - 1, "trace": TRACE},
+        {"lane": "tenant", "weight": 3},
+        {"lane": "tenant", "delay": 7},
+        {"expires": 60, "schedule": "s", "tick": 4},
+    ]
+    texts = ["{}", '{"a":"\\u0000\\ud800"}', '{"a":"' + "ü€🎈" + '"}', '"' + "x" * 5000 + '"']
+    jobs: list[NewJob] = []
+    for shape in shapes:
+        jobs += [new(arguments=text, **shape) for text in texts * 5]
+        jobs.append(new("keyed", key=f"k{len(jobs)}", **shape))
+    chosen = list(range(0, 40, 2))
+    jobs.append(new("last", blockers=[NewBlocker(index=n) for n in chosen]))
+    named = [NewBlocker(index=n, name=f"b{n}", trace=TRACE) for n in chosen]
+    jobs.append(new("named", blockers=[*named, NewBlocker(index=41, declared=False)]))
+    answers = play(lambda: store.enqueue(jobs).__iter__())
+    records = [record for record, _ in answers]
+    assert records == play(lambda: read.records(store, [record.id for record in records]))
+    assert [record.arguments for record in records] == [job.arguments for job in jobs]
+    assert [record.policy for record in records] == [job.policy for job in jobs]
+    states = [str(record.state) for record in records]
+    assert states[:21] == ["pending"] * 21
+    assert states[42:63] == ["scheduled"] * 21
+    assert states[-2:] == ["blocked", "blocked"]
+    last, last_named = records[-2:]
+    edges = play(lambda: iter(store.blockers([last.id, last_named.id])))
+    assert [edge.chain_id for edge in edges[last.id]] == [records[n].id for n in chosen]
+    assert [(edge.name, edge.trace) for edge in edges[last_named.id]] == [
+        (None, None),  # the one whose output nobody asked for
+        *((f"b{n}", TRACE) for n in chosen),
+    ]
+    assert last.open_blockers == len(chosen)
+    assert last_named.open_blockers == len(chosen) + 1
+    assert play(lambda: store.chain(records[61].id).__iter__())[0].state is ChainState.OPEN
 
 
 def test_E4_an_answer_is_what_a_reader_then_sees(play: Play, store: Store, clock: Clock) -> None:

@@ -180,6 +180,10 @@ def blockers(world: World) -> Steps[None]:
     yield from store.cancel(two)
     (doomed,) = yield from put(store, new("g", queue="block", after=[two]))
     assert (yield from store.job(doomed)).state is State.FAILED
+    many = [new(TEXT, queue="block", arguments=f'["{TEXT}"]') for _ in range(9)]
+    behind_all = new("h", queue="block", blockers=[NewBlocker(index=n) for n in range(9)])
+    *_, waits = yield from put(store, *many, behind_all)
+    assert (yield from store.job(waits)).open_blockers == 9
 
 
 def groups(world: World) -> Steps[None]:

@@ -14,7 +14,8 @@ PACKAGES = ("towline.sqlite", "towline.postgres")
 # What one database needs and the other does not: at the end of its file, and listed here.
 ONLY_IN = {
     "towline.sqlite": [
-        "insert_plain_job", "insert_plain_live", "find_due", "promote_jobs", "find_pending",
+        "insert_plain_job", "insert_plain_live", "insert_run", "insert_chains_of_run",
+        "insert_live_of_run", "insert_edges_of_job", "find_due", "promote_jobs", "find_pending",
         "fill_lanes", "free_lanes", "rest_lanes", "open_lanes", "count_open", "find_chosen",
         "claim_chosen", "claim_jobs", "long_arguments", "find_awaited",
         "find_settled", "settle_attempts", "settle_live", "settle_chains", "take_writer",

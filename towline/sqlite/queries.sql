@@ -16,8 +16,7 @@
 --
 -- columns: stored = id, chain_id, position, task, label, queue, priority, max_attempts, timeout, key,
 --     blockers, policy, arguments, trace, lane, weight, expires_at, schedule, tick, ordered, created_at
--- columns: plain = id, chain_id, position, task, label, queue, priority, max_attempts, timeout, key,
---     blockers, policy, arguments, trace, created_at
+-- columns: said = task, label, queue, priority, max_attempts, timeout
 -- columns: claimed = max_attempts, timeout, key, label, blockers, trace, lane, weight, expires_at, tick, created_at
 -- columns: opened = state, queue, priority, job_id, attempt, open_blockers, run_at, lane, weight
 -- columns: standing = state, attempt, used, lost, open_blockers, run_at, started_at, progress,
@@ -1134,12 +1133,35 @@ PRAGMA freelist_count;
 
 -- name: insert_plain_job
 -- A job with nothing of what few have: who uses no lanes, expiry or schedules writes none of their columns.
-INSERT INTO {job} ({plain})
-VALUES ({:plain});
+INSERT INTO {job} (id, chain_id, position, {said}, key, blockers, policy, arguments, trace, created_at)
+VALUES (:id, :chain_id, :position, {:said}, :key, :blockers, :policy, :arguments, :trace, :created_at);
 
 -- name: insert_plain_live
 INSERT INTO {live} (state, queue, priority, job_id, attempt, open_blockers, run_at)
 VALUES (0, :queue, :priority, :job_id, 0, 0, :run_at);
+
+-- ---------------------------------------------------------------- only here: many jobs as one value
+
+-- name: insert_run
+-- New chains' first jobs that differ in their arguments only; their ids follow one another. A fifth of the time of as many rows
+-- with all of their values.
+INSERT INTO {job} (id, chain_id, position, {said}, blockers, policy, arguments, trace, lane, weight, created_at)
+SELECT :first + a.key, :first + a.key, 0, {:said}, 0, :policy, a.value, :trace, :lane, :weight, :now
+  FROM json_each(:arguments) AS a;
+
+-- name: insert_chains_of_run
+INSERT INTO {chain} (id, task, created_at, trace)
+SELECT j.id, j.task, j.created_at, j.trace FROM {job} AS j NOT INDEXED WHERE j.id BETWEEN :first AND :last;
+
+-- name: insert_live_of_run
+INSERT INTO {live} (state, queue, priority, job_id, run_at, lane, weight)
+SELECT :state, j.queue, j.priority, j.id, :run_at, j.lane, j.weight
+  FROM {job} AS j NOT INDEXED WHERE j.id BETWEEN :first AND :last;
+
+-- name: insert_edges_of_job
+-- A job waits for these chains; their positions follow one another.
+INSERT INTO {blocker} (chain_id, job_id, position, name, trace, in_line)
+SELECT c.value, :job_id, :position + c.key, :name, :trace, :in_line FROM json_each(:chains) AS c;
 
 -- ---------------------------------------------------------------- only here: claiming in two steps
 

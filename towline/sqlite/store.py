@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count, groupby
 
 import msgspec
 
@@ -12,13 +13,24 @@ from ..records import Claimed, Ending, Enqueued, NewJob
 from ..sql import Row, Statement
 from ..store import Store
 from ..store.cascade import count_ended, end_chains, free_behind
-from ..store.columns import BEHIND_RARE, FIRST_RARE, NOTHING_RARE, new_record, row_of
+from ..store.columns import (
+    BEHIND_RARE,
+    FIRST_RARE,
+    LANED,
+    NOTHING_RARE,
+    is_simple,
+    laned_of,
+    new_record,
+    row_of,
+)
+from ..store.enqueue import Placed, Stand
 from ..store.finish import ended_job
-from ..store.ground import News, Verdict, as_json, in_claim_order, int_of, plain_ends
+from ..store.ground import News, Verdict, as_json, chunks, in_claim_order, int_of, plain_ends
 from ..store.lane import filled
 
 PENDING, PARKED = int(Live.PENDING), int(Live.PARKED)
 OPENED = 100  # lanes whose time has come that one look opens
+RUN = 8  # rows that are quicker as one value than one by one
 LONG = 10_000  # characters of an output or error that are better not copied once more
 Group = tuple[str, int, int | None, Outcome]  # queue, priority, worker, how it ended
 
@@ -58,6 +70,49 @@ class SqliteStore(Store):
                 yield from self.announce([filled(job.queue, lane, job.priority)], now)
         yield Mark({job.queue})
         return (Enqueued(new_record(*row, state, 0, 0, 0, 0, now), True),)
+
+    # ---- many at once
+
+    def insert_runs(
+        self, placed: Sequence[Placed], stands: Sequence[Stand], now: int
+    ) -> Steps[Sequence[tuple[Placed, Stand]]]:
+        """Jobs of one shape with ids in a row: what they share is bound once, not for each row."""
+        if len(placed) < RUN:
+            return list(zip(placed, stands, strict=True))
+        others: list[tuple[Placed, Stand]] = []
+        for shape, some in groupby(zip(placed, stands, count()), _shape_of_run):
+            run = list(some)
+            if shape is None or len(run) < RUN:
+                others += [(place, stand) for place, stand, _ in run]
+                continue
+            (first, (state, _, run_at), _), last = run[0], run[-1][0]
+            said = dict(zip(LANED, laned_of(first.job), strict=True), policy=int(first.job.policy))
+            del said["at"], said["delay"]  # that is where they stand
+            yield self.sql.insert_run(
+                first=first.id, now=now, **said,
+                arguments=as_json([place.job.arguments for place, *_ in run]),
+            )  # fmt: skip
+            ids = {"first": first.id, "last": last.id}
+            yield self.sql.insert_chains_of_run(**ids)
+            yield self.sql.insert_live_of_run(state=state, run_at=run_at, **ids)
+        return others
+
+    def insert_edges(self, edges: Sequence[Row]) -> Steps[None]:
+        """A job that waits for many chains names all of them as one value."""
+        if len(edges) < RUN:
+            yield from super().insert_edges(edges)
+            return
+        others: list[Row] = []
+        for shared, some in groupby(zip(edges, count()), _shape_of_edges):
+            alike = [edge for edge, _ in some]
+            if len(alike) < RUN:
+                others += alike
+                continue
+            named = dict(zip(("job_id", "name", "trace", "in_line"), shared, strict=False))
+            for chunk in chunks(alike):
+                listed = as_json([edge[0] for edge in chunk])
+                yield self.sql.insert_edges_of_job(chains=listed, position=chunk[0][2], **named)
+        yield from super().insert_edges(others)
 
     # ---- the many of a turn
 
@@ -212,6 +267,22 @@ class SqliteStore(Store):
         chains = as_json([job.chain_id for job in held])
         yield self.sql.settle_chains(state=state, now=now, chains=chains)
         return verdicts
+
+
+def _shape_of_run(placed: tuple[Placed, Stand, int]) -> object:
+    """What the jobs of a run have in common, their distance from their number among it; None for
+    one that is stored by itself."""
+    place, stand, number = placed
+    job = place.job
+    if place.position or not is_simple(job):
+        return None
+    return place.id - number, stand, laned_of(job)
+
+
+def _shape_of_edges(numbered: tuple[Row, int]) -> Row:
+    """What edges of one job have in common that differ in their chains and positions only."""
+    (_, job_id, position, name, trace, in_line), number = numbered
+    return job_id, name, trace, in_line, int_of(position) - number
 
 
 _claimed = msgspec.json.Decoder(list[Claimed]).decode

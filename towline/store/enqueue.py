@@ -16,12 +16,16 @@ from . import cascade, key, read
 from .cascade import BAD
 from .columns import JOB, new_record, row_of
 from .ground import Ground, as_json, chunks, due_at, int_of, portions
-from .key import BLOCKER, KEY_MISSES, LINED_UP, TAKE_KEY, UNDECLARED
+from .key import KEY_MISSES, LINED_UP, TAKE_KEY, UNDECLARED
 
 CHAIN = ("id", "task", "created_at", "trace")
 LIVE = (
     "state", "queue", "priority", "job_id", "attempt", "open_blockers", "run_at", "lane", "weight",
 )  # fmt: skip
+
+
+Stand = tuple[int, int, int]
+"""How a new job begins: its state, how many chains it waits for, and from when on it may run."""
 
 
 class Placed(Struct):
@@ -80,7 +84,8 @@ def enqueue(store: Ground, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
     for part in chunks(batch.order):
         fresh = [i for i in part if i not in taken] if taken else part
         placed = batch.placed(fresh)
-        records.update(zip(fresh, (yield from insert(store, placed, now)), strict=True))
+        stored = yield from insert(store, placed, now, answer=True)
+        records.update(zip(fresh, stored, strict=True))
     for index, chain in taken.items():
         tail = yield from read.tail(store, chain)
         assert tail is not None
@@ -88,9 +93,13 @@ def enqueue(store: Ground, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
     return [Enqueued(records[index], index not in taken) for index in range(len(jobs))]
 
 
-def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobRecord]]:
+def insert(
+    store: Ground, placed: Sequence[Placed], now: int, *, answer: bool = False
+) -> Steps[list[JobRecord]]:
     """Write the rows of new jobs. A job with open blockers is blocked, one whose time has not
     come is scheduled, any other is pending at once. One behind a failure follows its policy.
+
+    `answer`: their records come back, in the order given.
     """
     waiting = _waiting(placed)
     if waiting:  # chains that go on with a job that waits; what waits for them must see it
@@ -99,48 +108,76 @@ def insert(store: Ground, placed: Sequence[Placed], now: int) -> Steps[list[JobR
     records: list[JobRecord] = []
     doomed: dict[int, DependentRecord] = {}
     told: list[Row] = []
+    ready: set[str] = set()
     # Rows of one part at a time: a large batch, or one of large arguments, stays small.
     for part in portions(placed, lambda place: len(place.job.arguments)):
-        chains: list[Row] = []
-        jobs: list[Row] = []
-        lives: list[Row] = []
         edges: list[Row] = []
-        for place in part:
-            job = place.job
-            if job.expires is not None:
-                job = replace(job, expires_at=now + job.expires)
-            waits = _waits(place, states, edges, doomed) if place.blockers else 0
-            run_at = due_at(job, now)
-            state = BLOCKED if waits else SCHEDULED if run_at > now else PENDING
-            if job.lane is not None and state == PENDING:
-                state = IN_LANE
-                told.append((job.queue, job.priority, job.lane))
-            if place.position == 0:
-                chains.append((place.id, job.task, now, job.trace))
-            number = len(place.blockers)
-            row = row_of(job, place.id, place.chain_id, place.position, number, now)
-            jobs.append(row)
-            lives.append((
-                state, job.queue, job.priority, place.id, 0, waits, run_at, job.lane, job.weight,
-            ))  # fmt: skip
-            records.append(new_record(*row, state, 0, 0, 0, waits, run_at))
-        if chains:
-            yield store.sql.insert_chains.many(CHAIN, chains)
-        yield store.sql.insert_jobs.many(JOB, jobs)
-        yield store.sql.insert_live.many(LIVE, lives)
-        for chunk in chunks(edges):
-            yield store.sql.insert_blockers.many(BLOCKER, chunk)
+        stands = [_stand(place, states, edges, doomed, now) for place in part]
+        yield from _insert_rows(store, (yield from store.insert_runs(part, stands, now)), now)
+        yield from store.insert_edges(edges)
+        for place, (state, waits, run_at) in zip(part, stands, strict=True):
+            if state != BLOCKED:
+                ready.add(place.job.queue)
+            if state == IN_LANE:
+                told.append((place.job.queue, place.job.priority, place.job.lane))
+            if answer:
+                records.append(new_record(*_row(place, now), state, 0, 0, 0, waits, run_at))
     yield from _refuse_circles(store, waiting)
     if doomed:
         fresh = {place.id for place in placed if place.position == 0}
         awaited = {blocker.chain_id for place in placed for blocker in place.blockers}
         ended = yield from cascade.fail_jobs(store, doomed, states, now)
         yield from cascade.end_chains(store, ended, now, alone=doomed.keys() <= fresh - awaited)
-        records = yield from read.records(store, [record.id for record in records])
+        if answer:
+            records = yield from read.records(store, [record.id for record in records])
     if told:
         yield from store.tell_filled(told, now)
-    yield from store.wake(r.queue for r in records if r.live_state in (PENDING, SCHEDULED, IN_LANE))
+    yield from store.wake(ready)
     return records
+
+
+def _stand(
+    place: Placed,
+    states: Mapping[int, ChainState],
+    edges: list[Row],
+    doomed: dict[int, DependentRecord],
+    now: int,
+) -> Stand:
+    """How a new job begins; its edges, and whether it is doomed, are noted."""
+    job = place.job
+    waits = _waits(place, states, edges, doomed) if place.blockers else 0
+    run_at = due_at(job, now)
+    if waits:
+        return BLOCKED, waits, run_at
+    if run_at > now:
+        return SCHEDULED, 0, run_at
+    return (PENDING if job.lane is None else IN_LANE), 0, run_at
+
+
+def _row(place: Placed, now: int) -> Row:
+    job = place.job
+    if job.expires is not None:
+        job = replace(job, expires_at=now + job.expires)
+    return row_of(job, place.id, place.chain_id, place.position, len(place.blockers), now)
+
+
+def _insert_rows(store: Ground, some: Sequence[tuple[Placed, Stand]], now: int) -> Steps[None]:
+    """A row in each table for each of these jobs."""
+    if not some:
+        return
+    chains: list[Row] = []
+    lives: list[Row] = []
+    for place, (state, waits, run_at) in some:
+        job = place.job
+        if place.position == 0:
+            chains.append((place.id, job.task, now, job.trace))
+        lives.append((
+            state, job.queue, job.priority, place.id, 0, waits, run_at, job.lane, job.weight,
+        ))  # fmt: skip
+    if chains:
+        yield store.sql.insert_chains.many(CHAIN, chains)
+    yield store.sql.insert_jobs.many(JOB, [_row(place, now) for place, _ in some])
+    yield store.sql.insert_live.many(LIVE, lives)
 
 
 def _blocker_states(store: Ground, placed: Sequence[Placed]) -> Steps[dict[int, ChainState]]:

@@ -28,12 +28,14 @@ from ..sql import Queries, Query, Row, Statement
 
 if TYPE_CHECKING:
     from ..operation import Op
+    from .enqueue import Placed, Stand
     from .turn import Turn
 
 T = TypeVar("T")
 Clock = Callable[[], int]
 
 KEY = ("queue", "priority", "job_id")
+EDGE = ("chain_id", "job_id", "position", "name", "trace", "in_line")
 CRASH_LIMIT = 3
 BACKSTOP = 30_000_000
 FOREVER = 2**62  # later than any time in microseconds
@@ -195,6 +197,19 @@ class Ground:
         yield
 
     # ---- what an engine may do in fewer statements
+
+    def insert_runs(
+        self, placed: Sequence[Placed], stands: Sequence[Stand], now: int
+    ) -> Steps[Sequence[tuple[Placed, Stand]]]:
+        """Store jobs that differ in their arguments only in a quicker way, where an engine has
+        one; return the others."""
+        return list(zip(placed, stands, strict=True))
+        yield
+
+    def insert_edges(self, edges: Sequence[Row]) -> Steps[None]:
+        """That jobs wait for chains."""
+        for chunk in chunks(edges):
+            yield self.sql.insert_blockers.many(EDGE, chunk)
 
     def settle(
         self, verdicts: Sequence[Verdict], worker: str | None, slot: int, now: int

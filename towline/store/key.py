@@ -27,7 +27,6 @@ from .ground import FOREVER, Ground, as_json, due_at, int_of
 KEY_MISSES = 1000  # of keys that no chain has and none can take: far more than chains that go
 TAKE_KEY = ("task", "key", "chain_id", "now", "expired")
 PASS_KEY = ("chain_id", "now", "task", "key", "was")
-BLOCKER = ("chain_id", "job_id", "position", "name", "trace", "in_line")
 UNDECLARED = -1  # position of an edge to the chain that had the key before, or below that
 LINED_UP = ("after", "latest")
 REPLACING = ("replace", "latest")
@@ -181,7 +180,7 @@ def close_up(store: Ground, record: JobRecord) -> Steps[None]:
             yield store.sql.mark_in_line(chain_id=before.id, job_id=job.id, in_line=1)
         else:
             edge = (before.id, job.id, min(0, *positions.values()) - 1, None, None, 1)
-            yield store.sql.insert_blockers.many(BLOCKER, [edge])
+            yield from store.insert_edges([edge])
             yield from waiting.block_once_more(store, job)
     name = before.task, before.key or ""
     yield from _pass(store, name, leaving, before.id, before.created_at)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import Any
+
+from msgspec.structs import replace
 
 from ..errors import BlockerError, InvalidSetting
 from ..records import NewBlocker, NewJob
@@ -51,9 +52,7 @@ def _alike(calls: Sequence[Call[Any]]) -> list[NewJob]:
             task, options, model = call.task, call.options, call.new_job(())
             jobs.append(model)
         else:
-            jobs.append(job := copy(model))
-            job.arguments = call.arguments
-            job.lane = call.lane
+            jobs.append(replace(model, arguments=call.arguments, lane=call.lane))
     return jobs
 
 
