@@ -23,13 +23,13 @@ from tests.speed import by_speed
 from towline import Cron, Towline
 from towline.model import ChainState, Outcome, Policy, State
 from towline.operation import Op, Steps
-from towline.postgres.heads import MANY
 from towline.postgres.store import PostgresStore
 from towline.postgres.transaction import SETTINGS
 from towline.records import Claimed, Ending, NewBlocker
 from towline.schedule import NewSchedule
 from towline.sql import Query
 from towline.store import Store
+from towline.store.ground import host_clock
 from towline.store.limit import Numbers as Limits
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import KeepFor
@@ -248,14 +248,15 @@ def promote_ten(store: Store) -> Steps[None]:
 
 
 def under_an_old_snapshot(store: Store) -> Steps[None]:
-    """From where the last claim and the last promotion began, once they have passed anything."""
-    assert isinstance(store, PostgresStore)
-    store.many_passed = 0
+    """From where the last claim and the last promotion began, once they have passed anything. Time
+    stands still: a quarter of a second later they would begin from the very beginning."""
+    moment = host_clock()
+    still = PostgresStore(store.sql, None, lambda: moment)
+    still.many_passed = 0
     for _ in range(2):
-        assert len((yield from store.turn(1, "w1", QUEUES, 10)).claimed) == 10
-    yield from store.turn(1, "w1", ["of none"], 10)
-    yield from store.peek(QUEUES, 5, [], 1)
-    store.many_passed = MANY
+        assert len((yield from still.turn(1, "w1", QUEUES, 10)).claimed) == 10
+    yield from still.turn(1, "w1", ["of none"], 10)
+    yield from still.peek(QUEUES, 5, [], 1)
 
 
 def first(kind: str, op: Callable[..., Op[Any]], *more: Any) -> Callable[[Store, Numbers], Ops]:

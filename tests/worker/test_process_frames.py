@@ -109,14 +109,15 @@ def test_a_free_slot_takes_over_what_waits_behind_a_slow_handler(
 def test_another_worker_gets_what_waits_behind_a_slow_handler(
     tasks: Any, sqlite: Any, path: Path, name: str
 ) -> None:
-    """Finding A4: it goes back to the database, since this worker has no slot for it."""
+    """Finding A4: it goes back to the database, since this worker has no slot for it. How often one
+    of them was claimed ahead before is a matter of time."""
     app = tasks.app
     with app.worker(name="first", concurrency=1, prefetch=300):
         tasks.add.enqueue(1, 2).result(LIMIT)
         (slow,), quick = enqueued(tasks, getattr(tasks, name).call(str(path)))
         inside(path)
         with app.worker(name="second", concurrency=1):
-            check_completed(app, quick, attempts=3)
+            check_completed(app, quick, attempts=100)
             assert slow.refresh().state is State.RUNNING
             app.cancel(slow.id)
 
