@@ -35,7 +35,7 @@ from ..store.columns import (
     shape_of,
 )
 from ..store.enqueue import IN_LANE, PENDING, SCHEDULED
-from ..store.finish import Finished
+from ..store.finish import Finished, plain_ends
 from ..store.ground import (
     Clock,
     News,
@@ -48,7 +48,6 @@ from ..store.ground import (
     host_clock,
     in_claim_order,
     int_of,
-    plain_ends,
     portions,
 )
 from ..store.turn import Turn

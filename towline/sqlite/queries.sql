@@ -1143,20 +1143,19 @@ VALUES (0, :queue, :priority, :job_id, 0, 0, :run_at);
 -- ---------------------------------------------------------------- only here: many jobs as one value
 
 -- name: insert_run
--- New chains' first jobs that differ in their arguments only; their ids follow one another. A fifth of the time of as many rows
--- with all of their values.
+-- New chains' first jobs that differ in their arguments only, by their ids. A fifth of the time of as many rows with all of their
+-- values, since nothing is bound for each of them.
 INSERT INTO {job} (id, chain_id, position, {said}, blockers, policy, arguments, trace, lane, weight, created_at)
-SELECT :first + a.key, :first + a.key, 0, {:said}, 0, :policy, a.value, :trace, :lane, :weight, :now
+SELECT cast(a.key AS INTEGER), cast(a.key AS INTEGER), 0, {:said}, 0, :policy, a.value, :trace, :lane, :weight, :now
   FROM json_each(:arguments) AS a;
 
 -- name: insert_chains_of_run
 INSERT INTO {chain} (id, task, created_at, trace)
-SELECT j.id, j.task, j.created_at, j.trace FROM {job} AS j NOT INDEXED WHERE j.id BETWEEN :first AND :last;
+SELECT i.value, :task, :now, :trace FROM json_each(:ids) AS i;
 
 -- name: insert_live_of_run
 INSERT INTO {live} (state, queue, priority, job_id, run_at, lane, weight)
-SELECT :state, j.queue, j.priority, j.id, :run_at, j.lane, j.weight
-  FROM {job} AS j NOT INDEXED WHERE j.id BETWEEN :first AND :last;
+SELECT :state, :queue, :priority, i.value, :run_at, :lane, :weight FROM json_each(:ids) AS i;
 
 -- name: insert_edges_of_job
 -- A job waits for these chains; their positions follow one another.

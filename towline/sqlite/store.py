@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count, groupby
+from typing import Any
 
 import msgspec
 
@@ -24,8 +25,16 @@ from ..store.columns import (
     row_of,
 )
 from ..store.enqueue import Placed, Stand
-from ..store.finish import ended_job
-from ..store.ground import News, Verdict, as_json, chunks, in_claim_order, int_of, plain_ends
+from ..store.finish import ended_job, plain_ends
+from ..store.ground import (
+    News,
+    Verdict,
+    as_json,
+    as_json_by_id,
+    chunks,
+    in_claim_order,
+    int_of,
+)
 from ..store.lane import filled
 
 PENDING, PARKED = int(Live.PENDING), int(Live.PARKED)
@@ -76,26 +85,36 @@ class SqliteStore(Store):
     def insert_runs(
         self, placed: Sequence[Placed], stands: Sequence[Stand], now: int
     ) -> Steps[Sequence[tuple[Placed, Stand]]]:
-        """Jobs of one shape with ids in a row: what they share is bound once, not for each row."""
+        """Jobs of one shape: what they share is bound once, not for each row."""
         if len(placed) < RUN:
             return list(zip(placed, stands, strict=True))
         others: list[tuple[Placed, Stand]] = []
-        for shape, some in groupby(zip(placed, stands, count()), _shape_of_run):
-            run = list(some)
-            if shape is None or len(run) < RUN:
-                others += [(place, stand) for place, stand, _ in run]
-                continue
-            (first, (state, _, run_at), _), last = run[0], run[-1][0]
-            said = dict(zip(LANED, laned_of(first.job), strict=True), policy=int(first.job.policy))
-            del said["at"], said["delay"]  # that is where they stand
-            yield self.sql.insert_run(
-                first=first.id, now=now, **said,
-                arguments=as_json([place.job.arguments for place, *_ in run]),
-            )  # fmt: skip
-            ids = {"first": first.id, "last": last.id}
-            yield self.sql.insert_chains_of_run(**ids)
-            yield self.sql.insert_live_of_run(state=state, run_at=run_at, **ids)
+        runs: dict[tuple[Stand, tuple[Any, ...]], list[Placed]] = {}
+        for place, stand in zip(placed, stands, strict=True):
+            if place.position or not is_simple(place.job):
+                others.append((place, stand))
+            else:
+                runs.setdefault((stand, laned_of(place.job)), []).append(place)
+        for (stand, shape), run in runs.items():
+            if len(run) < RUN:
+                others += [(place, stand) for place in run]
+            else:
+                yield from self._insert_run(run, stand, dict(zip(LANED, shape, strict=True)), now)
         return others
+
+    def _insert_run(
+        self, run: Sequence[Placed], stand: Stand, said: dict[str, Any], now: int
+    ) -> Steps[None]:
+        state, _, run_at = stand
+        del said["at"], said["delay"]  # that is where they stand
+        said["policy"] = int(said["policy"])
+        arguments = as_json_by_id({place.id: place.job.arguments for place in run})
+        yield self.sql.insert_run(arguments=arguments, now=now, **said)
+        ids = as_json([place.id for place in run])
+        task, trace = said["task"], said["trace"]
+        yield self.sql.insert_chains_of_run(ids=ids, task=task, trace=trace, now=now)
+        place = {name: said[name] for name in ("queue", "priority", "lane", "weight")}
+        yield self.sql.insert_live_of_run(ids=ids, state=state, run_at=run_at, **place)
 
     def insert_edges(self, edges: Sequence[Row]) -> Steps[None]:
         """A job that waits for many chains names all of them as one value."""
@@ -267,16 +286,6 @@ class SqliteStore(Store):
         chains = as_json([job.chain_id for job in held])
         yield self.sql.settle_chains(state=state, now=now, chains=chains)
         return verdicts
-
-
-def _shape_of_run(placed: tuple[Placed, Stand, int]) -> object:
-    """What the jobs of a run have in common, their distance from their number among it; None for
-    one that is stored by itself."""
-    place, stand, number = placed
-    job = place.job
-    if place.position or not is_simple(job):
-        return None
-    return place.id - number, stand, laned_of(job)
 
 
 def _shape_of_edges(numbered: tuple[Row, int]) -> Row:

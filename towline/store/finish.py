@@ -52,6 +52,16 @@ class Finished(Struct):
     postponed: list[int] = field(default_factory=list)
 
 
+def plain_ends(verdicts: Sequence[Verdict]) -> dict[int, Verdict]:
+    """Jobs that are over, without a key and without a successor, by their chains."""
+    plain: dict[int, Verdict] = {}
+    for verdict in verdicts:
+        ending = verdict.ending
+        if verdict.final and ending.outcome is not Outcome.CONTINUED and ending.held.key is None:
+            plain.setdefault(ending.held.chain_id, verdict)
+    return plain
+
+
 def lost_delay(losses: int, draw: Callable[[], float] = random.random) -> int:
     """Return the microseconds a lost attempt waits before its job comes back.
 

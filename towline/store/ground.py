@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from ..model import Live, Outcome, unknown_task
+from ..model import Live, unknown_task
 from ..operation import ENDED, Mark, Steps
 from ..records import Claimed, Ending, NewJob
 from ..sql import Queries, Query, Row, Statement
@@ -65,16 +65,6 @@ class Verdict(Struct):
     lost: int = 0
     successor: int | None = None
     children: Sequence[int] = ()  # ids for what is stored with the successor
-
-
-def plain_ends(verdicts: Sequence[Verdict]) -> dict[int, Verdict]:
-    """Jobs that are over, without a key and without a successor, by their chains."""
-    plain: dict[int, Verdict] = {}
-    for verdict in verdicts:
-        ending = verdict.ending
-        if verdict.final and ending.outcome is not Outcome.CONTINUED and ending.held.key is None:
-            plain.setdefault(ending.held.chain_id, verdict)
-    return plain
 
 
 class News(NamedTuple):
@@ -382,13 +372,22 @@ def portions(rows: Sequence[T], size: Callable[[T], int]) -> Iterator[Sequence[T
 
 
 def as_json(values: Iterable[object]) -> str:
-    """One parameter for many values, in ASCII: a caller's connection may speak another encoding."""
-    listed = list(values)
+    """One parameter for many values."""
+    return _in_ascii(list(values))
+
+
+def as_json_by_id(values: Mapping[int, object]) -> str:
+    """One parameter for many values, each by an id."""
+    return _in_ascii(values)
+
+
+def _in_ascii(value: object) -> str:
+    """A caller's connection may speak another encoding."""
     try:
-        quick = _quick(listed)
+        quick = _quick(value)
     except UnicodeEncodeError:
-        return _escaped(listed)
-    return quick.decode() if quick.isascii() else _escaped(listed)
+        return _escaped(value)
+    return quick.decode() if quick.isascii() else _escaped(value)
 
 
 def int_of(value: object) -> int:
