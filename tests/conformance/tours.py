@@ -215,6 +215,7 @@ def groups(world: World) -> Steps[None]:
 def keys(world: World) -> Steps[None]:
     """Keys that are taken, found, replaced, freed and taken back."""
     store = world.store
+    yield from store.hold_key(TEXT)
     (first,) = yield from put(store, new(key=TEXT, queue="key"))
     assert (yield from put(store, new(key=TEXT, queue="key"))) == [first]
     yield from store.enqueue(

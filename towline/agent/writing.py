@@ -124,7 +124,7 @@ def enqueue(desk: Desk, asked: Enqueue) -> Data:
         key=key, scope="any", delay=asked.delay or None, after=[id_of(id) for id in asked.after]
     ).call(*args, **kwargs)
     (new,) = new_jobs([call])
-    ((record, created),) = _stored(desk, new, Op("enqueue", _enqueue, desk, asked, new))
+    ((record, created),) = _stored(desk, new, Op("enqueue", _enqueue, desk, asked, key, new))
     if created:
         _tell(desk, "enqueue", job=record.id, task=record.task)
     return {**job_data(Job(app, record)), "created": created}
@@ -141,13 +141,14 @@ def _stored(desk: Desk, new: NewJob, op: Op[list[Enqueued]]) -> list[Enqueued]:
         return answers
 
 
-def _enqueue(desk: Desk, asked: Enqueue, new: NewJob) -> Steps[list[Enqueued]]:
+def _enqueue(desk: Desk, asked: Enqueue, key: str, new: NewJob) -> Steps[list[Enqueued]]:
     """The job of a request: a new one, or the one that the same request has stored before."""
     store = desk.app.runner.store
+    yield from store.hold_key(key)
     (answer,) = yield from store.enqueue([new])
     if answer.created:
         # A key belongs to a task: of another one it may stand for this request already.
-        found = yield from store.chains(ChainFilter(key=new.key), 2, newest=False)
+        found = yield from store.chains(ChainFilter(key=key), 2, newest=False)
         for chain in found.records:
             if chain.task != new.task:
                 raise _used(asked, chain.id, "of another task")

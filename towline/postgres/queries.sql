@@ -1941,6 +1941,11 @@ SELECT k.chain_id, (k.chain_id IN (SELECT h.chain_id FROM held AS h))::integer
         WHERE k.task = r.task AND k.key = r.key AND k.chain_id = r.id
        OFFSET 0) AS k;
 
+-- name: hold_key
+-- A key that is to stand for one job, whatever its task: nobody else who says so stores one until the commit. By its
+-- hash, since there may be no row yet; whose hash is the same waits as well, and loses nothing else.
+SELECT pg_advisory_xact_lock(hashtextextended(:key::text, hashtext('{key}')))::text;
+
 -- name: hold_blocked
 -- Blocked jobs whose blockers end. Says of each whether its row is ours now, by a hash as well.
 WITH held AS MATERIALIZED (

@@ -153,6 +153,9 @@ class PostgresStore(Store):
         hold = self.sql.hold_schedules if wait else self.sql.hold_schedules_now
         return {str(name) for (name,) in (yield hold(names=as_json(sorted(names))))}
 
+    def hold_key(self, key: str) -> Steps[None]:
+        yield self.sql.hold_key(key=key)
+
     def share_now(self, chain: int) -> Steps[bool]:
         return bool((yield self.sql.share_chains_now(chains=as_json([chain]))))
 

@@ -124,11 +124,9 @@ class Ground:
         yield
 
     def hold_jobs(self, jobs: Iterable[int], *, behind: bool = False) -> Steps[bool]:
-        """Jobs that are about to be changed from outside, their chains first.
-
-        `behind`: what waits behind them is followed, too, and must be seen as it is by now.
-        True: what was read of them before may have changed.
-        """
+        """Jobs that are about to be changed from outside, their chains first. `behind`: what waits
+        behind them is followed, too, and must be seen as it is by now. True: what was read of them
+        before may have changed."""
         return False
         yield
 
@@ -169,6 +167,11 @@ class Ground:
     def hold_schedules(self, names: Collection[str], *, wait: bool = True) -> Steps[set[str]]:
         """Schedules that are about to be changed; without waiting, those that nobody else holds."""
         return set(names)
+        yield
+
+    def hold_key(self, key: str) -> Steps[None]:
+        """A key that stands for one job, whatever its task: others who say so wait."""
+        return
         yield
 
     def share_now(self, chain: int) -> Steps[bool]:
