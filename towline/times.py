@@ -4,7 +4,7 @@ inside."""
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from .errors import InvalidSetting
 
@@ -77,12 +77,13 @@ def span_of(text: str) -> timedelta | None:
     return timedelta(seconds=float(found[1]) * _SECONDS[found[2]]) if found else None
 
 
-def moment_of(text: str) -> datetime:
-    """A time, or how long ago: 2026-05-01T12:00, 15m, 2h, 3d. Raises ValueError, or OverflowError
-    for one beyond the calendar."""
+def moment_of(text: str, zone: tzinfo | None = None) -> datetime:
+    """A time, or how long ago: 2026-05-01T12:00, 15m, 2h, 3d; in a zone, this machine's if none is
+    said. Raises ValueError, or OverflowError for one beyond the calendar."""
     if span := span_of(text):
         return datetime.now(UTC) - span
-    return datetime.fromisoformat(text).astimezone(UTC)
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC)
 
 
 def length(span: timedelta, units: int = 2) -> str:

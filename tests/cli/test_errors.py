@@ -88,6 +88,26 @@ def test_which_errors(any_shop: Shop) -> None:
 
 
 @pytest.mark.each_engine
+def test_the_jobs_of_a_group_are_listed_by_the_same_words(any_shop: Shop) -> None:
+    """As the table of errors names the kind, or with its module, or by how they ended."""
+    fill(any_shop)
+
+    def listed(*words: str) -> list[int]:
+        found = any_shop.data("jobs", "--url", any_shop.url, "--state", "failed", *words)
+        return sorted(job["id"] for job in found["jobs"])
+
+    assert listed("--error-type", "KeyError") == [1, 2, 8]
+    assert listed("--error-type", "builtins.KeyError", "--task", "send") == [1, 2]
+    assert listed("--error-type", "shop.Refused") == [3]
+    assert listed("--error-type", "none", "--outcome", "failed") == [7]
+    assert listed("--outcome", "timeout") == [4]
+    assert listed("--ended-since", "1h") == [1, 2, 3, 4, 5, 7, 8]
+    assert listed("--ended-until", "1h") == listed("--ended-since", "2099-01-01T00:00") == []
+    refused = any_shop.refused("jobs", APP, "--ended-since", "soon", code=2)
+    assert "neither a time" in refused
+
+
+@pytest.mark.each_engine
 def test_the_cost_is_bounded(any_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """R1: the newest are looked at, and it is said that there are more."""
     monkeypatch.setattr("towline.store.failures.EXAMINED", 4)

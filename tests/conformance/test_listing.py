@@ -22,7 +22,7 @@ from towline.model import ChainState, Outcome, Policy, State
 from towline.operation import Mark, Op, Steps
 from towline.records import Ending
 from towline.store import Store
-from towline.store.listing import ChainFilter, JobFilter, RecordPage
+from towline.store.listing import NO_ERROR, ChainFilter, JobFilter, RecordPage
 from towline.store.retention import KeepFor
 from towline.store.turn import promote
 
@@ -198,6 +198,101 @@ def test_R1_times_are_from_inclusive_to_exclusive_and_go_with_other_filters(
                 assert (yield from listed(store, chains, limit)) == [
                     id for id in expected[::-1] if id != 11
                 ]
+
+    play(look)
+
+
+def test_R1_times_of_the_end_find_what_has_ended_then_in_every_state_and_by_what_it_raised(
+    play: Play, store: Store, clock: Clock
+) -> None:
+    """Jobs 1 to 5 are created at once and end an hour apart; 4 ends twice, 6 never."""
+    began = clock()
+
+    def fill() -> Steps[None]:
+        yield from register(store)
+        yield from store.enqueue([new("ab"[i % 2], queue="qr"[i > 2]) for i in range(6)])
+        held = {job.job_id: job for job in (yield from claim(store, 5, queues=["q", "r"]))}
+        raised = replace(failed(held[2]), error_type="builtins.KeyError")
+        for ending in (
+            completed(held[1]),
+            raised,
+            Ending(held[3], Outcome.CANCELLED),
+            failed(held[4]),
+            replace(failed(held[5]), error_type="builtins.KeyError", delay=HOUR),  # not its end
+        ):
+            clock.advance(3600)
+            yield from store.finish([ending], "w1")
+        clock.advance(3600)
+        yield from store.retry(4)
+        (again,) = yield from claim(store, 1, queues=["r"])
+        assert again.job_id == 4
+        yield from store.finish([failed(again)], "w1")
+
+    play(fill)
+    first, last, all = began + HOUR, began + 6 * HOUR, {1, 2, 3, 4}
+    spans: list[tuple[int | None, int | None, set[int]]] = [
+        (first, None, all),
+        (first + 1, None, {2, 3, 4}),
+        (None, first, set()),
+        (None, first + 1, {1}),
+        (first + HOUR, last, {2, 3}),
+        (last, None, {4}),
+        (last + 1, None, set()),
+        (last, first, set()),
+    ]
+    others: dict[str, tuple[JobFilter, set[int]]] = {
+        "any": (JobFilter(), all),
+        "failed": (JobFilter(state=State.FAILED), {2, 4}),
+        "completed": (JobFilter(state=State.COMPLETED), {1}),
+        "open": (JobFilter(state=State.SCHEDULED), set()),
+        "outcome": (JobFilter(outcome=Outcome.CANCELLED), {3}),
+        "task": (JobFilter(task="b"), {2, 4}),
+        "queue": (JobFilter(queue="q"), {1, 2, 3}),
+        "task of the chain": (JobFilter(chain_task="a"), {1, 3}),
+        "roots": (JobFilter(roots=True), all),
+        "worker": (JobFilter(worker="w1"), all),
+        "ids": (JobFilter(ids=frozenset({2, 5, 6})), {2}),
+        "error": (JobFilter(error_type="builtins.KeyError"), {2}),
+        "no error": (JobFilter(error_type=NO_ERROR, state=State.FAILED), {4}),
+        "created": (JobFilter(since=began, until=began + 1), all),
+        "created later": (JobFilter(since=began + 1), set()),
+    }
+
+    def look() -> Steps[None]:
+        for since, until, ended in spans:
+            for name, (other, fitting) in others.items():
+                filter = replace(other, ended_since=since, ended_until=until)
+                for limit in (1000, 1):
+                    found = yield from listed(store, filter, limit)
+                    assert found == sorted(ended & fitting, reverse=True), (name, since, until)
+                    found = yield from listed(store, filter, limit, newest=False)
+                    assert found == sorted(ended & fitting), (name, since, until)
+        raised = JobFilter(error_type="builtins.KeyError")
+        assert (yield from listed(store, raised)) == [5, 2]  # 5 will be tried again
+
+    play(look)
+
+
+def test_R2_a_list_by_the_end_looks_at_ends_only_and_at_no_more_than_a_page_may(
+    play: Play, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("towline.store.listing.EXAMINED", 30)
+
+    def fill() -> Steps[None]:
+        yield from register(store)
+        yield from store.enqueue([new("a") for _ in range(100)])
+        held = yield from claim(store, 100)
+        yield from store.finish([completed(job) for job in held if job.job_id > 1])
+        clock.advance(3600)
+        yield from store.finish([completed(job) for job in held if job.job_id == 1])
+
+    play(fill)
+    filter = JobFilter(ended_since=clock())
+
+    def look() -> Steps[None]:
+        page = yield from store.jobs(filter, 50)
+        assert (page.records, page.cursor) == ([], 71)
+        assert (yield from listed(store, filter)) == [1]  # stored first, ended last
 
     play(look)
 

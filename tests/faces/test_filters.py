@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -150,3 +151,31 @@ def test_K4_roots_false_chooses_nothing(app: Towline, call: str) -> None:
     with pytest.raises(InvalidSetting, match="without a filter would be about every job"):
         getattr(app, call)(roots=False)
     assert str(job.refresh().state) == "pending"
+
+
+@pytest.mark.parametrize("given", [0, "1h", datetime.fromisoformat("2026-05-01")])
+@pytest.mark.parametrize("name", ["ended_since", "ended_until"])
+def test_a_time_of_the_end_is_a_datetime_with_a_zone(
+    app: Towline, call: Callable[..., Any], name: str, given: Any
+) -> None:
+    with pytest.raises(InvalidSetting, match=rf"{name}= is a datetime with a time zone"):
+        call("jobs", **{name: given})
+
+
+@pytest.mark.parametrize("given", ["", "x" * 501, 7, ValueError])
+def test_a_kind_of_error_is_the_name_of_a_class(
+    app: Towline, call: Callable[..., Any], given: Any
+) -> None:
+    with pytest.raises(InvalidSetting, match="error_type= is the name of a class, not"):
+        call("jobs", error_type=given)
+
+
+def test_what_ended_in_a_time_is_acted_on_and_said_in_the_audit(
+    app: Towline, call: Callable[..., Any]
+) -> None:
+    before = app.now()
+    app.cancel(1)
+    assert call("retry_many", ended_until=before, by="ann") == 0
+    assert call("retry_many", ended_since=before, by="ann") == 1
+    (line,) = app.audit()
+    assert line.chosen == {"ended_since": before.isoformat()}

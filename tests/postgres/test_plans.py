@@ -162,6 +162,7 @@ def lists(newest: bool) -> dict[str, Callable[[Store, Numbers], Ops]]:
         "jobs by schedule": jobs(newest, schedule="s7"),
         "jobs of a chain": jobs(newest, chain=7),
         "jobs since": jobs(newest, since=0, until=2**60),
+        "jobs by their end": jobs(newest, ended_since=0, ended_until=2**60),
         "chains": chains(newest),
         **by_end,
         "chains by task": chains(newest, task=TASK),

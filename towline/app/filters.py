@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Any, TypedDict
 
 from ..errors import InvalidSetting, NotFound
-from ..model import ChainState, Outcome, State
+from ..model import MOST_TYPE, ChainState, Outcome, State
 from ..naming import check_known
-from ..store.listing import ChainFilter, JobFilter
+from ..store.listing import NO_ERROR, ChainFilter, JobFilter
 from ..store.stats import StatsFilter
 from ..task import check_name
+from ..text import shortened
 from ..times import to_micros
 
 MOST_LISTED = 10_000
@@ -22,7 +23,9 @@ class TaskJobsWhere(TypedDict, total=False):
     """Filters of a list of the jobs of one task; of several ids or states each one fits.
 
     `roots`: first jobs of their chains only. `chain_task`: the task of a chain's first job.
-    `worker`: by name, that runs the job or ran its last attempt.
+    `worker`: by name, that runs the job or ran its last attempt. `since`, `until`: when it was
+    created; `ended_since`, `ended_until`: when it ended. `error_type`: the class that its last
+    attempt raised, such as "ValueError" or "shop.cards.Declined"; "none" if it raised nothing.
     """
 
     state: State | str | Collection[State | str] | None
@@ -39,6 +42,9 @@ class TaskJobsWhere(TypedDict, total=False):
     roots: bool | None
     chain_task: str | None
     worker: str | None
+    ended_since: datetime | None
+    ended_until: datetime | None
+    error_type: str | None
 
 
 class JobsWhere(TaskJobsWhere, total=False):
@@ -137,6 +143,15 @@ def _check_ids(value: Collection[int], name: str) -> frozenset[int]:
     return frozenset(map(check_id, value))
 
 
+def _check_error_type(value: str, name: str) -> str:
+    """A class as it is stored: built-in ones may be named without their module."""
+    if not isinstance(value, str) or not 0 < len(value) <= MOST_TYPE:
+        raise InvalidSetting(f"{name}= is the name of a class, not {shortened(repr(value), 60)}")
+    if value == "none":
+        return NO_ERROR
+    return value if "." in value else f"builtins.{value}"
+
+
 def _check_roots(value: bool, name: str) -> bool | None:
     if not isinstance(value, bool):
         raise InvalidSetting(f"{name}= is True or False, not {value!r}")
@@ -160,6 +175,9 @@ OF_JOBS: dict[str, Callable[[Any, str], Any]] = {
     "roots": _check_roots,
     "chain_task": check_name,
     "worker": check_name,
+    "ended_since": _check_time,
+    "ended_until": _check_time,
+    "error_type": _check_error_type,
 }
 OF_CHAINS = {name: OF_JOBS[name] for name in ChainsWhere.__annotations__}
 OF_CHAINS["state"] = _some_of(ChainState)

@@ -10,25 +10,12 @@ from typing import Any, TypeVar
 import click
 
 from ..app.filters import LARGEST_ID, parse_id
-from ..model import ChainState, State
+from ..model import ChainState, Outcome, State
 from ..text import shortened
 from ..times import moment_of, span_of
 from . import completion
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-Options = dict[str, dict[str, Any]]
-OF_JOBS: Options = {
-    "--queue": {"shell_complete": completion.queues},
-    "--schedule": {"help": "Stored by ticks of a schedule."},
-    "--lane": {"help": "By its lane of a queue."},
-    "--roots": {"is_flag": True, "default": None, "help": "First jobs of their chains only."},
-    "--chain-task": {
-        "help": "By the task of the first job of its chain.",
-        "shell_complete": completion.tasks,
-    },
-    "--worker": {"help": "By the worker that runs it, or ran its last attempt."},
-}
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
@@ -54,6 +41,34 @@ def time_of(text: str) -> datetime:
         raise click.BadParameter(
             f"{shown(text)} is neither a time (2026-05-01T12:00) nor a span (15m, 2h, 3d)"
         ) from None
+
+
+Options = dict[str, dict[str, Any]]
+OF_JOBS: Options = {
+    "--queue": {"shell_complete": completion.queues},
+    "--schedule": {"help": "Stored by ticks of a schedule."},
+    "--lane": {"help": "By its lane of a queue."},
+    "--roots": {"is_flag": True, "default": None, "help": "First jobs of their chains only."},
+    "--chain-task": {
+        "help": "By the task of the first job of its chain.",
+        "shell_complete": completion.tasks,
+    },
+    "--worker": {"help": "By the worker that runs it, or ran its last attempt."},
+    "--outcome": {
+        "type": click.Choice([str(outcome) for outcome in Outcome]),
+        "help": "By how its last attempt ended.",
+    },
+    "--error-type": {
+        "metavar": "CLASS",
+        "help": 'By what its last attempt raised, as "errors" names it; "none" if nothing.',
+    },
+    "--ended-since": {
+        "type": time_of,
+        "metavar": "TIME",
+        "help": "Ended since: a time, or 15m, 2h, 3d.",
+    },
+    "--ended-until": {"type": time_of, "metavar": "TIME", "help": "Ended before."},
+}
 
 
 def once(ctx: click.Context, parameter: click.Parameter, values: Sequence[Any]) -> Any:

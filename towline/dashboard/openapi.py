@@ -26,10 +26,9 @@ TAKEN: dict[str, dict[str, Any]] = {
 NEEDED = ("id", "queue", "schedule")
 # The same of actions on many: filters, as the page of jobs has them.
 TAKEN_BY_MANY: dict[str, dict[str, Any]] = {
-    **{name: {**TEXT, "description": f"Only jobs with this {name}."} for name in FILTERS},
-    "state": {**TEXT, "description": "Only jobs in this state, or these with commas between them."},
-    "chain": {**NUMBER, "description": "Only jobs of this chain."},
-    "ids": {"type": "array", "items": NUMBER, "minItems": 1, "description": "Only these jobs."},
+    **{name: {**TEXT, "description": text} for name, text in FILTERS.items()},
+    "chain": {**NUMBER, "description": FILTERS["chain"]},
+    "ids": {"type": "array", "items": NUMBER, "minItems": 1, "description": FILTERS["ids"]},
     "preview": {
         "type": "boolean", "default": False, "description": "Count what it would be done to.",
     },

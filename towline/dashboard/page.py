@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
@@ -11,6 +12,7 @@ from starlette.exceptions import HTTPException
 from ..access import Viewer
 from ..app.filters import JobsWhere
 from ..errors import InvalidSetting, InvalidState, NotFound, StillNeeded, TowlineError
+from ..times import moment_of
 from .shapes import Shape
 
 if TYPE_CHECKING:
@@ -18,7 +20,23 @@ if TYPE_CHECKING:
 
 Data = dict[str, Any]
 
-FILTERS = ("state", "task", "queue", "lane", "label", "key", "schedule", "chain", "ids")
+# By which jobs are chosen, and what each says.
+FILTERS = {
+    "state": "Only jobs in this state, or these with commas between them.",
+    "outcome": "Only jobs whose last attempt ended so.",
+    "error_type": "Only jobs whose last attempt raised this class; none: none at all.",
+    "task": "Only jobs of this task.",
+    "queue": "Only jobs of this queue.",
+    "lane": "Only jobs in this lane.",
+    "label": "Only jobs with this label.",
+    "key": "Only jobs with this key.",
+    "schedule": "Only jobs of this schedule.",
+    "worker": "Only jobs that this worker runs, or ran last.",
+    "chain": "Only jobs of this chain.",
+    "ended_since": "Only jobs that ended since: a time, UTC if no zone is said, or 15m, 2h, 3d.",
+    "ended_until": "Only jobs that ended before.",
+    "ids": "Only these jobs.",
+}
 # What an error of the library means to who asked; the first that fits.
 STATUS: tuple[tuple[type[TowlineError], int], ...] = (
     (NotFound, 404),
@@ -51,6 +69,15 @@ def ids_of(text: str) -> list[int]:
     return [number_of(id.strip(), "each of the ids") for id in text.split(",")]
 
 
+def time_of(text: str, name: str) -> datetime:
+    try:
+        return moment_of(text, UTC)
+    except (ValueError, OverflowError):
+        raise HTTPException(
+            400, f"{name} is a time (2026-05-01T12:00Z) or a span (15m, 2h, 3d), not {text[:40]!r}"
+        ) from None
+
+
 def where_of(given: Mapping[str, str]) -> JobsWhere:
     """Which jobs are meant: the page that lists them and what is done to all of them agree. Several
     states, with commas between them, add up."""
@@ -61,6 +88,9 @@ def where_of(given: Mapping[str, str]) -> JobsWhere:
         found["chain"] = number_of(found["chain"], "chain")
     if "ids" in found:
         found["ids"] = ids_of(found["ids"])
+    for name in ("ended_since", "ended_until"):
+        if name in found:
+            found[name] = time_of(found[name], name)
     return cast(JobsWhere, found)
 
 

@@ -45,12 +45,17 @@ class Period(Struct, frozen=True):
             found.setdefault(jobs.start, []).append(jobs)
         steps: list[Step] = []
         length = STEP[self.by]
-        whole = length // MICROSECOND
-        at = to_datetime(to_micros(self.since) // whole * whole)
+        at = begin_of(self.since, length)
         while at <= self.until:
             steps.append(Step(at, found.get(at, [])))
             at += length
         return steps
+
+
+def begin_of(moment: datetime, length: timedelta) -> datetime:
+    """Where the step begins in which this moment is."""
+    whole = length // MICROSECOND
+    return to_datetime(to_micros(moment) // whole * whole)
 
 
 def period_of(ask: Ask, default: str) -> Period:
@@ -59,4 +64,5 @@ def period_of(ask: Ask, default: str) -> Period:
         raise HTTPException(400, f"range is one of {', '.join(PERIODS)}, not {chosen[:40]!r}")
     span, by = PERIODS[chosen]
     now = ask.app.now()
-    return Period(chosen, by, now - span, now)
+    # From where a step begins: roll-ups know no less, and a list of the same jobs is as long then.
+    return Period(chosen, by, begin_of(now - span, STEP[by]), now)

@@ -72,6 +72,11 @@ def moment(value: str | None) -> str:
     return "–" if value is None else f"{datetime.fromisoformat(value):%Y-%m-%d %H:%M:%S} UTC"
 
 
+def minute(value: str) -> str:
+    """A time as a link has it, to the minute."""
+    return f"{datetime.fromisoformat(value):%Y-%m-%dT%H:%MZ}"
+
+
 def between(start: str | None, end: str | None) -> str:
     if start is None:
         return "–"
@@ -96,6 +101,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "fifths": fifths,
     "ago": ago,
     "moment": moment,
+    "minute": minute,
     "until": between,
     "note": note,
 }

@@ -1115,6 +1115,13 @@ WITH RECURSIVE t(job_id, number) AS (
 )
 SELECT job_id FROM t WHERE job_id IS NOT NULL;
 
+-- name: ended_jobs
+-- Which of these jobs ended in a range of time. Rides the primary key of attempt.
+SELECT a.job_id
+  FROM {attempt} AS a
+ WHERE a.job_id = ANY (ARRAY(SELECT x.value::bigint FROM json_array_elements_text(:jobs::text::json) AS x))
+   AND a.final::integer = 1 AND a.ended_at >= :since AND a.ended_at < :until;
+
 -- name: walk_label
 SELECT id FROM {job}
  WHERE label = :label AND id {past} :cursor ORDER BY id {direction} LIMIT :limit;

@@ -811,6 +811,12 @@ SELECT job_id FROM {attempt} INDEXED BY {prefix}attempt_bad
 SELECT job_id FROM {attempt} WHERE job_id {past} :cursor
  GROUP BY job_id ORDER BY job_id {direction} LIMIT :limit;
 
+-- name: ended_jobs
+-- Which of these jobs ended in a range of time. Rides the primary key of attempt.
+SELECT a.job_id
+  FROM json_each(:jobs) AS x CROSS JOIN {attempt} AS a ON a.job_id = x.value
+ WHERE a.final = 1 AND a.ended_at >= :since AND a.ended_at < :until;
+
 -- name: walk_label
 SELECT id FROM {job} INDEXED BY {prefix}job_label
  WHERE label = :label AND id {past} :cursor ORDER BY id {direction} LIMIT :limit;

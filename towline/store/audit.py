@@ -23,6 +23,7 @@ from .ground import FOREVER, Ground
 from .listing import JobFilter
 
 NAME = 200  # characters of who did it
+TIMES = ("since", "until", "ended_since", "ended_until")
 LINE = ("at", "done_by", "action", "job_id", "queue", "number", "chosen")
 
 
@@ -94,7 +95,7 @@ def described(filter: JobFilter) -> str | None:
     said = {name: value for name, value in asdict(filter).items() if value is not None}
     said.pop("ids", None)
     for name, value in said.items():
-        if name in ("since", "until"):
+        if name in TIMES:
             said[name] = to_datetime(value).isoformat()
         elif isinstance(value, frozenset):
             said[name] = sorted(value)

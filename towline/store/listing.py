@@ -27,11 +27,12 @@ from ..sql import Query, Row, Scalar
 from . import cascade, read
 from .cascade import BAD
 from .ground import FOREVER, Ground, as_json, chunks, int_of
+from .span import ids_created, of_those_that_ended
 
 EXAMINED = 10_000
 FEW_CHAINS = 1000  # of one task, whose jobs are listed one by one
 STRIPS = 500  # groups that are walked side by side; with more of them rows are walked by id
-CLOCK_SLACK = 3_600_000_000  # clocks may step back: how far ids and times may disagree
+NO_ERROR = ""  # as a kind of error: none was raised
 
 R = TypeVar("R", JobRecord, ChainRecord)
 S = TypeVar("S", State, ChainState)
@@ -39,7 +40,8 @@ Walk = Callable[[int, int], Steps[list[int]]]
 
 
 class JobFilter(Struct, frozen=True):
-    """Which jobs; times are microseconds of creation, since inclusive and until exclusive."""
+    """Which jobs; times are microseconds, since inclusive and until exclusive: of creation, and of
+    the end, which open jobs do not have. Outcome and kind of error are the last attempt's."""
 
     state: State | frozenset[State] | None = None
     outcome: Outcome | None = None
@@ -56,6 +58,13 @@ class JobFilter(Struct, frozen=True):
     roots: bool | None = None  # True: first jobs of their chains
     chain_task: str | None = None  # of the first job of its chain
     worker: str | None = None  # by name: that runs it, or ran its last attempt
+    ended_since: int | None = None
+    ended_until: int | None = None
+    error_type: str | None = None  # a class with its module, or NO_ERROR
+
+    @property
+    def by_end(self) -> bool:
+        return self.ended_since is not None or self.ended_until is not None
 
 
 class ChainFilter(Struct, frozen=True):
@@ -119,6 +128,8 @@ def jobs(
 ) -> Steps[RecordPage[JobRecord]]:
     walk = yield from _job_walk(store, filter, newest)
     fetch = read.records if filter.chain_task is None else _of_chain_task(filter.chain_task)
+    if filter.by_end:
+        fetch = of_those_that_ended(fetch, filter.ended_since, filter.ended_until)
     return (yield from _page(store, walk, fetch, filter, limit, cursor, newest))
 
 
@@ -143,7 +154,7 @@ def _page(
 ) -> Steps[RecordPage[R]]:
     """Walk ids past the cursor, fetch, test, until the page is full or enough was examined."""
     fits = _test(filter)
-    low, high = yield from _ids_of_times(store, filter.since, filter.until)
+    low, high = yield from ids_created(store, filter.since, _created_before(filter))
     position = high + 1 if newest else low - 1
     if cursor is not None:
         position = min(position, cursor) if newest else max(position, cursor)
@@ -166,6 +177,12 @@ def _page(
     return RecordPage(page, position)
 
 
+def _created_before(filter: JobFilter | ChainFilter) -> int | None:
+    """What has ended was created before that."""
+    ended = filter.ended_until if isinstance(filter, JobFilter) else None
+    return min((time for time in (filter.until, ended) if time is not None), default=None)
+
+
 def _test(filter: JobFilter | ChainFilter) -> Callable[[JobRecord | ChainRecord], bool]:
     """Whether a record is what was asked for; its chain is, which is what the walk goes by."""
     said = {name: value for name, value in asdict(filter).items() if value is not None}
@@ -176,11 +193,16 @@ def _test(filter: JobFilter | ChainFilter) -> Callable[[JobRecord | ChainRecord]
         said["id"] = said.pop("ids")
     if said.pop("roots", False):
         said["position"] = 0
+    if "error_type" in said:
+        said["last_error_type"] = said.pop("error_type") or None
     worker = said.pop("worker", None)
+    by_end = [said.pop(name, None) for name in ("ended_since", "ended_until")] != [None, None]
 
     def fits(record: JobRecord | ChainRecord) -> bool:
         if worker is not None and isinstance(record, JobRecord) and worker != _worker_of(record):
             return False
+        if by_end and isinstance(record, JobRecord) and record.live_state is not None:
+            return False  # it was retried since it was looked at
         return since <= record.created_at < until and all(
             getattr(record, name) in value
             if isinstance(value, frozenset)
@@ -223,7 +245,8 @@ def _job_walk(store: Ground, filter: JobFilter, newest: bool) -> Steps[Walk]:
         return (yield from _chain_task_walk(store, filter, filter.chain_task, newest))
     if filter.worker is not None and not states:
         return (yield from _tried_or_running_walk(store, newest))
-    if filter.outcome is not None or (states and not any(state.open for state in states)):
+    tried = filter.outcome is not None or filter.error_type is not None or filter.by_end
+    if tried or (states and not any(state.open for state in states)):
         return _walk(store, "walk_tried", newest)
     if filter.roots:
         return _walk(store, "walk_chains", newest)
@@ -359,28 +382,3 @@ def _walk_list(ids: Collection[int], newest: bool) -> Walk:
         yield
 
     return walk
-
-
-def _ids_of_times(store: Ground, since: int | None, until: int | None) -> Steps[tuple[int, int]]:
-    """The range of ids that can hold these times: ids grow with time, give or take a clock."""
-    if since is None and until is None:
-        return 0, FOREVER
-    ((low, high),) = yield store.sql.id_bounds()
-    low, high = int_of(low), int_of(high)
-    first, last = low, high
-    if since is not None:
-        first = yield from _first_id_after(store, since - CLOCK_SLACK, low, high)
-    if until is not None:
-        last = yield from _first_id_after(store, until + CLOCK_SLACK, low, high)
-    return first, last
-
-
-def _first_id_after(store: Ground, moment: int, low: int, high: int) -> Steps[int]:
-    while low < high:
-        middle = (low + high) // 2
-        rows = yield store.sql.created_near(id=middle)
-        if rows and int_of(rows[0][1]) < moment:
-            low = max(int_of(rows[0][0]), middle) + 1
-        else:
-            high = middle
-    return low

@@ -61,7 +61,7 @@ PAGE = Page(
     key="j",
     params=(
         Param("q", "An id, a key, a label or a task."),
-        *(Param(name, f"Only jobs with this {name}.") for name in FILTERS),
+        *(Param(name, text) for name, text in FILTERS.items()),
         Param("order", "newest (the default) or oldest."),
         Param("cursor", "Go on after an earlier page."),
         Param("limit", f"How many, {LIMIT} if not said, at most {MOST}."),

@@ -64,6 +64,6 @@ PAGE = Page(
         Param("action", f"One of {', '.join(ACTIONS)}.", "retry"),
         Param("pick", "Ids of jobs, with commas between them."),
         Param("all", "Not the picked ones, but all that fit the filters."),
-        *(Param(name, f"Only jobs with this {name}.") for name in FILTERS),
+        *(Param(name, text) for name, text in FILTERS.items()),
     ),
 )  # fmt: skip

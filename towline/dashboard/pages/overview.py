@@ -24,6 +24,7 @@ def view(ask: Ask) -> Data:
         "range": period.name,
         "ranges": list(PERIODS),
         "by": period.by,
+        "since": views.time_text(period.since),
         "counts": views.counts_data(views.totals(app.counts())),
         "series": series if ended else [],
         "ended": views.ended_data(ended),
@@ -43,7 +44,8 @@ PAGE = Page(
     view,
     "Counts by state; ended jobs, wait and run times over a range; failing tasks, workers.",
     shows={
-        "range": "text", "ranges": ["text"], "by": "text", "counts": "counts",
+        "range": "text", "ranges": ["text"], "by": "text", "since": "time",
+        "counts": "counts",
         "series": [{"at": "time", **ENDED}], "ended": "ended", "failures": ["failure"],
         "complete": "flag", "oldest": "job?", "workers": ["worker"], "slots": "number",
         "busy": "number", "now": "time",

@@ -12,6 +12,7 @@ from ...app.rollups import EndedJobs
 from ...model import State
 from ...naming import EVERY
 from ..page import Ask, Data, Page
+from ..periods import STEP, begin_of
 from ..shapes import COUNTS
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def view(ask: Ask) -> Data:
     for limit in app.limits():
         limits.setdefault(limit.queue, []).append(limit)
     ended: dict[str, list[EndedJobs]] = {}
-    for jobs in app.stats(since=now - HOUR):
+    since = begin_of(now - HOUR, STEP["minute"])
+    for jobs in app.stats(since=since):
         ended.setdefault(jobs.queue, []).append(jobs)
     lines = [
         {
@@ -49,7 +51,8 @@ def view(ask: Ask) -> Data:
         }
         for name in sorted({*counts, *paused, *named, *limits})
     ]
-    return {"queues": lines, "may_pause": "pause" in ask.viewer.may}
+    may_pause = "pause" in ask.viewer.may
+    return {"queues": lines, "since": views.time_text(since), "may_pause": may_pause}
 
 
 def _own(limits: list[Limit]) -> Data | None:
@@ -77,6 +80,6 @@ PAGE = Page(
             "paused_at": "time?", "paused_by": "text?", "served": "flag", "limit": "limit?",
             "limits": "number", "audit": ["audit_line"],
         }],
-        "may_pause": "flag",
+        "since": "time", "may_pause": "flag",
     }, key="q",
 )  # fmt: skip
