@@ -397,3 +397,142 @@ def test_D3_replace_replaces_every_option_that_is_given_and_no_other(
         yield from store.finish([completed(held)])
 
     play(script)
+
+
+def again(*blockers: int, given: tuple[str, ...] = ("blockers",), **fields: Any) -> NewJob:
+    named = [NewBlocker(id) for id in blockers]
+    return new("t", key="k", on_conflict="replace", blockers=named, given=given, **fields)
+
+
+def chains_before(store: Store, id: int) -> Steps[list[int]]:
+    edges = yield from read.blockers(store, [id])
+    return [edge.chain_id for edge in edges.get(id, ())]
+
+
+def test_D3_replace_gives_the_job_other_chains_to_wait_for(play: Play, store: Store) -> None:
+    def script() -> Steps[None]:
+        one, two = yield from put(store, new("one"), new("two"))
+        (id,) = yield from put(store, new("t", key="k", after=[one]))
+        yield from store.enqueue([again(two)])
+        assert (yield from chains_before(store, id)) == [two]
+        yield from end(store, one, "completed")
+        assert (yield from store.job(id)).state == "blocked"
+        yield from end(store, two, "completed")
+        assert (yield from store.job(id)).state == "pending"
+        (held,) = yield from claim(store)
+        assert held.blockers == 1
+        yield from store.finish([completed(held)])
+
+    play(script)
+
+
+def test_D3_replace_waits_for_nothing_any_more_or_for_the_first_time(
+    play: Play, store: Store
+) -> None:
+    def script() -> Steps[None]:
+        (one,) = yield from put(store, new("one"))
+        (id,) = yield from put(store, new("t", key="k", after=[one]))
+        yield from store.enqueue([again(delay=HOUR)])
+        record = yield from store.job(id)
+        assert (record.state, record.blockers, record.open_blockers) == ("scheduled", 0, 0)
+        yield from store.enqueue([again(one)])
+        record = yield from store.job(id)
+        assert (record.state, record.blockers, record.open_blockers) == ("blocked", 1, 1)
+        yield from end(store, one, "completed")
+        assert (yield from store.job(id)).state == "pending"
+
+    play(script)
+
+
+def test_D3_replace_waits_for_a_call_of_its_own_batch(play: Play, store: Store) -> None:
+    def script() -> Steps[None]:
+        (id,) = yield from put(store, new("t", key="k"))
+        waiting = again(given=("blockers",))
+        waiting.blockers = [NewBlocker(index=1, name="b")]
+        answers = yield from store.enqueue([waiting, new("one")])
+        (same, created), (one, _) = answers
+        assert (same.id, created, same.state) == (id, False, "blocked")
+        yield from end(store, one.id, "completed")
+        assert (yield from store.job(id)).state == "pending"
+
+    play(script)
+
+
+def test_D3_replace_in_one_batch_waits_for_what_the_last_one_named(
+    play: Play, store: Store
+) -> None:
+    def script() -> Steps[None]:
+        waiting = again(arguments="[2]")
+        waiting.blockers = [NewBlocker(index=2)]
+        jobs = [new("t", key="k"), waiting, new("one")]
+        (first, _), (second, created), (one, _) = yield from store.enqueue(jobs)
+        assert (first.id, created) == (second.id, False)
+        assert (yield from chains_before(store, first.id)) == [one.id]
+        record = yield from store.job(first.id)
+        assert (record.state, record.arguments) == ("blocked", "[2]")
+
+    play(script)
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_D3_a_replaced_job_behind_a_failure_follows_its_policy(
+    play: Play, store: Store, policy: Policy
+) -> None:
+    def script() -> Steps[None]:
+        (one,) = yield from put(store, new("one"))
+        yield from end(store, one, "failed")
+        (id,) = yield from put(store, new("t", key="k"))
+        (behind,) = yield from put(store, new("b", after=[id]))
+        yield from store.enqueue([again(one, given=("blockers", "policy"), policy=policy)])
+        wanted = {Policy.FAIL: "failed", Policy.WAIT: "blocked", Policy.RUN: "pending"}[policy]
+        assert (yield from store.job(id)).state == wanted
+        assert (yield from store.job(behind)).state == (
+            "failed" if wanted == "failed" else "blocked"
+        )
+
+    play(script)
+
+
+def test_D3_another_policy_alone_counts_for_what_has_failed_before(
+    play: Play, store: Store
+) -> None:
+    def script() -> Steps[None]:
+        (one,) = yield from put(store, new("one"))
+        (id,) = yield from put(store, new("t", key="k", after=[one], policy=Policy.WAIT))
+        yield from end(store, one, "failed")
+        assert (yield from store.job(id)).state == "blocked"
+        yield from store.enqueue([again(given=("policy",), policy=Policy.RUN)])
+        assert (yield from store.job(id)).state == "pending"
+        assert (yield from chains_before(store, id)) == [one]
+        yield from store.enqueue([again(given=("policy",), policy=Policy.WAIT)])
+        assert (yield from store.job(id)).state == "blocked"
+
+    play(script)
+
+
+def test_D3_who_stands_in_a_line_stays_in_it(play: Play, store: Store) -> None:
+    def script() -> Steps[None]:
+        (one,) = yield from put(store, new("one"))
+        first, second = yield from line_of(store, 2)
+        yield from store.enqueue([again(one, given=("blockers", "policy"))])
+        assert sorted((yield from chains_before(store, second))) == sorted([one, first])
+        record = yield from store.job(second)
+        assert (record.open_blockers, record.policy) == (2, Policy.RUN)  # the line's, as before
+        yield from end(store, one, "completed")
+        yield from finish_all(store)
+        assert (yield from states(store, first, second)) == ["completed", "completed"]
+
+    play(script)
+
+
+def test_B5_replace_closes_no_circle(play: Play, store: Store) -> None:
+    def script() -> Steps[None]:
+        (id,) = yield from put(store, new("t", key="k"))
+        (behind,) = yield from put(store, new("b", after=[id]))
+        (far,) = yield from put(store, new("c", after=[behind]))
+        for chains, words in (((id,), "its own chain"), ((far,), "what waits for its own chain"),
+                              ((far, far), "twice"), ((far + 999,), "does not exist")):  # fmt: skip
+            with pytest.raises(BlockerError, match=words):
+                yield from store.enqueue([again(*chains)])
+
+    play(script)

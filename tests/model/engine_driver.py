@@ -30,6 +30,9 @@ from towline.ticks import Timing
 ORPHANS = 10**9  # an id that no program comes to
 KEPT = ("migration", "mark")
 
+STORED = {"expires": "expires_at", "after": "blockers"}
+"""Names of the store for what a program says."""
+
 
 class EngineDriver(EngineReads):
     """A database, our app on it, and a connection of the caller's."""
@@ -114,7 +117,7 @@ class EngineDriver(EngineReads):
             inherit_queue=follows and new.queue is None,
             inherit_priority=follows and new.priority is None,
             lane=new.lane, weight=new.weight, expires=new.expires,
-            given=["expires_at" if name == "expires" else name for name in said_of(new)],
+            given=[STORED.get(name, name) for name in said_of(new)],
         )  # fmt: skip
 
     def _next_job(self, new: New) -> NewJob:

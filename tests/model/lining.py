@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.model.program import New
 from tests.model.tables import Chain, Edge, Job, Key, Tables, is_bad
+from towline.errors import BlockerError
 from towline.model import ChainState, Live, Policy
+
+LINED_UP = ("after", "latest")
 
 
 class Lining:
@@ -70,3 +74,30 @@ class Lining:
         if key is not None and key.chain == job.chain:
             self.seen["key given back in its line"] += 1
             key.chain, key.created_at, key.ended = before.name, before.created_at, False
+
+
+def blockers_first(news: Sequence[New]) -> list[New]:
+    """A batch in the order it is stored: as given, but whatever waits comes after what it waits
+    for, and who goes behind others of its key after the one before it. A circle is refused (B5)."""
+    batch = {new.name: new for new in news}
+    needs = {new.name: {chain for chain, _ in new.after if chain in batch} for new in news}
+    same: dict[tuple[str, str], list[str]] = {}
+    for new in news:
+        if new.key is not None:
+            before = same.setdefault((new.task, new.key), [])
+            if new.on_conflict in LINED_UP and before:
+                needs[new.name].add(before[-1])
+            elif new.on_conflict == "replace":  # they may wait for the same soon
+                for one in before:
+                    needs[one] |= {chain for chain, _ in new.after if chain in batch}
+            before.append(new.name)
+    order = [new for new in news if not needs[new.name]]
+    for done in order:
+        for new in news:
+            if done.name in needs[new.name]:
+                needs[new.name].discard(done.name)
+                if not needs[new.name]:
+                    order.append(new)
+    if len(order) < len(news):
+        raise BlockerError("a circle")
+    return order

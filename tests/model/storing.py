@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from tests.model.answers import OneOf
-from tests.model.lining import Lining
+from tests.model.lining import LINED_UP, Lining, blockers_first
 from tests.model.program import Answer, New, Refusal, Seen, Step
 from tests.model.tables import Attempt, Chain, Edge, Job, Key, Tables, is_bad
 from towline.errors import BlockerError, DuplicateKey, StillNeeded, TowlineError, WrongIsolation
 from towline.model import ChainState, Live, Outcome, Policy
 
 WAITING = (Live.PENDING, Live.SCHEDULED, Live.BLOCKED, Live.PARKED)
-LINED_UP = ("after", "latest")
 UNSTORED = "?"
 """Who is named though nothing of him was stored."""
 
@@ -35,6 +34,7 @@ class Storing(Lining):
         self.seen: Counter[str] = Counter()
         """How often each branch of a rule was taken; no rollback takes that back."""
         self._failed: list[tuple[Attempt, Job]] = []
+        self._replacing: list[tuple[str, New, dict[str, str]]] = []
 
     @property
     def now(self) -> int:
@@ -44,6 +44,7 @@ class Storing(Lining):
         """Take a step: its answer, or the refusal that left everything as it was."""
         before = pickle.dumps(self.tables)
         self._failed.clear()
+        self._replacing.clear()
         try:
             return getattr(self, step.verb)(*step.told)
         except TowlineError as error:
@@ -118,8 +119,10 @@ class Storing(Lining):
                 raise named(DuplicateKey, UNSTORED if holder.chain in stored else holder.chain)
             taken[new.name] = holder.chain
             self.seen[f"key held by {'its batch' if holder.chain in stored else 'a chain'}"] += 1
-            if new.on_conflict == "replace":
+            if new.on_conflict == "replace" and holder.chain in stored:
                 self._replaced(holder.chain, stored, new)
+            elif new.on_conflict == "replace":  # it may wait for what is stored with it
+                self._replacing.append((holder.chain, new, taken))
         return list(stored.values()), taken
 
     def _in_scope(self, holder: Key, new: New) -> bool:
@@ -149,9 +152,41 @@ class Storing(Lining):
         if "lane" in said:
             job.queue, job.lane, job.weight = new.queue or "default", new.lane, new.weight
             self.had_lanes = self.had_lanes or new.lane is not None
-        if job.state is not Live.BLOCKED:
+        if "policy" in said or "after" in said:
+            self._wait_anew(job, new, said)
+        elif job.state is not Live.BLOCKED:
             job.state = self._ready(job)
         return True
+
+    def _replace_later(self) -> None:
+        """What replaces stored jobs, once the others of the batch are stored."""
+        while self._replacing:
+            chain, new, taken = self._replacing.pop(0)
+            after = tuple((taken.get(chain, chain), name) for chain, name in new.after)
+            self._replaced(chain, {}, replace(new, after=after))
+
+    def _wait_anew(self, job: Job, new: New, said: Collection[str]) -> None:
+        """D3: other blockers in place of its own, but for those of its line; or another policy."""
+        self.seen["waits anew"] += 1
+        if "policy" in said:
+            job.new = replace(job.new, policy=new.policy)
+        if "after" in said:
+            line = {edge.chain for edge in job.after if edge.in_line}
+            named = [chain for chain, _ in new.after]
+            if len({*named}) < len(named) or job.chain in named:
+                raise BlockerError("a chain named twice, or its own")
+            if not self.tables.chains.keys() >= {*named}:
+                raise BlockerError("one that does not exist")
+            edges = [Edge(c, n, name, c in line) for n, (c, name) in enumerate(new.after)]
+            behind = [Edge(chain, -1, None, True) for chain in line.difference(named)]
+            job.after, job.given = [*behind, *edges], len(behind) + len(edges)
+        blocked = self.tables.unmet(job)
+        failed = job.policy is Policy.FAIL and any(map(is_bad, self.tables.blockers_of(job)))
+        job.state = Live.BLOCKED if blocked or failed else self._ready(job)
+        if job.chain in self._upstream(job, reopened=False):
+            raise BlockerError("a circle")
+        if failed:
+            self._end_chains([self._fail_waiting(job)])
 
     def _placed(self, new: New, taken: dict[str, str]) -> Job:
         """The first job of a chain."""
@@ -237,6 +272,7 @@ class Storing(Lining):
         if doomed:
             self.seen["failed at once behind a failed chain"] += 1
         self._end_chains([self._fail_waiting(job) for job in doomed])
+        self._replace_later()
 
     def _upstream(self, job: Job, *, reopened: bool) -> set[str]:
         """The chains that a job waits for and all that these wait for in turn, by their last jobs:
@@ -317,33 +353,14 @@ class Storing(Lining):
         return attempt
 
 
-def blockers_first(news: Sequence[New]) -> list[New]:
-    """A batch in the order it is stored: as given, but whatever waits comes after what it waits
-    for, and who goes behind others of its key after the one before it. A circle is refused (B5)."""
-    batch = {new.name: new for new in news}
-    needs = {new.name: {chain for chain, _ in new.after if chain in batch} for new in news}
-    last: dict[tuple[str, str], str] = {}
-    for new in news:
-        if new.key is not None:
-            if new.on_conflict in LINED_UP and (new.task, new.key) in last:
-                needs[new.name].add(last[new.task, new.key])
-            last[new.task, new.key] = new.name
-    order = [new for new in news if not needs[new.name]]
-    for done in order:
-        for new in news:
-            if done.name in needs[new.name]:
-                needs[new.name].discard(done.name)
-                if not needs[new.name]:
-                    order.append(new)
-    if len(order) < len(news):
-        raise BlockerError("a circle")
-    return order
-
-
 def said_of(new: New) -> list[str]:
     """What a call says, beside arguments and time, of the job that it replaces."""
     names = ["queue", "lane", "weight"] if new.lane is not None else []
-    return names if new.expires is None else [*names, "expires"]
+    if new.expires is not None:
+        names.append("expires")
+    if new.on_conflict in ("replace", "latest") and new.policy is not Policy.FAIL:
+        names.append("policy")
+    return [*names, "after"] if new.on_conflict == "replace" and new.after else names
 
 
 def named(kind: type[DuplicateKey] | type[StillNeeded], *names: str) -> TowlineError:

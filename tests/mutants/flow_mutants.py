@@ -12,9 +12,10 @@ from towline.operation import Steps
 from towline.records import Claimed, Ending, NewJob
 from towline.sql import Query
 from towline.store import enqueue, finish
-from towline.store.enqueue import Placed
+from towline.store.edges import Placed
 from towline.store.finish import Finished
 from towline.store.ground import Ground
+from towline.store.replacing import Replacement
 from towline.worker.attempt import Attempt, Report
 from towline.worker.chunks import ChunkRun
 
@@ -48,14 +49,14 @@ def children_before_the_fence(
 
 def children_before_a_commit(
     store: Ground, before: Any, job: NewJob, id: int, children: Sequence[int], now: int
-) -> Steps[list[Placed]]:
+) -> Steps[tuple[list[Placed], list[Replacement]]]:
     """They are committed with the end of the job, and then the continuation is stored."""
-    placed = yield from _placed_after(store, before, job, id, children, now)
+    placed, replacing = yield from _placed_after(store, before, job, id, children, now)
     if job.children:
         yield from enqueue.insert(store, placed[:-1], now)
         yield Query("commit", "COMMIT")()
         yield Query("begin", "BEGIN")()
-    return placed[-1:]
+    return placed[-1:], replacing
 
 
 def all_or_nothing(self: ChunkRun, ready: list[Attempt], results: Any) -> Iterator[Report]:

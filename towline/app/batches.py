@@ -84,4 +84,4 @@ def _is_plain(calls: Sequence[Call[Any]], on: object) -> bool:
     if len(calls) != 1 or not isinstance(calls[0], Call):
         return False
     options = calls[0].options
-    return options.after == () and (options.on is None or options.on is on)
+    return options.after is None and (options.on is None or options.on is on)

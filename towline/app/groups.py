@@ -85,7 +85,7 @@ class Groups(Batches):
             raise InvalidSetting(
                 f"then= is a call such as publish.call(7), not {type(then).__name__}"
             )
-        elif then.options.after != ():
+        elif then.options.after:
             raise InvalidSetting("then= waits for the members of its group and takes no after=")
         else:
             (last,) = self._new_jobs([then], on)

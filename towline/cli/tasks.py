@@ -14,13 +14,9 @@ from ..app import Towline
 from ..app.handles import Job
 from ..errors import ChainFailed
 from ..exit_codes import FAILED, OK
-from ..naming import check_name
-from ..records import NewJob
 from ..task import Task
-from ..task.options import POLICIES, OnConflict, Options
-from ..task.signature import encode_plain
+from ..task.options import OnBlockerFailure, OnConflict
 from ..text import gist
-from ..times import micros
 from . import completion, output
 from .ending import CommandError, complain
 from .filters import as_json, duration_of, json_of, shown
@@ -90,8 +86,7 @@ USUAL: Task[[], None] = Task(_usual)
 )
 @click.option(
     "--on-blocker-failure",
-    type=click.Choice([*POLICIES]),
-    default="fail",
+    type=click.Choice(get_args(OnBlockerFailure)),
     help="With --on-conflict after: run, or wait, when the one before it fails.",
 )
 @click.option("--delay", type=duration_of, metavar="TIME", help="Not before: 90, 15m, 2h, 3d.")
@@ -184,16 +179,7 @@ def stored(
         raise CommandError(f"the app has no task {shown(name)}: {hint}")
     if given:
         raise CommandError("with --url arguments go by name: --args '{…}' or -p NAME=VALUE")
-    Options(**options)  # which are refused as a task would refuse them
-    said = {option: value for option, value in options.items() if value is not None}
-    for time in ("delay", "expires"):
-        if time in said:
-            said[time] = micros(said[time])
-    said["policy"] = POLICIES[said.pop("on_blocker_failure")]
-    text = encode_plain(named, limit=app.settings.payload_limit, what="the object of arguments")
-    new = NewJob(task=check_name(name, "task name"), arguments=text, **said)
-    (answer,) = app.runner.run(app.runner.store.enqueue([new]))
-    return Job(app, answer.record, answer.created)
+    return app.named(name).using(**options).enqueue(**named)
 
 
 def waited(app: Towline, job: Job[Any], timeout: timedelta | None, as_json: bool) -> int:

@@ -164,8 +164,8 @@ UPDATE {job} SET {stored set} WHERE id = :id;
 
 -- name: change_waiting
 -- The same of its row in live, and its time.
-UPDATE {live} SET state = :state, run_at = :run_at, queue = :to_queue, priority = :to_priority, lane = :lane,
-       weight = :weight, parked_for = NULL
+UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blockers, queue = :to_queue,
+       priority = :to_priority, lane = :lane, weight = :weight, parked_for = NULL
  WHERE job_id = :job_id AND state = :was AND queue = :queue AND priority = :priority;
 
 -- name: move_waiting

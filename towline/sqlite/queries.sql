@@ -119,8 +119,8 @@ UPDATE {job} SET {stored set} WHERE id = :id;
 
 -- name: change_waiting
 -- The same of its row in live, and its time.
-UPDATE {live} SET state = :state, run_at = :run_at, queue = :to_queue, priority = :to_priority, lane = :lane,
-       weight = :weight, parked_for = NULL
+UPDATE {live} SET state = :state, run_at = :run_at, open_blockers = :open_blockers, queue = :to_queue,
+       priority = :to_priority, lane = :lane, weight = :weight, parked_for = NULL
  WHERE state = +:was AND queue = :queue AND priority = :priority AND job_id = :job_id;
 
 -- name: move_waiting

@@ -24,7 +24,8 @@ from ..store.columns import (
     new_record,
     row_of,
 )
-from ..store.enqueue import Placed, Stand
+from ..store.edges import Placed
+from ..store.enqueue import Stand
 from ..store.finish import ended_job, plain_ends
 from ..store.ground import (
     News,

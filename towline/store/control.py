@@ -29,6 +29,7 @@ from .finish import RECORD, placed_after
 from .ground import Ground, int_of
 from .lane import freed, tell, waiting_state
 from .listing import JobFilter
+from .replacing import replace_jobs
 
 # What a chain that runs again has of the first job: not its time, nor its schedule.
 AGAIN = (
@@ -213,8 +214,9 @@ def end(
         yield from store.wake((yield from gate.find(store, [queue])))
     if next is not None and successor is not None:
         next = yield from key.stay_in_line(store, record, next)
-        placed = yield from placed_after(store, record, next, successor, children, now)
+        placed, replacing = yield from placed_after(store, record, next, successor, children, now)
         yield from enqueue.insert(store, placed, now)
+        yield from replace_jobs(store, replacing, now)
     else:
         yield from key.close_up(store, record)
         ended = EndedChain(record.chain_id, CHAIN_END[outcome], record.key)

@@ -8,15 +8,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import BlockerError
-from ..model import CHAIN_STATES, ChainState, Live, Policy
+from ..model import ChainState, Live
 from ..operation import Steps
 from ..records import DependentRecord, Enqueued, JobRecord, NewBlocker, NewJob
 from ..sql import Row
-from . import cascade, key, read
-from .cascade import BAD
+from . import cascade, edges, key, read
 from .columns import JOB, new_record, row_of
-from .ground import Ground, as_json, chunks, due_at, int_of, portions
-from .key import KEY_MISSES, LINED_UP, TAKE_KEY, UNDECLARED
+from .edges import Placed
+from .ground import Ground, chunks, due_at, int_of, portions
+from .key import KEY_MISSES, LINED_UP, REPLACING, TAKE_KEY
+from .replacing import Replacement, replace_jobs, replaced
 
 CHAIN = ("id", "task", "created_at", "trace")
 LIVE = (
@@ -26,16 +27,6 @@ LIVE = (
 
 Stand = tuple[int, int, int]
 """How a new job begins: its state, how many chains it waits for, and from when on it may run."""
-
-
-class Placed(Struct):
-    """A new job with its place: id, chain and position are decided."""
-
-    id: int
-    chain_id: int
-    position: int
-    job: NewJob
-    blockers: Sequence[NewBlocker] = ()
 
 
 class Batch(Struct):
@@ -59,6 +50,17 @@ class Batch(Struct):
         return [
             b if b.index is None else replace(b, chain_id=self.chains[b.index], index=None)
             for b in job.blockers
+        ]
+
+    def replacing(self) -> list[Replacement]:
+        """What replaces stored jobs, once the batch is stored: they may wait for some of it."""
+        if not any(self.jobs[index].on_conflict == "replace" for index in self.taken):
+            return []
+        own = {chain for index, chain in self.chains.items() if index not in self.taken}
+        return [
+            Replacement(chain, self.jobs[index], self.resolved(self.jobs[index]))
+            for index, chain in self.taken.items()
+            if self.jobs[index].on_conflict == "replace" and chain not in own
         ]
 
 
@@ -86,6 +88,7 @@ def enqueue(store: Ground, jobs: Sequence[NewJob]) -> Steps[Sequence[Enqueued]]:
         placed = batch.placed(fresh)
         stored = yield from insert(store, placed, now, answer=True)
         records.update(zip(fresh, stored, strict=True))
+    yield from replace_jobs(store, batch.replacing(), now)
     for index, chain in taken.items():
         tail = yield from read.tail(store, chain)
         assert tail is not None
@@ -101,20 +104,24 @@ def insert(
 
     `answer`: their records come back, in the order given.
     """
-    waiting = _waiting(placed)
+    waiting = edges.that_wait_for_others(placed)
     if waiting:  # chains that go on with a job that waits; what waits for them must see it
         yield from store.hold_chains(place.chain_id for place in waiting)
-    states = yield from _blocker_states(store, placed)
+    states: dict[int, ChainState] = {}
+    born: set[int] = set()
+    if any(place.blockers for place in placed):
+        born = {place.id for place in placed if place.position == 0}
+        states = yield from edges.chain_states(store, placed, born)
     records: list[JobRecord] = []
     doomed: dict[int, DependentRecord] = {}
     told: list[Row] = []
     ready: set[str] = set()
     # Rows of one part at a time: a large batch, or one of large arguments, stays small.
     for part in portions(placed, lambda place: len(place.job.arguments)):
-        edges: list[Row] = []
-        stands = [_stand(place, states, edges, doomed, now) for place in part]
+        awaited: list[Row] = []
+        stands = [_stand(place, states, awaited, doomed, now) for place in part]
         yield from _insert_rows(store, (yield from store.insert_runs(part, stands, now)), now)
-        yield from store.insert_edges(edges)
+        yield from store.insert_edges(awaited)
         for place, (state, waits, run_at) in zip(part, stands, strict=True):
             if state != BLOCKED:
                 ready.add(place.job.queue)
@@ -122,12 +129,11 @@ def insert(
                 told.append((place.job.queue, place.job.priority, place.job.lane))
             if answer:
                 records.append(new_record(*_row(place, now), state, 0, 0, 0, waits, run_at))
-    yield from _refuse_circles(store, waiting)
+    yield from edges.refuse_circles(store, waiting)
     if doomed:
-        fresh = {place.id for place in placed if place.position == 0}
-        awaited = {blocker.chain_id for place in placed for blocker in place.blockers}
+        behind = {blocker.chain_id for place in placed for blocker in place.blockers}
         ended = yield from cascade.fail_jobs(store, doomed, states, now)
-        yield from cascade.end_chains(store, ended, now, alone=doomed.keys() <= fresh - awaited)
+        yield from cascade.end_chains(store, ended, now, alone=doomed.keys() <= born - behind)
         if answer:
             records = yield from read.records(store, [record.id for record in records])
     if told:
@@ -139,13 +145,13 @@ def insert(
 def _stand(
     place: Placed,
     states: Mapping[int, ChainState],
-    edges: list[Row],
+    awaited: list[Row],
     doomed: dict[int, DependentRecord],
     now: int,
 ) -> Stand:
     """How a new job begins; its edges, and whether it is doomed, are noted."""
     job = place.job
-    waits = _waits(place, states, edges, doomed) if place.blockers else 0
+    waits = edges.waits(place, states, awaited, doomed) if place.blockers else 0
     run_at = due_at(job, now)
     if waits:
         return BLOCKED, waits, run_at
@@ -178,59 +184,6 @@ def _insert_rows(store: Ground, some: Sequence[tuple[Placed, Stand]], now: int) 
         yield store.sql.insert_chains.many(CHAIN, chains)
     yield store.sql.insert_jobs.many(JOB, [_row(place, now) for place, _ in some])
     yield store.sql.insert_live.many(LIVE, lives)
-
-
-def _blocker_states(store: Ground, placed: Sequence[Placed]) -> Steps[dict[int, ChainState]]:
-    """State of every chain the new jobs wait for; refuse what cannot be waited for."""
-    if not any(place.blockers for place in placed):
-        return {}
-    new = {place.id for place in placed if place.position == 0}
-    wanted = {int_of(b.chain_id) for place in placed for b in place.blockers}
-    states: dict[int, ChainState] = {}
-    born: dict[int, int] = {}
-    for chunk in chunks(sorted(wanted - new)):
-        rows = yield store.sql.chain_states(chains=as_json(chunk))
-        states.update((int_of(id), CHAIN_STATES[int_of(state)]) for id, state, _ in rows)
-        born.update((int_of(id), int_of(created_at)) for id, _, created_at in rows)
-    for place in placed:
-        named: set[int] = set()
-        for blocker in place.blockers:
-            chain = int_of(blocker.chain_id)
-            if chain in named:
-                raise BlockerError(f"job {place.job.task} names chain {chain} twice as a blocker")
-            named.add(chain)
-            gone = blocker.created_at not in (None, born.get(chain))
-            if chain == place.chain_id and not gone:
-                raise BlockerError(f"job {place.job.task} cannot wait for its own chain")
-            if gone or (chain not in new and chain not in states):
-                raise BlockerError(
-                    f"blocker chain {chain} of job {place.job.task} does not exist: "
-                    "it was never stored, rolled back, deleted or pruned"
-                )
-    return states
-
-
-def _waiting(placed: Sequence[Placed]) -> list[Placed]:
-    """Continuations that wait for chains which were there before, themselves or through what they
-    bring along. Nobody else can have named what is born here, so that alone closes no circle."""
-    if not any(place.position and place.blockers for place in placed):
-        return []
-    born = {place.id for place in placed if place.position == 0}
-    found: list[Placed] = []
-    for place in placed:  # each after those of them that it waits for
-        if not all(blocker.chain_id in born for blocker in place.blockers):
-            born.discard(place.id)
-            if place.position:
-                found.append(place)
-    return found
-
-
-def _refuse_circles(store: Ground, waiting: Sequence[Placed]) -> Steps[None]:
-    """Only a continuation can close a circle with stored jobs: its chain has dependents."""
-    for place in waiting:
-        chains = [int_of(blocker.chain_id) for blocker in place.blockers]
-        if place.chain_id in (yield from store.upstream(chains, reopened=False)):
-            raise BlockerError(f"job {place.job.task} cannot wait for what waits for its own chain")
 
 
 def _take_keys(
@@ -269,7 +222,7 @@ def _take_keys(
                     job = jobs[index]
                     key.refuse_taken(job, ids[first])
                     if job.on_conflict == "replace":
-                        jobs[first] = key.replaced(jobs[first], job)
+                        jobs[first] = replaced(jobs[first], job)
                     taken[index] = ids[first]
                 del asking[name]
                 continue
@@ -282,8 +235,6 @@ def _take_keys(
             index = indexes.pop(0)
             taken[index] = int_of(holder[0][0])
             key.refuse_taken(jobs[index], taken[index])
-            if jobs[index].on_conflict == "replace":
-                yield from key.replace_waiting(store, jobs[index], taken[index], now)
             if not indexes:
                 del asking[name]
     return taken
@@ -291,34 +242,6 @@ def _take_keys(
 
 PENDING, SCHEDULED, BLOCKED = int(Live.PENDING), int(Live.SCHEDULED), int(Live.BLOCKED)
 IN_LANE = int(Live.PARKED)
-
-
-def _waits(
-    place: Placed,
-    states: Mapping[int, ChainState],
-    edges: list[Row],
-    doomed: dict[int, DependentRecord],
-) -> int:
-    """Add the edges of one job; return how many chains it waits for. It is doomed when one of them
-    has failed and its policy is to fail, too."""
-    job = place.job
-    waits = 0
-    for position, blocker in enumerate(place.blockers):
-        chain = int_of(blocker.chain_id)
-        if not blocker.declared:  # the last of them
-            position = UNDECLARED
-        edges.append((chain, place.id, position, blocker.name, blocker.trace, blocker.in_line))
-        ended = states.get(chain, ChainState.OPEN)
-        if ended in BAD:
-            waits += job.policy is not Policy.RUN
-            if job.policy is Policy.FAIL:
-                doomed.setdefault(place.id, DependentRecord(
-                    chain, place.id, place.chain_id, job.queue, job.priority,
-                    int(job.policy), job.task, job.key, blocker.name, job.lane,
-                ))  # fmt: skip
-        else:
-            waits += ended is ChainState.OPEN
-    return waits
 
 
 def _blockers_first(jobs: Sequence[NewJob]) -> Sequence[int]:
@@ -349,14 +272,20 @@ def _blockers_first(jobs: Sequence[NewJob]) -> Sequence[int]:
 
 
 def _lines(jobs: Sequence[NewJob]) -> Mapping[int, set[int]]:
-    """Of those that go behind others of their key: the one before them in the batch."""
+    """Of those that share their key with others of the batch: the one that they go behind, and what
+    those wait for that replace them."""
     lines: dict[int, set[int]] = {}
-    if any(job.on_conflict in LINED_UP for job in jobs):
-        last: dict[tuple[str, str | None], int] = {}
+    if any(job.on_conflict in LINED_UP or job.on_conflict in REPLACING for job in jobs):
+        same: dict[tuple[str, str | None], list[int]] = {}
         for index, job in enumerate(jobs):
-            name = job.task, job.key
-            if job.on_conflict in LINED_UP and name in last:
-                lines[index] = {last[name]}
-            if job.key is not None:
-                last[name] = index
+            if job.key is None:
+                continue
+            before = same.setdefault((job.task, job.key), [])
+            if job.on_conflict in LINED_UP and before:
+                lines.setdefault(index, set()).add(before[-1])
+            elif "blockers" in job.given:
+                needs = {b.index for b in job.blockers if b.index is not None}
+                for one in before:
+                    lines.setdefault(one, set()).update(needs)
+            before.append(index)
     return lines

@@ -26,9 +26,10 @@ from ..sql import Row
 from ..times import micros
 from . import cascade, enqueue
 from .cascade import DELETE_LIVE, EndedChain, EndedJob
-from .enqueue import Placed
+from .edges import Placed
 from .ground import Ground, News, Reserved, Verdict
 from .lane import WAITING, filled, freed, resting, tell, waiting_state
+from .replacing import Replacement, replace_jobs
 
 # Seconds after which a lost attempt's job comes back: at least, at most, and however often.
 LOST_BASE = 1.0
@@ -225,17 +226,21 @@ def _record(
 def _consequences(store: Ground, over: Sequence[Verdict], now: int, *, alone: bool) -> Steps[None]:
     """Store continuations and end chains for jobs that are over."""
     continued: list[Placed] = []
+    replacing: list[Replacement] = []
     ended: list[EndedChain] = []
     for verdict in over:
         held = verdict.ending.held
         if verdict.successor is not None and verdict.ending.next is not None:
             ids = verdict.successor, verdict.children
-            continued += yield from placed_after(store, held, verdict.ending.next, *ids, now)
+            placed, others = yield from placed_after(store, held, verdict.ending.next, *ids, now)
+            continued += placed
+            replacing += others
         else:
             state = CHAIN_END[verdict.ending.outcome]
             ended.append(EndedChain(held.chain_id, state, held.key))
     if continued:
         yield from enqueue.insert(store, continued, now)
+        yield from replace_jobs(store, replacing, now)
     yield from cascade.end_chains(store, ended, now, held=True, alone=alone)
 
 
@@ -246,16 +251,18 @@ def placed_after(
     id: int,
     children: Sequence[int],
     now: int,
-) -> Steps[list[Placed]]:
-    """Place a continuation, behind what it brings along; the caller has passed the fence.
+) -> Steps[tuple[list[Placed], list[Replacement]]]:
+    """Place a continuation, behind what it brings along and what that replaces; the caller has
+    passed the fence.
 
     What is not said of queue (and lane), priority and trace is its predecessor's.
     """
     placed: list[Placed] = []
+    replacing: list[Replacement] = []
     blockers = job.blockers
     if job.children:
         batch = yield from enqueue.arrange(store, job.children, children, now)
-        placed = batch.placed(batch.order)
+        placed, replacing = batch.placed(batch.order), batch.replacing()
         blockers = batch.resolved(job)
     heir = replace(
         job,
@@ -265,7 +272,8 @@ def placed_after(
         key=before.key,
         trace=job.trace or before.trace,
     )
-    return [*placed, Placed(id, before.chain_id, before.position + 1, heir, blockers)]
+    placed.append(Placed(id, before.chain_id, before.position + 1, heir, blockers))
+    return placed, replacing
 
 
 def _put_back(verdict: Verdict) -> Row:

@@ -28,7 +28,8 @@ from ..sql import Queries, Query, Row, Statement
 
 if TYPE_CHECKING:
     from ..operation import Op
-    from .enqueue import Placed, Stand
+    from .edges import Placed
+    from .enqueue import Stand
     from .turn import Turn
 
 T = TypeVar("T")

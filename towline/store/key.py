@@ -22,12 +22,12 @@ from ..operation import Steps
 from ..records import ChainRecord, JobRecord, NewBlocker, NewJob
 from . import read, waiting
 from .cascade import BAD
-from .ground import FOREVER, Ground, as_json, due_at, int_of
+from .ground import FOREVER, Ground, as_json, int_of
+from .replacing import Replacement, lined_up, replace_held, replaced
 
 KEY_MISSES = 1000  # of keys that no chain has and none can take: far more than chains that go
 TAKE_KEY = ("task", "key", "chain_id", "now", "expired")
 PASS_KEY = ("chain_id", "now", "task", "key", "was")
-UNDECLARED = -1  # position of an edge to the chain that had the key before, or below that
 LINED_UP = ("after", "latest")
 REPLACING = ("replace", "latest")
 
@@ -82,8 +82,6 @@ def _ask(
             if holder is None:
                 continue  # it was deleted, or taken, this moment
             refuse_taken(job, holder)
-            if job.on_conflict == "replace":
-                yield from replace_waiting(store, job, holder, now)
             return holder
         while holder is not None:  # whoever comes between goes before us
             if job.on_conflict == "latest":
@@ -92,7 +90,7 @@ def _ask(
                     if again != holder:
                         holder = again
                         continue
-                if (yield from _replace_held(store, job, holder, now)):
+                if (yield from replace_held(store, Replacement(holder, job, ()), now)):
                     return holder
             states = yield store.sql.chain_states(chains=as_json([holder]))
             if states and (yield from _pass(store, name, holder, own, now)):
@@ -118,43 +116,7 @@ def _pass(store: Ground, name: Name, was: int, chain: int, created_at: int) -> S
 
 def _behind(job: NewJob, before: NewBlocker) -> NewJob:
     """The same job behind the chain that had its key; it may wait for that one anyway."""
-    blockers = list(job.blockers)
-    for place, blocker in enumerate(blockers):
-        if (blocker.chain_id, blocker.index) == (before.chain_id, before.index):
-            blockers[place] = replace(blocker, in_line=1)
-            return replace(job, blockers=blockers, ordered=1)
-    blockers.append(replace(before, in_line=1, declared=False))
-    return replace(job, blockers=blockers, ordered=1)
-
-
-# ---- replacing
-
-
-def replaced(first: NewJob, job: NewJob) -> NewJob:
-    """A job of the same batch with the arguments, the time and all that was said of another."""
-    said = {name: getattr(job, name) for name in job.given}
-    if "expires_at" in said:
-        said["expires"] = job.expires
-    return replace(first, arguments=job.arguments, at=job.at, delay=job.delay, **said)
-
-
-def replace_waiting(store: Ground, job: NewJob, job_id: int, now: int) -> Steps[bool]:
-    """Debounce: new arguments, a new time and all that was said, for a job that never started;
-    else change nothing, and say so."""
-    yield from store.hold_jobs([job_id])
-    return (yield from _replace_held(store, job, job_id, now))
-
-
-def _replace_held(store: Ground, job: NewJob, job_id: int, now: int) -> Steps[bool]:
-    (record,) = yield from read.records(store, [job_id])
-    if record.live_state in (None, Live.RUNNING) or record.last_number is not None:
-        return False  # it has ended, a worker has it, or it has started before
-    said = {name: getattr(job, name) for name in job.given}
-    if job.expires is not None:
-        said["expires_at"] = now + job.expires
-    run_at = due_at(job, now)
-    yield from waiting.rewrite(store, record, run_at, now, arguments=job.arguments, **said)
-    return True
+    return replace(job, blockers=lined_up(job.blockers, [before]), ordered=1)
 
 
 # ---- leaving the line

@@ -19,16 +19,27 @@ BLOCK_AGAIN = ("open_blockers", "state", "queue", "priority", "job_id")
 BLOCKED = int(Live.BLOCKED)
 
 
-def rewrite(store: Ground, record: JobRecord, run_at: int, now: int, **said: Any) -> Steps[None]:
-    """Give a waiting job this time and these values; the caller holds it. What it waits for stays,
-    and what it does when that fails. One that is set aside may start again: it may fit now."""
+def rewrite(
+    store: Ground,
+    record: JobRecord,
+    run_at: int,
+    now: int,
+    *,
+    waits: int | None = None,
+    **said: Any,
+) -> Steps[None]:
+    """Give a waiting job this time and these values; the caller holds it. It waits for as many
+    chains as before, or for this number of others. One that is set aside may start: it may fit."""
     values = {name: said.get(name, getattr(record, name)) for name in JOB}
-    state = Live(record.live_state or 0)
-    if state is not Live.BLOCKED:
+    if waits is None:
+        waits = record.open_blockers or 0
+    state = Live.BLOCKED
+    if not waits:
         state = Live.SCHEDULED if run_at > now else waiting_state(values["lane"])
     yield store.sql.change_job(**values)
     yield store.sql.change_waiting(
-        state=int(state), run_at=run_at, to_queue=values["queue"], to_priority=values["priority"],
+        state=int(state), run_at=run_at, open_blockers=waits,
+        to_queue=values["queue"], to_priority=values["priority"],
         lane=values["lane"], weight=values["weight"],
         was=record.live_state, queue=record.queue, priority=record.priority, job_id=record.id,
     )  # fmt: skip

@@ -27,6 +27,7 @@ from msgspec import Struct
 
 from ..cron import Cron, cron_of
 from ..errors import InvalidSetting, InvalidTask, NotFound
+from ..model import Policy
 from ..naming import (
     check_known,
     check_limits,
@@ -119,6 +120,8 @@ class Call(Struct, Generic[T_co], frozen=True, eq=False):
             job.expires = micros(expires)
         if options.on_conflict in REPLACING:
             job.given = options.given(task.lane)
+            if options.on_conflict == "latest" and job.policy is Policy.FAIL:
+                job.policy = Policy.RUN  # in any case: else a failure would lose it
         return job
 
 

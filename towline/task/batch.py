@@ -23,7 +23,7 @@ def new_jobs(calls: Sequence[Call[Any]], on: object = None) -> list[NewJob]:
                 f"enqueue_many takes calls such as add.call(1, 2), not {type(call).__name__}"
             )
     batch = list(calls)
-    if all(call.options.after == () and call.options.on is None for call in batch):
+    if all(call.options.after is None and call.options.on is None for call in batch):
         return _alike(batch)
     index: dict[int, int] = {}
     for position, call in enumerate(batch):
@@ -80,6 +80,8 @@ def next_job(following: Next[Any]) -> NewJob:
 def _after(call: Call[Any]) -> Sequence[tuple[Any, str | None]]:
     """What a call waits for, each with its name if it has one."""
     after = call.options.after
+    if after is None:
+        return ()
     if isinstance(after, Mapping):
         for name in after:
             check_name(name, "the name of a blocker")

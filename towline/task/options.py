@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
 
 from ..errors import InvalidSetting
 from ..model import Policy
@@ -26,7 +25,7 @@ OnBlockerFailure = Literal["fail", "wait", "run"]
 
 REPLACING = ("replace", "latest")  # what a call may do to the job that has its key
 REPLACED = ("label", "queue", "priority", "max_attempts", "timeout", "trace", "lane", "weight")
-POLICIES = {"fail": Policy.FAIL, "wait": Policy.WAIT, "run": Policy.RUN}
+POLICIES = {None: Policy.FAIL, "fail": Policy.FAIL, "wait": Policy.WAIT, "run": Policy.RUN}
 MOST_WEIGHT = 1_000_000
 
 
@@ -87,8 +86,8 @@ class Options(Struct, frozen=True):
     scope: Scope = "open"
     window: Seconds | None = None
     on_conflict: OnConflict = "return"
-    after: Sequence[Blocker] | Mapping[str, Blocker] = ()
-    on_blocker_failure: OnBlockerFailure = "fail"
+    after: Sequence[Blocker] | Mapping[str, Blocker] | None = None
+    on_blocker_failure: OnBlockerFailure | None = None
     max_attempts: int | None = None
     timeout: Seconds | None = None
     trace: str | None = None
@@ -135,7 +134,7 @@ class Options(Struct, frozen=True):
         how = self.on_conflict
         if how in ("after", "latest") and self.scope == "any":
             raise InvalidSetting(f'on_conflict="{how}" is about open chains: no scope="any"')
-        if how == "after" and self.on_blocker_failure == "fail":
+        if how == "after" and POLICIES[self.on_blocker_failure] is Policy.FAIL:
             raise InvalidSetting(
                 'on_conflict="after" needs on_blocker_failure="run", to go on when one before it '
                 'fails, or "wait", to stop until that one is retried'
@@ -145,16 +144,16 @@ class Options(Struct, frozen=True):
                 'on_conflict="latest" waits for what runs under its key, and takes no after='
             )
 
-        if how == "latest" and self.on_blocker_failure == "fail":
-            # It runs in any case, unless it is to wait: else a failure would lose it.
-            force_setattr(self, "on_blocker_failure", "run")
-
     def given(self, lane: str | None = None) -> Sequence[str]:
         """What is said here of a job that a call replaces, beside its arguments and its time. Its
         lane, too, where one of them names it (`lane`)."""
         said = [name for name in REPLACED if getattr(self, name) is not None]
         if lane is not None and self.lane is None:
             said.append("lane")
+        if self.after is not None:
+            said.append("blockers")
+        if self.on_blocker_failure is not None:
+            said.append("policy")
         return [*said, "expires_at"] if self.expires is not None else said
 
     def _check_expiry(self, expires: Seconds | datetime) -> None:

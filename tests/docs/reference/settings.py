@@ -69,8 +69,8 @@ USING = {
     "window": 'with `scope="any"`: only chains created within it',
     "on_conflict": "what a call does when the key is taken",
     "after": "blockers: jobs, chains, calls or ids; a mapping gives them names",
-    "on_blocker_failure": "when one of them fails: fail as well, wait until it is retried, "
-    "or run and see the `Failure`",
+    "on_blocker_failure": "when one of them fails: fail as well, if nothing is said, wait until "
+    "it is retried, or run and see the `Failure`",
     "max_attempts": "instead of the task's",
     "timeout": "instead of the task's",
     "trace": "a W3C traceparent to store with the job",
