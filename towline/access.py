@@ -1,10 +1,14 @@
 """Who may see the dashboard or an agent's server, and who may act: checked for every request, on
 the server.
 
-Without a token and without `authorize` only this machine is answered, and only under a name of its
-own: a page of another site that makes its name point here (DNS rebinding) has another one. A
-request that changes something must come from our own pages, or from a program that says so in a way
-that no form of another site can.
+A page of another site can make its name point here (DNS rebinding), so a request must name us by a
+name of ours: by one of `hosts` where they were said. Where not, by this machine's own without a
+token and without `authorize`, when nobody else is answered; and with a token also by any address,
+which no other site can have for its name. Where `authorize` decides, names are the host
+application's.
+
+A request that changes something must come from our own pages, or from a program that says so in a
+way that no form of another site can.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import hashlib
 import hmac
 import inspect
 import ipaddress
+import socket
 from collections.abc import Awaitable, Callable, Collection
 from typing import Literal, get_args
 from urllib.parse import urlsplit
@@ -58,6 +63,8 @@ class Access:
         self._token = token
         self._authorize = authorize
         self._hosts = {host.lower() for host in hosts}
+        machine = socket.gethostname().lower()
+        self._own = {*LOOPBACK, machine, machine.partition(".")[0]}
         self._read_only = read_only
         self._name = name
 
@@ -118,14 +125,25 @@ class Access:
         if self._hosts:
             if name not in self._hosts:
                 raise HTTPException(421, f"this {self._name} is not called {name or 'nothing'}")
-        elif self._token is None and self._authorize is None:
+        elif self._authorize is None and self._token is not None and not self._is_own(name):
+            raise HTTPException(
+                421,
+                f"this {self._name} does not know that it is called {name or 'nothing'}: "
+                "say so by --name, or by hosts=[…]",
+            )
+        if self._authorize is None and self._token is None:
             peer = request.client.host if request.client else ""
             passed_on = any(header in request.headers for header in PASSED_ON)
-            if name not in LOOPBACK or not is_loopback(peer) or passed_on:
+            named = name in (self._hosts or LOOPBACK)
+            if not named or not is_loopback(peer) or passed_on:
                 raise HTTPException(
                     403,
                     f"without a token this {self._name} answers its own machine only; {HOW}",
                 )
+
+    def _is_own(self, name: str) -> bool:
+        """Whether it is this machine's, or an address of any: no server of names is asked."""
+        return name in self._own or is_address(name)
 
 
 def is_loopback(address: str) -> bool:
@@ -136,6 +154,14 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return False
+
+
+def is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _host_name(header: str) -> str:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
+from typing import Any
 
 import httpx
+import pytest
 
 from tests.cli.shop import APP, Running, Shop, children, is_alive
 from tests.kit import HOUR, new
 from tests.until import until
+from towline.cli.dashboard import names_of
 from towline.secret import HIDDEN
 
 TOKEN = "a token of enough length"
@@ -48,6 +52,45 @@ def test_X8_beyond_this_machine_it_needs_a_token(shop: Shop) -> None:
     right = {"authorization": f"Bearer {TOKEN}"}
     assert httpx.get(f"{found}/api/jobs", headers=right, timeout=60).status_code == 200
     assert TOKEN not in running.log
+
+
+def test_X10_it_is_answered_under_the_names_of_the_machine_or_those_it_is_given(
+    shop: Shop,
+) -> None:
+    shop.app.migrate()
+    (shop.folder / "token").write_text(TOKEN)
+    own = socket.gethostname()
+    for options, answered, refused in (
+        (("--host", "0.0.0.0"), ("127.0.0.1", own, "localhost"), ("jobs.example",)),
+        (("--host", "0.0.0.0", "--name", "jobs.example"), ("jobs.example",), ("127.0.0.1", own)),
+    ):
+        running = shop.start("dashboard", APP, "--port", "0", "--token-file", "token", *options)
+        port = address(running).rpartition(":")[2]
+        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
+        client.headers["authorization"] = f"Bearer {TOKEN}"
+        for name in answered:
+            answer = client.get("/api/jobs", headers={"host": f"{name}:{port}"})
+            assert answer.status_code == 200, (options, name)
+        for name in refused:
+            assert client.get("/api/jobs", headers={"host": name}).status_code == 421
+        client.close()
+        running.signal()
+        assert running.ends() == 0
+
+
+def test_X10_a_name_that_is_listened_on_is_answered_and_its_addresses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def getaddrinfo(host: str, *_: object, **__: object) -> list[Any]:
+        if host != "box.example":
+            raise socket.gaierror("unknown")
+        return [(0, 0, 0, "", ("192.0.2.7", 0)), (0, 0, 0, "", ("2001:db8::7", 0, 0, 0))]
+
+    monkeypatch.setattr("socket.getaddrinfo", getaddrinfo)
+    assert names_of("box.example") == ["box.example", "192.0.2.7", "2001:db8::7"]
+    assert names_of("none.example") == ["none.example"]
+    for address in ("localhost", "127.0.0.1", "0.0.0.0", "::", "2001:db8::7"):
+        assert names_of(address) == []
 
 
 def test_X8_a_token_that_is_none_is_refused(shop: Shop) -> None:

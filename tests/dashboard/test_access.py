@@ -53,6 +53,64 @@ def test_X8_without_a_token_only_this_machine_is_answered_under_its_own_name(
             assert "token=…" in answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("localhost", 200),
+        ("LocalHost:8383", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8383", 200),
+        ("192.168.7.5:8383", 200),  # of this machine in some network: no site's name is a number
+        ("[2001:db8::5]", 200),
+        ("BOX.example.com:8383", 200),
+        ("box", 200),
+        ("evil.example", 421),
+        ("box.evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("192.168.7.5.nip.example", 421),
+        ("example.com", 421),
+        ("0x7f.1", 421),  # a browser writes it as four numbers
+        ("[::1", 421),
+        ("@", 421),
+    ],
+)
+def test_X10_with_a_token_it_is_asked_under_a_name_of_its_own(
+    app: Towline, monkeypatch: pytest.MonkeyPatch, name: str, status: int
+) -> None:
+    """Whether the token comes along or not: a name that another site has made point here."""
+    monkeypatch.setattr("socket.gethostname", lambda: "Box.example.com")
+    with served(dashboard.asgi(app, token=TOKEN)) as client:
+        for token in (TOKEN, "no"):
+            headers = {"host": name, "authorization": f"Bearer {token}"}
+            for road in ("/api/jobs", "/login", "/static/towline.js"):
+                answer = client.get(road, headers=headers)
+                if status == 421:
+                    assert answer.status_code in (400, 421), road
+                    assert "--name" in answer.text or answer.status_code == 400
+                elif road == "/api/jobs":
+                    assert answer.status_code == (200 if token == TOKEN else 401)
+                else:
+                    assert answer.status_code == 200, road
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_X10_where_names_are_said_those_only_are_answered(app: Towline, token: str | None) -> None:
+    with served(dashboard.asgi(app, token=token, hosts=["Jobs.Example"])) as client:
+        headers = {"authorization": f"Bearer {token}"}
+        for name, status in (
+            ("jobs.example:443", 200),
+            ("127.0.0.1", 421),
+            ("x.jobs.example", 421),
+        ):
+            answer = client.get("/api/jobs", headers={**headers, "host": name})
+            assert answer.status_code == status, name
+        # X8: a name is no guard.
+        passed_on = {**headers, "host": "jobs.example", "x-forwarded-for": "192.0.2.7"}
+        answer = client.get("/api/jobs", headers=passed_on)
+        assert answer.status_code == (403 if token is None else 200)
+
+
 @pytest.mark.parametrize("road", ROADS)
 def test_X8_with_a_token_nothing_is_shown_without_it(app: Towline, road: str) -> None:
     with served(dashboard.asgi(app, token=TOKEN)) as client:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -35,7 +36,12 @@ IDLE = (
     help="A file with the token, at least 16 characters; or $TOWLINE_DASHBOARD_TOKEN.",
 )
 @click.option("--read-only", is_flag=True, help="Look, and no actions.")
-@click.option("--name", "names", multiple=True, help="A host name it answers under; repeat it.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    help="A host name it answers under, and no other then, such as a proxy's; repeat it.",
+)
 @click.option("--socket", "inherited", type=int, hidden=True)
 def dashboard(
     app: Towline,
@@ -48,13 +54,15 @@ def dashboard(
 ) -> None:
     """Serve the dashboard, on this machine unless it has a token."""
     logs.open_streams()
-    site = site_of(app, host, token_file, read_only=read_only, hosts=names)
+    site = site_of(app, host, token_file, names, read_only=read_only)
     logs.begin(None, as_json=False)  # it says who did what
     with listening_on(host, port) if inherited is None else socket.socket(fileno=inherited) as own:
         serve(site, host, own)
 
 
-def site_of(app: Towline, host: str, token_file: Path | None, **settings: Any) -> ASGIApp:
+def site_of(
+    app: Towline, host: str, token_file: Path | None, names: Collection[str], *, read_only: bool
+) -> ASGIApp:
     """The dashboard as ASGI application, refused where nothing would guard it."""
     try:
         from .. import dashboard
@@ -73,9 +81,24 @@ def site_of(app: Towline, host: str, token_file: Path | None, **settings: Any) -
             f"application. {HOW[0].upper()}{HOW[1:]}"
         )
     try:
-        return dashboard.asgi(app, token=token, **settings)
+        hosts = names or names_of(host)
+        return dashboard.asgi(app, token=token, read_only=read_only, hosts=hosts)
     except ValueError as error:
         raise CommandError(str(error)) from error
+
+
+def names_of(host: str) -> list[str]:
+    """Where a name is listened on, that and its addresses; any address else, for which no name
+    needs to be said."""
+    from ..access import is_address
+
+    if host == "localhost" or is_address(host):
+        return []
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        found = []  # nor can it be listened on, which is said there
+    return [host, *sorted({str(place[0]) for *_, place in found})]
 
 
 def token_in(file: Path) -> str:

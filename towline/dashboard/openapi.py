@@ -123,5 +123,5 @@ def _responses(text: str, answer: dict[str, Any]) -> dict[str, Any]:
     refused = {"description": "Refused; `error` says why.", "content": _json(schema("refusal"))}
     return {
         "200": {"description": text, "content": _json(answer)},
-        **{str(code): refused for code in (400, 401, 403, 404, 409, 503)},
+        **{str(code): refused for code in (400, 401, 403, 404, 409, 421, 503)},
     }
