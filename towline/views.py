@@ -4,8 +4,6 @@ keys, times in ISO 8601, UTC. For commands with --json, and whatever else answer
 from __future__ import annotations
 
 import inspect
-import json
-import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,10 +16,12 @@ from .app.handles import Chain, Job
 from .app.limits import Lane, Limit
 from .app.rollups import By, EndedJobs, Times, ended_jobs, minutes_of, together
 from .app.schedules import Schedule
+from .app.shown import Mask, chain_error, shown_arguments, shown_output, shown_template
+from .errors import NotFound
 from .model import END_STATE, State
 from .naming import EVERY
-from .records import DependentRecord
-from .secret import HIDDEN, hidden
+from .records import BlockerRecord, DependentRecord
+from .secret import HIDDEN
 from .task.retry import Backoff
 from .times import MICRO, micros, to_datetime, to_datetime_or_none
 
@@ -75,7 +75,6 @@ DONE = {
 }  # fmt: skip
 
 MOST_BLOCKERS = 1000
-DEEPEST = 100  # lists and objects in one another that are shown as such
 
 
 def time_text(when: datetime | None) -> str | None:
@@ -112,7 +111,7 @@ class Reasons:
 def jobs_data(app: Towline, jobs: Iterable[Job[Any]]) -> list[Data]:
     """Jobs as lists show them: without their arguments and their output."""
     reasons = Reasons(app)
-    return [{**_data(job, JOB), "reason": reasons.of(job)} for job in jobs]
+    return [{**_told(job, JOB, Mask(job)), "reason": reasons.of(job)} for job in jobs]
 
 
 def full_job_data(app: Towline, job: Job[Any]) -> Data:
@@ -124,7 +123,7 @@ def full_job_data(app: Towline, job: Job[Any]) -> Data:
         "description": None if task is None else inspect.getdoc(task.function),
         "arguments": shown_arguments(app, job),
         "output": shown_output(app, job),
-        "attempts": attempts_data(app, job.id),
+        "attempts": attempts_data(app, job),
         "blockers": blockers_data(app, job.id),
         "audit": audit_data(app.audit(job=job.id)),
     }
@@ -149,13 +148,9 @@ def schedule_data(app: Towline, schedule: Schedule) -> Data:
     }
 
 
-def shown_template(app: Towline, schedule: Schedule) -> Any:
-    """The arguments of a schedule's jobs, with their secrets hidden."""
-    return _shown_arguments(app, schedule.task, schedule.arguments)
-
-
-def attempts_data(app: Towline, id: int) -> list[Data]:
-    return [_data(attempt, ATTEMPT) for attempt in app.attempts(id)]
+def attempts_data(app: Towline, job: Job[Any]) -> list[Data]:
+    mask = Mask(job)
+    return [_told(attempt, ATTEMPT, mask) for attempt in app.attempts(job.id)]
 
 
 def audit_data(lines: Iterable[AuditLine]) -> list[Data]:
@@ -163,11 +158,13 @@ def audit_data(lines: Iterable[AuditLine]) -> list[Data]:
     return [{**_data(line, AUDIT), "done": DONE.get(line.action, line.action)} for line in lines]
 
 
-def attempts_of(app: Towline, ids: Sequence[int]) -> dict[int, list[Data]]:
+def attempts_of(app: Towline, jobs: Sequence[Job[Any]]) -> dict[int, list[Data]]:
     """The same of many jobs, read at once."""
-    found = app.runner.run(app.runner.store.attempts_of(ids))
+    found = app.runner.run(app.runner.store.attempts_of([job.id for job in jobs]))
+    masks = {job.id: Mask(job) for job in jobs}
     return {
-        id: [_data(AttemptInfo.of(record), ATTEMPT) for record in found.get(id, ())] for id in ids
+        id: [_told(AttemptInfo.of(record), ATTEMPT, mask) for record in found.get(id, ())]
+        for id, mask in masks.items()
     }
 
 
@@ -190,10 +187,32 @@ def lanes_data(lanes: Iterable[Lane]) -> list[Data]:
     return [_data(lane, LANE) for lane in lanes]
 
 
-def blockers_data(app: Towline, id: int) -> list[Data]:
-    """What a job waits for, the first thousand; a group has its own page."""
-    found = app.runner.run(app.runner.store.members(id, 0, MOST_BLOCKERS))
-    return [_data(blocker, BLOCKER) for blocker in found]
+def blockers_data(app: Towline, id: int, most: int = MOST_BLOCKERS) -> list[Data]:
+    """What a job waits for, the first of them; a group has its own page."""
+    found = app.runner.run(app.runner.store.members(id, 0, most))
+    return _members(app, found, BLOCKER)
+
+
+def _members(app: Towline, found: Sequence[BlockerRecord], names: Sequence[str]) -> list[Data]:
+    """Chains that somebody waits for, the errors of their last jobs with the secrets of those."""
+    failed = {each.chain_id for each in found if each.error}
+    firsts = app.jobs(ids=failed, limit=len(failed)) if failed else ()
+    lasts = {job.id: _last(app, job) for job in firsts}
+    shown = []
+    for each in found:
+        data, job = _data(each, names), lasts.get(each.chain_id)
+        if data["error"]:  # of one that was deleted meanwhile it is not known what to hide
+            data["error"] = HIDDEN if job is None else Mask(job)(data["error"])
+        shown.append(data)
+    return shown
+
+
+def _last(app: Towline, job: Job[Any]) -> Job[Any] | None:
+    """Of the chain that begins with this one."""
+    try:
+        return app.chain(job.id).last if job.continued_by else job
+    except NotFound:
+        return None
 
 
 def group_data(app: Towline, group: Group[Any], most: int) -> Data:
@@ -208,80 +227,8 @@ def group_data(app: Towline, group: Group[Any], most: int) -> Data:
         **_data(group, GROUP),
         "failed": failed,
         "why": app.why(group.id),
-        "members": [_data(member, ("position", *BLOCKER)) for member in members],
+        "members": _members(app, members, ("position", *BLOCKER)),
     }
-
-
-def shown_arguments(app: Towline, job: Job[Any]) -> Any:
-    """The arguments, with their secrets hidden."""
-    return _shown_arguments(app, job.task, job.arguments)
-
-
-def _shown_arguments(app: Towline, name: str, arguments: str) -> Any:
-    task = app.registry.get(name)
-    names = task.signature.secrets.arguments if task is not None else ()
-    return hidden(stored(arguments), names, app.settings.secret_names)
-
-
-def shown_output(app: Towline, job: Job[Any]) -> Any:
-    """The output, with its secrets hidden; None before it is there."""
-    task = app.registry.get(job.task)
-    value = stored(output_of(job))
-    if task is None:
-        return hidden(value, (), app.settings.secret_names)
-    secrets = task.signature.secrets
-    if secrets.whole_output and value is not None:
-        return HIDDEN
-    return hidden(value, secrets.output, app.settings.secret_names)
-
-
-def arguments_text(app: Towline, job: Job[Any]) -> str:
-    """The arguments as they are stored, with their secrets hidden."""
-    return _text(job.arguments, shown_arguments(app, job))
-
-
-def output_text(app: Towline, job: Job[Any]) -> str | None:
-    """The output as it is stored, with its secrets hidden; None before it is there."""
-    text = output_of(job)
-    return None if text is None else _text(text, shown_output(app, job))
-
-
-def _text(text: str, shown: Any) -> str:
-    return text if shown == stored(text) else json.dumps(shown, ensure_ascii=False)
-
-
-def output_of(job: Job[Any]) -> str | None:
-    """The output as it is stored, whatever its task makes of it."""
-    return job.record.last_output if job.state is State.COMPLETED else None
-
-
-def stored(text: str | None) -> Any:
-    """A stored value. Hands other than ours may have written it: what is no JSON, nested too
-    deeply or a number that JSON does not have is given as its text."""
-    if text is None:
-        return None
-    try:
-        value = json.loads(text, parse_constant=str, parse_float=_number)
-    except (ValueError, RecursionError):
-        return text
-    return value if _depth(value) <= DEEPEST else text
-
-
-def _number(text: str) -> float | str:
-    number = float(text)
-    return number if math.isfinite(number) else text
-
-
-def _depth(value: Any) -> int:
-    """How deep values lie in one another, up to one more than is shown."""
-    depth, layer = 0, [value]
-    while layer and depth <= DEEPEST:
-        depth += 1
-        inner = [
-            v.values() if isinstance(v, dict) else v for v in layer if isinstance(v, dict | list)
-        ]
-        layer = [v for values in inner for v in values]
-    return depth
 
 
 def dependent_data(dependent: DependentRecord) -> Data:
@@ -320,8 +267,9 @@ def _backoff_data(backoff: Backoff) -> Data:
 
 
 def chain_data(app: Towline, chain: Chain) -> Data:
-    output = None if chain.last is None else shown_output(app, chain.last)
-    return {**_data(chain, CHAIN), "output": output, "error": chain.error}
+    last = chain.last
+    output = None if last is None else shown_output(app, last)
+    return {**_data(chain, CHAIN), "output": output, "error": chain_error(chain)}
 
 
 def worker_data(worker: WorkerInfo, now: datetime) -> Data:
@@ -331,6 +279,15 @@ def worker_data(worker: WorkerInfo, now: datetime) -> Data:
 
 def _data(thing: object, names: Sequence[str]) -> Data:
     return {name: _plain(getattr(thing, name)) for name in names}
+
+
+def _told(thing: object, names: Sequence[str], mask: Mask) -> Data:
+    """The same of a job or an attempt, whose texts may repeat a secret."""
+    data = _data(thing, names)
+    data["error"] = mask(data["error"])
+    if data["progress"] is not None:
+        data["progress"]["text"] = mask(data["progress"]["text"])
+    return data
 
 
 def _plain(value: Any) -> Any:

@@ -35,7 +35,7 @@ class Read(HTMLParser):
 def test_I13_jobs_and_chains_are_tables_without_what_may_be_secret(app: Towline) -> None:
     @app.task(max_attempts=1)
     def break_down(password: str) -> None:
-        raise ValueError(EVIL)
+        raise ValueError(f"{EVIL} {password}")
 
     job = break_down.using(label="<b>bold</b>").enqueue("swordfish")
     drain(app, raising=False)

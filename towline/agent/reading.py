@@ -120,10 +120,10 @@ def job_data(job: Job[Any]) -> Data:
     return {name: value for name, value in data.items() if value is not None}
 
 
-def _attempts(desk: Desk, id: int) -> list[Data]:
+def _attempts(desk: Desk, job: Job[Any]) -> list[Data]:
     """The newest attempts, without their texts."""
     kept = ("number", "outcome", "error_type", "worker", "started_at", "ended_at", "ended_by")
-    found = views.attempts_data(desk.app, id)[-PAGE:]
+    found = views.attempts_data(desk.app, job)[-PAGE:]
     return [
         {
             name: named(value) if isinstance(value := attempt[name], str) else value
@@ -204,7 +204,7 @@ def get_job(desk: Desk, asked: OneJob) -> Data:
     data = job_data(job)
     why = app.why(id)
     data["why"] = named(why if "payloads" in desk.rules.show else without_lane(why, job))
-    data["attempts"] = _attempts(desk, id)
+    data["attempts"] = _attempts(desk, job)
     if job.record.blockers:
         data["blockers"] = _blockers(desk, id)
     if texts := untrusted(app, desk.rules, job):

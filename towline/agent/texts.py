@@ -4,12 +4,10 @@ be taken for orders. By default none is given; what is given stands in a field `
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import views
 from ..app.handles import Job
-from ..secret import HIDDEN
+from ..app.shown import Mask, shown_arguments, shown_output
 from ..text import plain
 
 if TYPE_CHECKING:
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 
 MOST = 2048  # bytes of all texts of one answer
 NAME = 200  # characters of a name
-SHORTEST = 4  # characters of a secret that is looked for inside of other texts
 
 
 def named(text: str) -> str:
@@ -32,8 +29,8 @@ def untrusted(app: Towline, rules: Rules, job: Job[Any]) -> dict[str, str]:
     if "payloads" in rules.show:
         progress = job.progress
         found = {
-            "arguments": views.shown_arguments(app, job),
-            "output": views.shown_output(app, job),
+            "arguments": shown_arguments(app, job),
+            "output": shown_output(app, job),
             "label": job.label,
             "key": job.key,
             "lane": job.lane,
@@ -42,9 +39,9 @@ def untrusted(app: Towline, rules: Rules, job: Job[Any]) -> dict[str, str]:
     if "errors" in rules.show:
         found["error"] = job.error
     given = {name: _text(value) for name, value in found.items() if value is not None}
-    secrets = _secrets(app, job)
+    mask = Mask(job)
     room = MOST // max(1, len(given))
-    return {name: _cut(_masked(plain(text), secrets), room) for name, text in given.items()}
+    return {name: _cut(plain(mask(text)), room) for name, text in given.items()}
 
 
 def without_lane(text: str, job: Job[Any]) -> str:
@@ -62,39 +59,3 @@ def _cut(text: str, room: int) -> str:
     if len(raw) <= room:
         return raw.decode()
     return raw[: room - len("…".encode())].decode("utf-8", "ignore") + "…"
-
-
-def _secrets(app: Towline, job: Job[Any]) -> Sequence[str]:
-    """Values that are hidden, which an error may repeat; the longest first."""
-    both = (
-        (views.stored(job.arguments), views.shown_arguments(app, job)),
-        (views.stored(views.output_of(job)), views.shown_output(app, job)),
-    )
-    found = {text for value, shown in both for text in _differing(value, shown)}
-    return sorted((text for text in found if len(text) >= SHORTEST), key=len, reverse=True)
-
-
-def _differing(value: Any, shown: Any) -> Iterator[str]:
-    """The texts in a value that are not in what is shown of it."""
-    if shown == HIDDEN and value != HIDDEN:
-        yield from _leaves(value)
-    elif isinstance(value, dict) and isinstance(shown, dict):
-        for key, inner in value.items():
-            yield from _differing(inner, shown.get(key))
-    elif isinstance(value, list) and isinstance(shown, list):
-        for inner, other in zip(value, shown, strict=False):
-            yield from _differing(inner, other)
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(inner)
-    elif value is not None:
-        yield str(value)
-
-
-def _masked(text: str, secrets: Sequence[str]) -> str:
-    for secret in secrets:
-        text = text.replace(plain(secret), HIDDEN)
-    return text

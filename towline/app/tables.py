@@ -12,6 +12,7 @@ from typing import Any
 
 from ..text import gist, plain, shortened
 from .handles import Chain, Job
+from .shown import Mask, chain_error
 
 MOST_ROWS = 100
 MOST_TEXT = 200  # characters of an error
@@ -49,7 +50,7 @@ def _job(job: Job[Any]) -> Cells:
         "created": job.created_at,
         "due": job.run_at,
         "ended": job.ended_at,
-        "error": gist(job.error),
+        "error": gist(Mask(job)(job.error)),
     }
 
 
@@ -61,7 +62,7 @@ def _chain(chain: Chain) -> Cells:
         "label": chain.label,
         "created": chain.created_at,
         "ended": chain.ended_at,
-        "error": gist(chain.error),
+        "error": gist(chain_error(chain)),
     }
 
 

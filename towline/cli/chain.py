@@ -6,6 +6,7 @@ import click
 
 from .. import views
 from ..app import Towline
+from ..app.shown import output_text
 from . import output
 from .filters import as_json, job_id
 from .lists import show_jobs
@@ -42,7 +43,7 @@ def chain(app: Towline, words: tuple[str, ...], limit: int, as_tree: bool, as_js
         )
         return
     now = app.now()
-    result = None if found.last is None else views.output_text(app, found.last)
+    result = None if found.last is None else output_text(app, found.last)
     output.facts(
         [
             ("chain", found.id),

@@ -15,6 +15,7 @@ from .. import views
 from ..app import Towline
 from ..app.filters import JobsWhere
 from ..app.handles import Job
+from ..app.shown import Mask
 from ..brief import brief
 from ..exit_codes import FAILED, OK
 from ..model import ChainState
@@ -88,7 +89,7 @@ def follow_job(app: Towline, id: int, as_json: bool) -> int:
             if chain.state is not ChainState.OPEN:
                 break
             if chain.last is not None and (progress := chain.last.progress) is not None:
-                bar.show(progress.fraction, progress.text)
+                bar.show(progress.fraction, Mask(chain.last)(progress.text))
     return OK if app.chain(chain_id).state is ChainState.COMPLETED else FAILED
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from .. import views
 from ..app import Towline
 from ..app.handles import Job
+from ..app.shown import Mask
 from ..brief import brief, progress_in_words
 from . import output
 
@@ -38,4 +39,6 @@ def show_jobs(app: Towline, jobs: list[Job[Any]], now: datetime) -> None:
 
 def progress_of(job: Job[Any]) -> str | None:
     progress = job.progress
-    return None if progress is None else progress_in_words(progress.fraction, progress.text)
+    if progress is None:
+        return None
+    return progress_in_words(progress.fraction, Mask(job)(progress.text))

@@ -12,6 +12,7 @@ from ..app import Towline
 from ..app.answers import AttemptInfo
 from ..app.filters import JobsWhere, check_limit
 from ..app.handles import Job
+from ..app.shown import Mask, arguments_text, output_text
 from ..exit_codes import OK
 from ..model import State
 from ..text import gist
@@ -110,11 +111,12 @@ def show_job(app: Towline, found: Job[Any]) -> None:
             ("started", output.both(found.started_at, now)),
             ("ended", output.both(found.ended_at, now)),
             ("ended by", found.ended_by),
-            ("arguments", views.arguments_text(app, found)),
-            ("output", views.output_text(app, found)),
+            ("arguments", arguments_text(app, found)),
+            ("output", output_text(app, found)),
         ]
     )
-    show_attempts(app.attempts(found.id), now)
+    mask = Mask(found)
+    show_attempts(app.attempts(found.id), mask, now)
     if lines := app.audit(job=found.id):
         output.title("what people did")
         output.table(
@@ -122,11 +124,10 @@ def show_job(app: Towline, found: Job[Any]) -> None:
             *("", "by", "when"),
             elastic=("by",),
         )
-    blockers = app.runner.run(app.runner.store.members(found.id, 0, MOST_BLOCKERS))
-    if blockers:
+    if blockers := views.blockers_data(app, found.id, MOST_BLOCKERS):
         output.title("waits for" if found.state is State.BLOCKED else "waited for")
         output.table(
-            [(b.chain_id, b.state, b.task, b.name, gist(b.error)) for b in blockers],
+            [(b["chain_id"], b["state"], b["task"], b["name"], gist(b["error"])) for b in blockers],
             *("chain", "state", "task", "name", ""),
             right=("chain",),
             elastic=("task", "name", ""),
@@ -136,10 +137,10 @@ def show_job(app: Towline, found: Job[Any]) -> None:
     if found.error and found.state is not State.COMPLETED:
         cancelled = found.state is State.CANCELLED
         output.title("why it was cancelled" if cancelled else "last error")
-        output.say(found.error)
+        output.say(mask(found.error))
 
 
-def show_attempts(attempts: list[AttemptInfo], now: datetime) -> None:
+def show_attempts(attempts: list[AttemptInfo], mask: Mask, now: datetime) -> None:
     if not attempts:
         return
     output.title("attempts")
@@ -151,7 +152,7 @@ def show_attempts(attempts: list[AttemptInfo], now: datetime) -> None:
                 output.distance(attempt.started_at, now),
                 output.took(attempt.started_at, attempt.ended_at or now),
                 attempt.worker or attempt.ended_by,
-                gist(attempt.error),
+                gist(mask(attempt.error)),
             )
             for attempt in attempts
         ],

@@ -9,6 +9,7 @@ import click
 from .. import views
 from ..app import Towline
 from ..app.schedules import Schedule
+from ..app.shown import shown_template
 from ..times import MICRO, to_datetime_or_none
 from . import completion, output
 from .control import who
@@ -102,7 +103,7 @@ def show_schedule(app: Towline, found: Schedule) -> None:
         [
             ("schedule", found.name),
             ("task", found.task),
-            ("arguments", views.shown_template(app, found)),
+            ("arguments", shown_template(app, found)),
             ("queue", found.queue),
             ("when", found.explain()),
             ("cron", record.cron),

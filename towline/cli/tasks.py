@@ -12,6 +12,7 @@ import click
 from .. import views
 from ..app import Towline
 from ..app.handles import Job
+from ..app.shown import chain_error, output_text
 from ..errors import ChainFailed
 from ..exit_codes import FAILED, OK
 from ..task import Task
@@ -190,14 +191,14 @@ def waited(app: Towline, job: Job[Any], timeout: timedelta | None, as_json: bool
         pass  # which is shown below
     chain = app.chain(job.chain_id)
     assert chain.last is not None
-    text = views.output_text(app, chain.last)
+    text = output_text(app, chain.last)
     if as_json:
         output.print_json({**job_data(app, job.refresh()), "chain": views.chain_data(app, chain)})
     elif text is not None:
         output.say(text)
     if text is not None:
         return OK
-    reason = gist(chain.error)
+    reason = gist(chain_error(chain))
     return complain(f"chain {chain.id} {chain.state}{f': {reason}' * bool(reason)}", FAILED)
 
 

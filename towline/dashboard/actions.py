@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 
-from .. import views
 from ..access import Permission, Viewer
 from ..app.filters import JobsWhere
 from ..app.schedules import Schedule
+from ..app.shown import output_of, stored
 from ..errors import TowlineError
 from ..model import ChainState
 from ..text import plain
@@ -164,8 +164,9 @@ def _reveal(app: Towline, given: Given, by: str) -> Data:
     app.runner.run(app.runner.store.note(job.id, "reveal", by))
     return {
         "id": job.id,
-        "arguments": views.stored(job.arguments),
-        "output": views.stored(views.output_of(job)),
+        "arguments": stored(job.arguments),
+        "output": stored(output_of(job)),
+        "errors": [attempt.error for attempt in app.attempts(job.id)],
         "done": 1,
     }
 
@@ -238,7 +239,7 @@ ACTIONS: dict[str, Action] = {
         ("queue", "lane", "concurrency", "rate", "per"),
     ),
     "reveal": Action(
-        "reveal", _reveal, "Show a job's arguments and output with their secrets.", ("id",)
+        "reveal", _reveal, "Show a job's arguments, output and errors with their secrets.", ("id",)
     ),
     "retry_many": Action("retry", _retry_many, "Retry all jobs that fit.", MANY),
     "cancel_many": Action("cancel", _cancel_many, "Cancel all jobs that fit.", MANY),

@@ -45,6 +45,7 @@ DONE = {
         "preview": {"type": "boolean"},
         "arguments": {},
         "output": {},
+        "errors": {"type": "array", "items": {"type": ["string", "null"]}},
     },
     "required": ["done"],
 }

@@ -120,7 +120,7 @@ class Drain:
         self._error: BaseException | None = None  # of its handler
         self.number = 0
         settings = check_settings((), name=self._name, concurrency=1, error_text=False)
-        self._announce = Announcements(app.runner.events, settings, self._store.crash_limit)
+        self._announce = Announcements(app, settings)
 
     def __enter__(self) -> Drain:
         # In the order of a count, not of the clock: a test gives the same each time.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..events import COMPLETED, Events
+from ..events import COMPLETED
 from ..events.kinds import (
     AttemptAbandoned,
     AttemptEnded,
@@ -17,9 +18,11 @@ from ..events.kinds import (
 )
 from ..model import Outcome, type_of
 from ..records import Claimed, Ending
+from ..secret import hidden, repeated, without
 from ..times import MICRO
 
 if TYPE_CHECKING:
+    from ..app import Towline
     from ..store.finish import Finished
     from ..store.turn import Turn
     from .attempt import Attempt
@@ -32,13 +35,14 @@ FAILED = (Outcome.FAILED, Outcome.TIMEOUT, Outcome.LOST)
 class Announcements:
     """What one worker publishes, after the commits that it tells of."""
 
-    def __init__(self, events: Events, settings: Settings, crash_limit: int) -> None:
-        self._events = events
+    def __init__(self, app: Towline, settings: Settings) -> None:
+        self._events = app.runner.events
         self._settings = settings
         self._worker = settings.name
         self._error_text = settings.error_text
         self.failed = 0  # attempts
-        self._crash_limit = crash_limit
+        self._crash_limit = app.runner.store.crash_limit
+        self._secret_names = app.settings.secret_names
         self._ended: dict[tuple[int, int], Attempt] = {}  # and not written yet
 
     # ---- attempts
@@ -91,8 +95,19 @@ class Announcements:
             waited=attempt.waited,
             duration=attempt.lasted,
             retry_in=None if final else retry_in,
-            error=ending.error if ending is not None and self._error_text else None,
+            error=None if ending is None else self._told(attempt, ending.error),
         )
+
+    def _told(self, attempt: Attempt, error: str | None) -> str | None:
+        """What an error says, if it is told at all, without what it repeats of secret arguments."""
+        if error is None or not self._error_text:
+            return None
+        try:
+            arguments = json.loads(attempt.held.arguments)
+        except (ValueError, RecursionError):
+            return None  # what of it is secret cannot be known
+        names = attempt.task.signature.secrets.arguments
+        return without(error, repeated(arguments, hidden(arguments, names, self._secret_names)))
 
     def forget(self, key: tuple[int, int]) -> None:
         """Its ending is not this worker's to write."""

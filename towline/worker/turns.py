@@ -82,7 +82,7 @@ class Turns:
         self.spans = Spans(app)
         self._events = app.runner.events
         self.publish = self._events.publish
-        self.announce = Announcements(self._events, settings, self.store.crash_limit)
+        self.announce = Announcements(app, settings)
 
     @cached_property
     def declarations(self) -> Declarations:

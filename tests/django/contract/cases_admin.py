@@ -66,6 +66,12 @@ class Admin(TestCase):
             page = self.client.get(f"{LIST}{other}/change/").content.decode()
             self.assertNotIn("hunter2", page)
             self.assertIn("***", page)
+            bad = int(tasks.send.enqueue("ada", password="hunter2").id)
+            app.fail(bad, "hunter2 is no password", on=connection)
+            for road in (LIST, f"{LIST}{bad}/change/"):
+                page = self.client.get(road).content.decode()
+                self.assertIn("*** is no password", page)
+                self.assertNotIn("hunter2", page)
         self.assertEqual(self.client.get(f"{LIST}99999/change/").status_code, 302)
 
     def test_I7_nothing_without_permission(self) -> None:

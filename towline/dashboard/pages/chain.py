@@ -14,7 +14,7 @@ def view(ask: Ask) -> Data:
     app = ask.app
     chain = app.chain(ask.id)
     members = app.jobs(chain=ask.id, newest=False, limit=MOST)
-    attempts = views.attempts_of(app, [job.id for job in members])
+    attempts = views.attempts_of(app, members)
     jobs = [{**job, "attempts": attempts[job["id"]]} for job in views.jobs_data(app, members)]
     return {
         "chain": views.chain_data(app, chain),

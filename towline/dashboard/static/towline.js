@@ -94,9 +94,9 @@ document.addEventListener("click", async (event) => {
   if (!paused) pause();  // or the next change would hide it again
   for (const place of every("[data-value]")) {
     const value = found[place.dataset.value];
-    const index = place.dataset.index;  // of an argument
+    const index = place.dataset.index;
     const own = index && value instanceof Object ? Object.values(value)[index] : value;
-    place.textContent = shown(JSON.stringify(own, null, 2) ?? "");
+    place.textContent = shown(value == found.errors ? own : JSON.stringify(own, null, 2) ?? "");
   }
 });
 

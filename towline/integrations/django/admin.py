@@ -19,9 +19,9 @@ from django.utils.html import format_html, format_html_join
 
 from ...app import handles
 from ...app.filters import parse_id
+from ...app.shown import Mask, arguments_text, output_text
 from ...errors import NotFound, TowlineError
 from ...model import State
-from ...views import arguments_text, output_text
 from .declaring import declare_all
 from .models import Job
 from .project import ProjectApp, main_app
@@ -84,7 +84,7 @@ class JobList(ChangeList):
             page = self.paginator.page(number).object_list
         except EmptyPage:
             raise IncorrectLookupParameters from None
-        self.result_list = [Job.of(job) for job in page]
+        self.result_list = [_row(job) for job in page]
         self.result_count = self.full_result_count = len(found)
         self.show_full_result_count = self.can_show_all = False
         self.show_admin_actions = bool(self.result_list)
@@ -102,6 +102,13 @@ class JobList(ChangeList):
             if cursor is None or len(found) >= shown:
                 break
         return found
+
+
+def _row(job: handles.Job[Any]) -> Job:
+    """A job for a list, its error without what is secret."""
+    row = Job.of(job)
+    row.error = Mask(job)(job.error)
+    return row
 
 
 @admin.register(Job)
@@ -150,7 +157,7 @@ class JobAdmin(admin.ModelAdmin):
         app = _app()
         id = parse_id(str(object_id))
         try:
-            return None if id is None else Job.of(app.job(id, on=app.connection))
+            return None if id is None else _row(app.job(id, on=app.connection))
         except NotFound:
             return None
 
@@ -173,12 +180,13 @@ class JobAdmin(admin.ModelAdmin):
 
     def attempts(self, job: Job) -> str:
         app = main_app()
+        mask = Mask(app.job(job.pk, on=app.connection))
         rows = format_html_join(
             "",
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td><pre>{}</pre></td></tr>",
             (
                 (a.number, a.outcome or "running", a.started_at or "", a.ended_at or "",
-                 a.worker or "", a.error or "")
+                 a.worker or "", mask(a.error) or "")
                 for a in app.attempts(job.pk, on=app.connection)
             ),
         )  # fmt: skip
