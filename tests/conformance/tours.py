@@ -347,6 +347,7 @@ def lists(world: World) -> Steps[None]:
     found = yield from store.jobs(JobFilter(since=now - DAY, until=now + DAY), 5)
     assert len(found.records) == 5
     yield from store.jobs(JobFilter(), 5, found.cursor)
+    yield from store.jobs(JobFilter(ended_since=now - DAY, ended_until=now + DAY), 5)
     yield from store.counts()
     yield from store.counts(by_task=True)
     yield from store.peek(["*"])

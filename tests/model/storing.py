@@ -142,6 +142,8 @@ class Storing(Lining):
             stored[chain] = replace(stored[chain], **told)
             return True
         job = self.tables.jobs[chain]
+        if "after" in said:
+            self.refuse_old_snapshot()
         if job.state in (None, Live.RUNNING) or job.attempts:
             self.seen["not replaced"] += 1
             return False

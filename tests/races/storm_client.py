@@ -53,7 +53,7 @@ MENU: dict[str, tuple[float, Errors]] = {
     "enqueue behind": (0, (BlockerError, DuplicateKey)),
     "enqueue many": (4, (BlockerError, DuplicateKey)),
     "enqueue graph": (4, (BlockerError, DuplicateKey)),
-    "enqueue on the caller's": (9, (BlockerError, DuplicateKey, RolledBack)),
+    "enqueue on the caller's": (9, (BlockerError, DuplicateKey, WrongIsolation, RolledBack)),
     "turn": (45, (BlockerError,)),
     "renew": (12, ()),
     "die": (0.3, ()),

@@ -17,6 +17,6 @@ def refuse_old_snapshot(rows: Sequence[Row]) -> None:
     if level not in (READ_COMMITTED, "read uncommitted"):  # which the server takes for the same
         raise WrongIsolation(
             f"a {str(level).upper()} transaction does not see who has just begun to wait for a "
-            "chain, so it must not end, retry or delete jobs: use READ COMMITTED for this "
-            "transaction, or call this without on= after your commit"
+            "chain, so it must not end, retry or delete jobs, nor change what they wait for: use "
+            "READ COMMITTED for this transaction, or call this without on= after your commit"
         )

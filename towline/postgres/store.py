@@ -46,13 +46,13 @@ from ..store.ground import (
     earlier,
     find_upstream,
     host_clock,
-    in_claim_order,
     int_of,
     portions,
 )
-from ..store.turn import Turn
+from ..store.turn import Turn, in_claim_order
 from . import finish_locks, gates, isolation
 from .heads import MANY, AllHeads, Due
+from .order import hold_in_order
 
 NOTE = ("queue", "lane", "priority", "free", "until")
 
@@ -103,6 +103,9 @@ class PostgresStore(Store):
         rows = yield self.sql.blockers_of_jobs(jobs=as_json(jobs))
         if rows:
             yield self.sql.share_chains(chains=as_json(id for (id,) in rows))
+
+    def hold_for_replacing(self, keys: Collection[Row], coming: Collection[int]) -> Steps[None]:
+        yield from hold_in_order(self, keys, coming)
 
     def upstream(self, chains: Iterable[int], reopened: bool) -> Steps[set[int]]:
         """Look, share what was found, and look again, until there is nothing new: of several

@@ -33,10 +33,10 @@ from ..store.ground import (
     as_json,
     as_json_by_id,
     chunks,
-    in_claim_order,
     int_of,
 )
 from ..store.lane import filled
+from ..store.turn import in_claim_order
 
 PENDING, PARKED = int(Live.PENDING), int(Live.PARKED)
 OPENED = 100  # lanes whose time has come that one look opens

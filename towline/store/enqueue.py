@@ -17,7 +17,7 @@ from .columns import JOB, new_record, row_of
 from .edges import Placed
 from .ground import Ground, chunks, due_at, int_of, portions
 from .key import KEY_MISSES, LINED_UP, REPLACING, TAKE_KEY
-from .replacing import Replacement, replace_jobs, replaced
+from .replacing import Replacement, replace_jobs, replaced, waits_anew
 
 CHAIN = ("id", "task", "created_at", "trace")
 LIVE = (
@@ -70,6 +70,10 @@ def arrange(store: Ground, jobs: Sequence[NewJob], ids: Sequence[int], now: int)
     batch = Batch(jobs, order, dict(zip(order, ids, strict=True)), {})
     if any(job.key is not None for job in jobs):
         batch.jobs = changed = list(jobs)
+        keys = {(job.task, job.key) for job in jobs if job.key is not None and waits_anew(job)}
+        if keys:
+            coming = {b.chain_id for job in jobs for b in job.blockers if b.chain_id is not None}
+            yield from store.hold_for_replacing(keys, coming)
         batch.taken = yield from _take_keys(store, changed, order, batch.chains, now)
         batch.chains.update(batch.taken)
     return batch

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
@@ -50,9 +49,6 @@ _escaped = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make 
 
 def host_clock() -> int:
     return time.time_ns() // 1000
-
-
-_age, _priority = attrgetter("job_id"), attrgetter("priority")
 
 
 class Verdict(Struct):
@@ -133,6 +129,12 @@ class Ground:
 
     def share_blockers(self, jobs: Iterable[int]) -> Steps[None]:
         """The chains that these jobs wait for stay as they are."""
+        return
+        yield
+
+    def hold_for_replacing(self, keys: Collection[Row], coming: Collection[int]) -> Steps[None]:
+        """The chains that have these keys are about to wait for those that are coming: lock them,
+        what they wait for by now, and all that those wait for, in the order of the ids."""
         return
         yield
 
@@ -336,13 +338,6 @@ def find_upstream(store: Ground, chains: Iterable[int], reopened: bool) -> Steps
 def earlier(time: int | None, other: int | None) -> int | None:
     """The earlier of two times, of which there may be one or none."""
     return min((each for each in (time, other) if each is not None), default=None)
-
-
-def in_claim_order(claimed: list[Claimed]) -> list[Claimed]:
-    """Higher priority first, then age. By getters of the interpreter: a turn has hundreds."""
-    claimed.sort(key=_age)
-    claimed.sort(key=_priority, reverse=True)  # those of one priority stay as they are
-    return claimed
 
 
 def due_at(job: NewJob, now: int) -> int:

@@ -23,7 +23,7 @@ from ..records import ChainRecord, JobRecord, NewBlocker, NewJob
 from . import read, waiting
 from .cascade import BAD
 from .ground import FOREVER, Ground, as_json, int_of
-from .replacing import Replacement, lined_up, replace_held, replaced
+from .replacing import Replacement, lined_up, replace_held, replaced, waits_anew
 
 KEY_MISSES = 1000  # of keys that no chain has and none can take: far more than chains that go
 TAKE_KEY = ("task", "key", "chain_id", "now", "expired")
@@ -85,6 +85,8 @@ def _ask(
             return holder
         while holder is not None:  # whoever comes between goes before us
             if job.on_conflict == "latest":
+                if waits_anew(job):
+                    yield from store.share_blockers([holder])
                 if (yield from store.hold_jobs([holder])):
                     again = yield from _holder(store, name)
                     if again != holder:

@@ -4,6 +4,7 @@ call said, also what it waits for."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -28,6 +29,11 @@ class Replacement(Struct):
     blockers: Sequence[NewBlocker]
 
 
+def waits_anew(job: NewJob) -> bool:
+    """Whether a replaced job may wait for other chains than before, or otherwise."""
+    return not WAITING_ANEW.isdisjoint(job.given)
+
+
 def replaced(first: NewJob, job: NewJob) -> NewJob:
     """A job of the same batch with the arguments, the time and all that was said of another."""
     said = _said(job, ordered=bool(first.ordered))
@@ -40,11 +46,11 @@ def replaced(first: NewJob, job: NewJob) -> NewJob:
 
 
 def replace_jobs(store: Ground, some: Sequence[Replacement], now: int) -> Steps[None]:
-    for one in some:
-        anew = not WAITING_ANEW.isdisjoint(one.job.given)
-        if anew:  # the chains that end before it come first
-            yield from store.share_blockers([one.chain_id])
-        yield from store.hold_jobs([one.chain_id], behind=anew)
+    anew = {one.chain_id for one in some if waits_anew(one.job)}
+    if anew:  # whoever ends a chain holds it first, and then what waits for it: so do we
+        yield from store.share_blockers(anew)
+    for one in sorted(some, key=attrgetter("chain_id")):
+        yield from store.hold_jobs([one.chain_id], behind="blockers" in one.job.given)
         yield from replace_held(store, one, now)
 
 
@@ -55,6 +61,8 @@ def replace_held(store: Ground, new: Replacement, now: int) -> Steps[bool]:
     if record.live_state in (None, Live.RUNNING) or record.last_number is not None:
         return False  # it has ended, a worker has it, or it has started before
     said = _said(new.job, ordered=bool(record.ordered)) | {"arguments": new.job.arguments}
+    if said.get("policy") == record.policy:
+        del said["policy"]
     if new.job.expires is not None:
         said["expires_at"] = now + new.job.expires
     run_at = due_at(new.job, now)

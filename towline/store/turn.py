@@ -12,6 +12,7 @@ late to start ends in the claim that finds it: cancelled, without a start.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -38,6 +39,8 @@ ORPHAN_LIMIT = 1000
 MOST_LOADED = 1000  # blockers of a job whose outputs come with its claim; more are read by page
 EXPIRE_LIMIT = 200  # beyond so many no more are claimed in a turn
 PASSES = 20  # of a turn through gates, where each may find late ones alone
+
+_age, _priority = attrgetter("job_id"), attrgetter("priority")
 
 
 class Peeked(NamedTuple):
@@ -166,6 +169,13 @@ def claim(
         taken = yield from take(store, worker, queues, room, name, ahead, gated=gated)
         if taken.claimed or not (taken.expired or taken.again):
             return taken.claimed
+
+
+def in_claim_order(claimed: list[Claimed]) -> list[Claimed]:
+    """Higher priority first, then age. By getters of the interpreter: a turn has hundreds."""
+    claimed.sort(key=_age)
+    claimed.sort(key=_priority, reverse=True)  # those of one priority stay as they are
+    return claimed
 
 
 def take(

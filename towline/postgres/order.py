@@ -1,0 +1,27 @@
+"""The order of locks when jobs that have a key are about to wait for other chains.
+
+All that it concerns is held, oldest first, before anything else is: of two batches each may be
+about to change what the other waits for, and a chain that both share neither could hold any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..operation import Steps
+from ..sql import Row
+from ..store.ground import Ground, as_json, find_upstream, int_of
+
+
+def hold_in_order(store: Ground, keys: Collection[Row], coming: Collection[int]) -> Steps[None]:
+    """The chains that have these keys, what they wait for, and all that is to come before them."""
+    found: set[int] = set()
+    for task, key in keys:
+        found.update(int_of(chain) for (chain,) in (yield store.sql.read_key(task=task, key=key)))
+    if not found:
+        return
+    rows = yield store.sql.blockers_of_jobs(jobs=as_json(found))
+    found.update(int_of(chain) for (chain,) in rows)
+    if coming:
+        found |= yield from find_upstream(store, coming, reopened=False)
+    yield from store.hold_chains(found)
