@@ -60,7 +60,8 @@ def replace_held(store: Ground, new: Replacement, now: int) -> Steps[bool]:
     (record,) = yield from read.records(store, [new.chain_id])
     if record.live_state in (None, Live.RUNNING) or record.last_number is not None:
         return False  # it has ended, a worker has it, or it has started before
-    said = _said(new.job, ordered=bool(record.ordered)) | {"arguments": new.job.arguments}
+    said = _said(new.job, ordered=bool(record.ordered))
+    said["arguments"] = new.job.arguments
     if said.get("policy") == record.policy:
         del said["policy"]
     if new.job.expires is not None:
