@@ -17,19 +17,8 @@ from functools import cached_property
 from msgspec import Struct
 
 from .errors import SchemaMismatch, SchemaMissing
-from .operation import Steps
-from .sql import (
-    SERVER_TABLES,
-    TABLES,
-    Queries,
-    Query,
-    Row,
-    Statement,
-    fill,
-    folder_of,
-    read_text,
-    split_statements,
-)
+from .operation import Query, Row, Statement, Steps
+from .sql import SERVER_TABLES, TABLES, Queries, fill, folder_of, read_text, split_statements
 from .store import Store
 
 FIRST = "0001-initial"  # the schema itself

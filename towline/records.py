@@ -21,7 +21,6 @@ from .model import (
     Outcome,
     Policy,
     State,
-    storable,
     type_of,
 )
 
@@ -78,6 +77,12 @@ class NewJob(Struct, gc=False):
     children: Sequence[NewJob] = ()
     given: Sequence[str] = ()  # beside arguments and time: what it says of the job that it replaces
 
+    def due(self, now: int) -> int:
+        """When it may start: never in the past."""
+        if self.at is not None:
+            return max(self.at, now)
+        return now + self.delay if self.delay and self.delay > 0 else now
+
 
 class Claimed(NamedTuple):
     """A claimed job: what to run, and what to finish it with: the full key, and the fence, which is
@@ -128,18 +133,9 @@ class Ending(Struct):
     error_type: str | None = None
     rests: bool = False  # its lane, too, until the job comes back
 
-    def __post_init__(self) -> None:
-        if self.error is not None:
-            self.error = storable(self.error)
-
     @property
     def key(self) -> tuple[int, int]:
         return self.held[:2]  # job, attempt
-
-    @property
-    def start(self) -> int | None:
-        """When it began, for its row; None: when it was claimed."""
-        return self.started_at if self.started else NO_START
 
     def refused(self, problem: Exception) -> Ending:
         """What is recorded instead of an ending that cannot be: its job fails, and no other."""

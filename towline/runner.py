@@ -157,7 +157,8 @@ class Runner:
             if self._wake is not None:
                 self._wake.tell(mark.queues)
         if mark.ended:
-            self.waiting.ring()
+            if self.waiting.rings:
+                self.waiting.ring()
             self.engine.tell_ended()
             if self._ended_wake is not None:
                 self._ended_wake.tell(())

@@ -1,25 +1,18 @@
 """Named statements: reads an engine's `queries.sql` and `schema.sql`, fills in table names.
 
-A query is looked up by name and called with exactly its parameters; the result is a Statement,
-which a connection executes. Nothing here talks to a database.
+Nothing here talks to a database.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from .errors import InvalidSetting
-
-Scalar = str | int | float | bytes | None
-Row = tuple[Scalar, ...]
-Copy = tuple[str, tuple[str, ...], tuple[str, ...]]
+from .operation import Query
 
 TABLES = (
     "job", "live", "attempt", "chain", "key", "blocker",
@@ -28,95 +21,14 @@ TABLES = (
 SERVER_TABLES = ("note",)  # of PostgreSQL alone
 VIEWS = ("jobs", "attempts", "chains")
 SEQUENCES = ("job_ids",)
-STATES = range(5)  # of a row in `live`
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _LIST = re.compile(r"^-- columns: (\w+) = (.*(?:\n--  .*)*)", re.MULTILINE)
 _COLUMN = re.compile(r"[a-z]\w* ?(?:text|bigint|integer|smallint)?")
 _LISTED = re.compile(r"\{([a-z]\.|:)?(\w+)( typed| set| added| summed)?\}")
 _COMMENT = re.compile(r"--[^\n]*")
-_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _ABOVE = "-- above:"
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-_RECORDS = re.compile(r"json_to_recordset\(:rows::text::json\)\s+AS r\(([^()]*)\)")
-_COPYABLE = re.compile(
-    r"INSERT INTO (\S+) \(([^()]*)\)\s+SELECT ([^()]*?)\s+FROM json_to_recordset\("
-)
-
-
-class Query:
-    """One named statement of an engine, its parameters in order of appearance.
-
-    `qmark`, `format` and `dollar` are the text for drivers that write ?, %s and $1. A statement
-    whose state is a literal has one text for each; calling it with state= chooses.
-    """
-
-    __slots__ = (
-        "_picks", "_plain", "copy", "dollar", "format", "name", "names", "order", "qmark",
-        "records", "states", "text", "width",
-    )  # fmt: skip
-
-    def __init__(self, name: str, text: str) -> None:
-        self.name = name
-        self.text = text
-        self.order = tuple(_PARAMETER.findall(text))
-        self.names = frozenset(self.order)
-        self.qmark = _PARAMETER.sub("?", text)
-        self.format = _PARAMETER.sub("%s", text.replace("%", "%%"))
-        numbers = count(1)
-        self.dollar = _PARAMETER.sub(lambda found: f"${next(numbers)}", text)
-        self.width: int | None = None  # columns of the result, learnt by a connection that asks
-        types = _record_types(text)
-        self.records = frozenset(types)  # columns of the one JSON parameter that holds many rows
-        self.copy = _copy(text, types) if types else None
-        self._picks: dict[tuple[str, ...], tuple[tuple[str, int], ...]] = {}
-        self.states: tuple[Query, ...] = ()
-        if "{state}" in text:
-            self.states = tuple(Query(name, text.replace("{state}", str(n))) for n in STATES)
-            self.names |= {"state"}
-        self._plain = None if self.names else Statement(self, ())  # one that never differs
-
-    def __call__(self, **params: Scalar) -> Statement:
-        if self._plain is not None and not params:
-            return self._plain
-        if params.keys() != self.names:
-            raise TypeError(f"{self.name} takes {sorted(self.names)}, not {sorted(params)}")
-        if self.states:
-            state = params.pop("state")
-            assert isinstance(state, int)
-            return self.states[state](**params)
-        return Statement(self, tuple([params[name] for name in self.order]))
-
-    def many(self, columns: tuple[str, ...], rows: Sequence[Row]) -> Statement:
-        """The same statement once for each row; nothing comes back."""
-        return Statement(self, (), rows, False, self._check(columns))
-
-    def counted(self, columns: tuple[str, ...], rows: Sequence[Row]) -> Statement:
-        """The same statement once for each row; back comes how many rows each one changed."""
-        return Statement(self, (), rows, True, self._check(columns))
-
-    def _check(self, columns: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-        """Refuse columns that are not the statement's; say where it finds those of its records."""
-        picks = self._picks.get(columns)
-        if picks is None:
-            if not (self.records <= {"n", *columns} if self.records else columns == self.order):
-                raise TypeError(f"{self.name} takes {self.records or self.order}, not {columns}")
-            named = {c: columns.index(c) for c in columns if c in self.records}
-            self._picks[columns] = picks = tuple(named.items())
-        return picks
-
-
-class Statement(Struct, eq=False):
-    """A query with its parameters: what an operation yields and a connection executes."""
-
-    query: Query
-    params: Row
-    rows: Sequence[Row] | None = None
-    counted: bool = False
-    picks: tuple[tuple[str, int], ...] = ()  # column names and places, for rows sent as records
-
-    def __repr__(self) -> str:
-        return f"<{self.query.name}>"
 
 
 class Queries:
@@ -209,22 +121,6 @@ def list_columns(text: str, lists: dict[str, list[str]]) -> str:
         return ", ".join(f"{front or ''}{column}" for column in columns)
 
     return _LISTED.sub(listed, text)
-
-
-def _record_types(text: str) -> dict[str, str]:
-    """The columns that a statement reads from its records, with their types."""
-    found = _RECORDS.search(text)
-    parts = found[1].split(",") if found else ()
-    return dict(part.strip().split(maxsplit=1) for part in parts)
-
-
-def _copy(text: str, types: dict[str, str]) -> Copy | None:
-    """Table, columns and types of a plain INSERT of records, which COPY can do as well."""
-    found = _COPYABLE.match(text)
-    if not found or "ON CONFLICT" in text:
-        return None
-    columns, values = (tuple(re.split(r",\s*", part)) for part in (found[2], found[3]))
-    return (found[1], columns, tuple(types[c] for c in columns)) if columns == values else None
 
 
 def folder_of(package: str) -> Path:

@@ -20,9 +20,8 @@ from tests.conformance.statements import Answer, watched
 from tests.database import Database, SqliteDatabase
 from towline import Towline
 from towline.model import Outcome
-from towline.operation import Op, Steps
+from towline.operation import Op, Statement, Steps
 from towline.records import Claimed, Ending
-from towline.sql import Statement
 from towline.task.batch import next_job
 
 T = TypeVar("T")

@@ -16,8 +16,7 @@ import pytest
 from tests.cli.shop import APP, Shop
 from tests.kit import new
 from tests.speed import by_speed
-from towline.operation import Op, Steps
-from towline.sql import Query
+from towline.operation import Op, Query, Steps
 
 EVIL = "\x1b]0;owned\x07\x1b[2J \x9b31m \u202eevil\u2066 \u2028 \r\x7f \u200f"
 HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -11,9 +11,8 @@ from tests.cli.test_completion import completed
 from tests.cli.test_doctor import findings
 from tests.kit import new
 from towline import Cron, Towline
-from towline.operation import Op, Steps
+from towline.operation import Op, Query, Steps
 from towline.schedule import NewSchedule
-from towline.sql import Query
 
 BERLIN = Cron("30 7 * * mon-fri", tz="Europe/Berlin", jitter=5, catch_up=3, overlap="queue")
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from towline.connections.psycopg import COPY_FROM
-from towline.operation import Steps
-from towline.sql import Queries, Statement
+from towline.operation import Statement, Steps
+from towline.sql import Queries
 
 T = TypeVar("T")
 

@@ -23,8 +23,7 @@ from tests.database import Database
 from tests.kit import Clock, claim, failed, new, register
 from towline import Job, NotFound, State, Towline
 from towline.errors import BlockerError, SchemaMissing
-from towline.operation import Op, Steps
-from towline.sql import Query
+from towline.operation import Op, Query, Steps
 from towline.store import Store
 
 

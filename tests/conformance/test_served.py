@@ -6,8 +6,7 @@ from tests.conformance.conftest import Play
 from tests.kit import Clock, claim, completed, new, put, register
 from towline import Towline
 from towline.model import State
-from towline.operation import Op, Steps
-from towline.sql import Statement
+from towline.operation import Op, Statement, Steps
 from towline.store import Store
 from towline.store.served import Portion
 from towline.store.turn import Turn

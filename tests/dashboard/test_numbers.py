@@ -9,8 +9,7 @@ import httpx
 import pytest
 
 from towline import Fail, Towline
-from towline.operation import Op, Steps
-from towline.sql import Query
+from towline.operation import Op, Query, Steps
 
 NUMBER = re.compile(
     r'<a href="(/jobs\?[^"]*)"[^>]*>(?:<span class="figure">)?'

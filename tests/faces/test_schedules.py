@@ -18,8 +18,7 @@ from tests.kit import Clock
 from towline import INJECTED, Context, Cron, NotFound, Tasks, Towline
 from towline.app.schedules import Schedule
 from towline.errors import InvalidArguments, InvalidSetting, InvalidState, InvalidTask
-from towline.operation import Op, Steps
-from towline.sql import Query
+from towline.operation import Op, Query, Steps
 from towline.testing import drain
 from towline.times import to_datetime
 

@@ -107,6 +107,6 @@ def test_who_is_interrupted_leaves_nothing_behind(app: Towline, add: Add) -> Non
             job.result(60)
     finally:
         del app.runner.store.chain
-    assert app.runner.waiting._rings == set()
+    assert app.runner.waiting.rings == set()
     app.complete(job.id, 5)
     assert job.result(60) == 5

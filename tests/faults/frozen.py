@@ -25,7 +25,7 @@ from typing import Any
 from tests.faults.fresh import places
 from tests.faults.workers import ROOT, wait
 from towline import Towline
-from towline.sql import Row, Statement
+from towline.operation import Row, Statement
 
 LEASE = 2.0
 POINTS = (

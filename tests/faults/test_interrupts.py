@@ -13,7 +13,7 @@ from tests.faults.interrupts import Alarm, Interrupt, at
 from tests.speed import by_speed, seed
 
 # Where an interrupt would leave something behind: many bytecodes of these are tried.
-INNER = ("writer.py", "readers.py", "lock.py", "line.py", "kept.py", "instant.py", "engine.py")
+INNER = ("writer.py", "lock.py", "line.py", "kept.py", "instant.py", "engine.py")
 SPREAD = by_speed(10, 100)  # further ones, anywhere
 
 

@@ -8,9 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.mutants.mutant import POSTGRES, SQLITE, Mutant
-from towline.operation import Steps
+from towline.operation import Query, Steps
 from towline.records import Claimed, Ending, NewJob
-from towline.sql import Query
 from towline.store import enqueue, finish
 from towline.store.edges import Placed
 from towline.store.finish import Finished

@@ -7,11 +7,10 @@ from typing import Any
 
 from tests.mutants.mutant import POSTGRES, SQLITE, Edit, Mutant
 from towline.model import Live
-from towline.operation import Steps
+from towline.operation import Row, Steps
 from towline.postgres.gates import LANES_COLLECTED, NOTES_COLLECTED
 from towline.postgres.store import PostgresStore
 from towline.records import Ending
-from towline.sql import Row
 from towline.store import finish, gate
 from towline.store.finish import Finished
 from towline.store.gate import Passed

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tests.mutants.mutant import POSTGRES, SQLITE, Edit, Mutant, in_each
-from towline.operation import Steps
+from towline.operation import Query, Steps
 from towline.postgres.heads import Heads
 from towline.records import NewJob
-from towline.sql import Query
 from towline.store import finish, key
-from towline.store.ground import Ground, Verdict
+from towline.store.finish import Verdict
+from towline.store.ground import Ground
 
 # Statements whose rows pass only under (job, attempt, worker).
 FENCED_IN_SQLITE = (

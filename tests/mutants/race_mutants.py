@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from tests.mutants.mutant import POSTGRES, Edit, Mutant, in_each
 from towline.model import Policy
-from towline.operation import Mark, Steps
+from towline.operation import Mark, Row, Steps
 from towline.postgres.store import PostgresStore
-from towline.sql import Row
-from towline.store.ground import Ground, Verdict
+from towline.store.finish import Verdict
+from towline.store.ground import Ground
 
 INTERLEAVED = "races/test_interleavings.py::test_every_order_of_statements_ends_well[{}]"
 WITH_OLD_SNAPSHOT = (

@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from tests.mutants.mutant import POSTGRES, SQLITE, Edit, Mutant
-from towline.operation import Steps
+from towline.operation import Query, Steps
 from towline.records import NewJob
 from towline.schedule import NewSchedule, ScheduleRecord
-from towline.sql import Query
 from towline.store import enqueue, schedule
 from towline.store.ground import Ground
 from towline.worker.duty import NEVER

@@ -20,9 +20,8 @@ from tests import servers
 from tests.speed import PROOF
 from towline.connections.postgres import parameters
 from towline.connections.psycopg import PlainCursor, copied, execute
-from towline.operation import Op, drive
+from towline.operation import Op, Row, Statement, drive
 from towline.postgres.transaction import SETTINGS
-from towline.sql import Row, Statement
 
 BIG_TABLES = ("job", "live", "attempt", "chain", "key", "blocker", "schedule", "lane", "note")
 QUEUES = queue_names(5)

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from towline.engine import NOTE, OK, PROBLEM
+from towline.operation import Row
 from towline.postgres.checks import examine
-from towline.sql import Row
 from towline.times import MICRO
 
 WELL = (160_003, "on", 0, 3)

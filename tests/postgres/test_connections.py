@@ -35,11 +35,10 @@ from towline.errors import (
     WriterBusy,
 )
 from towline.model import Outcome
-from towline.operation import Op, Steps
+from towline.operation import Op, Query, Steps
 from towline.postgres import engine as engines
 from towline.postgres import listen
 from towline.records import Claimed, Ending
-from towline.sql import Query
 from towline.task import Task
 
 Make = Callable[..., Towline]

@@ -15,10 +15,9 @@ from tests.kit import HOUR, Clock, claim, completed, failed, new, register
 from tests.postgres.conftest import add
 from towline import Towline
 from towline.connections.psycopg import execute
-from towline.operation import Op, Steps
+from towline.operation import Op, Statement, Steps
 from towline.postgres import engine as engines
 from towline.postgres.engine import PostgresEngine as Engine
-from towline.sql import Statement
 from towline.store import turn
 from towline.task import Task
 

@@ -15,10 +15,9 @@ from tests import servers
 from tests.kit import SECOND, Clock, completed, failed, new, register
 from tests.postgres.conftest import on_newest
 from towline import Towline
-from towline.operation import Op, Steps
+from towline.operation import Op, Statement, Steps
 from towline.postgres import heads
 from towline.records import Claimed, Ending
-from towline.sql import Statement
 from towline.store.turn import Turn
 
 pytestmark = on_newest

@@ -22,12 +22,11 @@ from tests.postgres.plans import BIG_TABLES, QUEUES, Explained, explain, fill
 from tests.speed import by_speed
 from towline import Cron, Towline
 from towline.model import ChainState, Outcome, Policy, State
-from towline.operation import Op, Steps
+from towline.operation import Op, Query, Steps
 from towline.postgres.store import PostgresStore
 from towline.postgres.transaction import SETTINGS
 from towline.records import Claimed, Ending, NewBlocker
 from towline.schedule import NewSchedule
-from towline.sql import Query
 from towline.store import Store
 from towline.store.ground import host_clock
 from towline.store.limit import Numbers as Limits

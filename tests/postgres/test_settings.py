@@ -20,8 +20,7 @@ from tests.races.together import in_threads
 from towline import Towline
 from towline.errors import InvalidSetting, ReadOnlyDatabase, StoreError, StoreUnavailable
 from towline.model import State
-from towline.operation import Op, Steps
-from towline.sql import Query
+from towline.operation import Op, Query, Steps
 
 Make = Callable[..., Towline]
 Connect = Callable[..., psycopg.Connection[Any]]

@@ -9,9 +9,8 @@ from tests.kit import MINUTE, completed, new
 from tests.races.interleaver import Meeting, Met
 from tests.races.meetings import Given, finish, is_not, running
 from towline import Cron
-from towline.operation import Op, Steps
+from towline.operation import Op, Row, Steps
 from towline.schedule import NewSchedule
-from towline.sql import Row
 from towline.store import Store
 from towline.store.listing import JobFilter
 from towline.store.schedule import ADVANCE

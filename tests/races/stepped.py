@@ -19,11 +19,11 @@ from psycopg.errors import SerializationFailure
 from tests.races.footprint import Footprint, Held, Marks
 from towline.connections.psycopg import PlainCursor, PsycopgConnection, execute
 from towline.errors import TowlineError, WrongIsolation
-from towline.operation import Mark, Op
+from towline.operation import Mark, Op, Statement
 from towline.postgres.errors import AGAIN
 from towline.postgres.own_connection import SESSION, OwnConnection
 from towline.postgres.transaction import SETTINGS, Transaction
-from towline.sql import TABLES, Queries, Statement
+from towline.sql import TABLES, Queries
 
 PATIENCE = 30.0  # seconds until a step that neither ends nor waits is a mistake of ours
 GLANCE = 0.0015  # seconds that a statement has before we ask whether it waits

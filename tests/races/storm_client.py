@@ -27,8 +27,7 @@ from towline.errors import (
     WrongIsolation,
 )
 from towline.model import Outcome
-from towline.operation import Op, Steps
-from towline.sql import Query
+from towline.operation import Op, Query, Steps
 from towline.store.ground import int_of
 from towline.store.listing import JobFilter
 from towline.store.retention import KeepFor

@@ -29,8 +29,9 @@ from tests.races.stepped import Style
 from tests.speed import by_speed, drawn
 from towline import Towline
 from towline.model import Policy
+from towline.operation import Query
 from towline.postgres.store import PostgresStore
-from towline.sql import Queries, Query
+from towline.sql import Queries
 from towline.store import Store
 
 OURS, CALLER = Style.OURS, Style.CALLER

@@ -19,9 +19,8 @@ from tests.races.overlap import Open
 from tests.speed import by_speed
 from towline import Towline
 from towline.model import Outcome
-from towline.operation import Op, Steps
+from towline.operation import Op, Statement, Steps
 from towline.records import Claimed, Ending
-from towline.sql import Statement
 from towline.store import Store
 from towline.store.limit import Numbers
 from towline.store.turn import Turn

@@ -33,10 +33,9 @@ from bench.seed import (
     seed,
 )
 from tests.kit import completed, register
-from towline.connections.sqlite3 import execute
 from towline.model import ChainState, Outcome, State
-from towline.operation import Op, Steps, drive
-from towline.sql import Queries, Query
+from towline.operation import Op, Query, Steps, drive, execute
+from towline.sql import Queries
 from towline.sqlite.engine import PACKAGE
 from towline.sqlite.store import SqliteStore
 from towline.store.listing import ChainFilter, JobFilter

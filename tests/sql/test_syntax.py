@@ -12,11 +12,11 @@ import pytest
 import towline
 from towline import Towline
 from towline.migrate import Migrations
+from towline.operation import Query
 from towline.sql import (
     TABLES,
     VIEWS,
     Queries,
-    Query,
     read_columns,
     read_text,
     split_statements,

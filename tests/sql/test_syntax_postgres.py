@@ -14,13 +14,13 @@ from tests import database as databases
 from tests import servers
 from towline import Towline
 from towline.migrate import Migrations
+from towline.operation import Query
 from towline.sql import (
     SEQUENCES,
     SERVER_TABLES,
     TABLES,
     VIEWS,
     Queries,
-    Query,
     read_columns,
     read_text,
     split_statements,

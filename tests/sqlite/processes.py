@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from towline import Towline
-from towline.operation import Loss, Op, Steps
-from towline.sql import Query
+from towline.operation import Loss, Op, Query, Steps
 from towline.sqlite.engine import SqliteEngine
 
 T = TypeVar("T")

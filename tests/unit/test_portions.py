@@ -7,7 +7,8 @@ from pathlib import Path
 from tests.kit import new
 from towline import Towline
 from towline.operation import Mark, Op, Steps
-from towline.store.ground import CHUNK, PORTION, portions
+from towline.store.enqueue import PORTION, portions
+from towline.store.ground import CHUNK
 
 
 def test_portions_are_bounded_in_number_and_in_size_and_leave_nothing_out() -> None:

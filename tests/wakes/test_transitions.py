@@ -246,7 +246,7 @@ def test_who_waits_hears_of_an_end_in_another_process(
     furnish(app)
     job = app.registry["work"].enqueue()
     waiter = Waiter(job, awaits)
-    until(lambda: app.runner.waiting._rings)
+    until(lambda: app.runner.waiting.rings)
     command = [sys.executable, "-c", PROGRAM, database.url, act, str(job.id), "notify"]
     subprocess.run(command, cwd=ROOT, check=True, timeout=LIMIT)
     assert waiter.ended() == ("by hand" if act == "complete" else "cancelled")
@@ -261,7 +261,7 @@ def test_who_waits_hears_of_an_end_in_the_same_process(
     furnish(app)
     job = app.registry["work"].enqueue()
     waiter = Waiter(job, awaits)
-    until(lambda: app.runner.waiting._rings)
+    until(lambda: app.runner.waiting.rings)
     app.complete(job.id, "by hand")
     assert waiter.ended() == "by hand"
 
@@ -273,6 +273,6 @@ def test_who_waits_hears_of_a_worker_in_the_same_process(
     furnish(app)
     job = app.registry["first"].enqueue()
     waiter = Waiter(job, False)
-    until(lambda: app.runner.waiting._rings)
+    until(lambda: app.runner.waiting.rings)
     with app.worker():
         assert waiter.ended() == "second"

@@ -13,7 +13,7 @@ from tests.until import until
 from tests.worker.gate import LIMIT, Gate, outcomes
 from towline import State, Towline
 from towline.worker import Worker
-from towline.worker.prefetch import BYTES_AHEAD
+from towline.worker.lookout import BYTES_AHEAD
 
 BURST = 1500  # quick jobs, after which a worker claims ahead
 
@@ -104,7 +104,7 @@ def test_what_was_claimed_ahead_is_pending_until_it_begins(
     app: Towline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding A4: for whoever lists jobs; once it has begun and lasts, it is seen running."""
-    monkeypatch.setattr("towline.worker.prefetch.Prefetch.patience", 3600.0)
+    monkeypatch.setattr("towline.worker.lookout.Prefetch.patience", 3600.0)
     first, second = Gate(), Gate()
 
     @app.task

@@ -58,7 +58,7 @@ def stick(worker: Worker) -> threading.Event:
         gate.wait(LIMIT)
 
     before, worker.pump._tick = worker.pump._tick, hold  # type: ignore[method-assign]
-    worker.pump._bell.ring()
+    worker.pump._bell.set()
     assert stuck.wait(LIMIT)
     worker.pump._tick = before  # type: ignore[method-assign]
     return gate

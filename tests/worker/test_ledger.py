@@ -16,7 +16,7 @@ from tests.until import until
 from tests.worker.gate import LIMIT, Gate, outcomes
 from towline import State, Towline
 from towline.store.lease import Begun
-from towline.worker.ledger import PLACES, Ledger, begun_by, forget
+from towline.worker.unwritten import PLACES, Ledger, begun_by, forget
 
 PROGRAM = """
 import os, sys, threading

@@ -8,8 +8,7 @@ from tests.kit import CLAIMED
 from towline.records import Claimed
 from towline.store.finish import Finished
 from towline.store.turn import Peeked, Turn
-from towline.worker.lookout import BUSY_INTERVAL, Lookout
-from towline.worker.prefetch import Prefetch
+from towline.worker.lookout import BUSY_INTERVAL, Lookout, Prefetch
 
 
 def idle(*, may_try: bool = True, rank: int = 0) -> Lookout:

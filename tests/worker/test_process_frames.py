@@ -30,7 +30,7 @@ BEFORE, BEHIND = 100, 60  # quick jobs, so many that processes get several at on
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was claimed ahead waits for its slot however long that takes."""
-    monkeypatch.setattr("towline.worker.prefetch.Prefetch.patience", 3600.0)
+    monkeypatch.setattr("towline.worker.lookout.Prefetch.patience", 3600.0)
 
 
 def enqueued(tasks: Any, *slow: Any) -> tuple[list[Job[Any]], list[Job[Any]]]:

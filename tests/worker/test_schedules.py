@@ -15,12 +15,11 @@ from tests.until import until
 from tests.worker.gate import Gate
 from towline import INJECTED, Context, Cron, Towline
 from towline.app.declarations import Declarations
-from towline.operation import Op, Steps
-from towline.sql import Query
+from towline.operation import Op, Query, Steps
 from towline.store.schedule import Glance
 from towline.worker import upkeep
 from towline.worker.declare import Declare
-from towline.worker.schedules import COURTESY, FireTicks
+from towline.worker.duties import COURTESY, FireTicks
 
 EVERY_SECOND = Cron(every=1, overlap="allow")
 

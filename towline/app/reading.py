@@ -18,7 +18,6 @@ from ..store import Store
 from ..store.audit import AuditPage
 from ..store.listing import RecordPage
 from ..store.stats import RollupRecord
-from ..task import GROUP
 from ..task.tasks import Tasks
 from ..times import to_datetime
 from .answers import AttemptInfo, AuditLine, Page, WorkerInfo, plain_counts
@@ -55,11 +54,6 @@ class Reading(Tasks):
     @property
     def _store(self) -> Store:
         return self.runner.store
-
-    @property
-    def known_tasks(self) -> list[str]:
-        """Names of the tasks that a worker of this app can run, the built-in ones too."""
-        return sorted((*self.registry, GROUP))
 
     def decode_output(self, task: str, text: str | None) -> Any:
         """An output by its task's return type, or as plain JSON when the task is unknown here."""

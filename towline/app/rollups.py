@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from ..errors import InvalidSetting
 from ..model import Outcome
-from ..store.cascade import MINUTE
 from ..store.columns import BUCKETS
+from ..store.ground import MINUTE
 from ..store.retention import DAY, HOUR
 from ..store.stats import RollupRecord, percentile
 from ..times import MICRO, to_datetime

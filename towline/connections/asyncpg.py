@@ -12,8 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from ..operation import AwaitedExecute
-from ..sql import Row, Statement
+from ..operation import AwaitedExecute, Row, Statement
 from .base import AwaitingDriver
 from .postgres import PostgresConnection, answer, awaited_turn, parameters
 

@@ -19,8 +19,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, cont
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import UnsupportedConnection
-from ..operation import AwaitedExecute, Execute, Op, Steps, adrive, drive
-from ..sql import Query, Statement
+from ..operation import AwaitedExecute, Execute, Op, Query, Statement, Steps, adrive, drive
 
 T = TypeVar("T")
 

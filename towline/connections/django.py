@@ -9,8 +9,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import Atomic
 from django.utils.connection import ConnectionProxy
 
-from ..operation import Op
-from ..sql import Statement
+from ..operation import Op, Statement
 from .base import Blocking, Connection
 
 T = TypeVar("T")

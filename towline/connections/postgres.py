@@ -17,8 +17,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from ..errors import UnsupportedConnection
-from ..operation import Op, Steps
-from ..sql import Query, Row, Statement
+from ..operation import Op, Query, Row, Statement, Steps
 from .base import AS_IT_IS, BEGIN, COMMIT, ROLLBACK, Around, CallerConnection
 
 IDLE = 0  # libpq's PQTRANS_IDLE

@@ -16,8 +16,7 @@ from psycopg import adapt, postgres
 from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 
-from ..operation import AwaitedExecute, Execute
-from ..sql import Row, Statement
+from ..operation import AwaitedExecute, Execute, Row, Statement
 from .base import AwaitingDriver, BlockingDriver
 from .postgres import LibpqConnection, answer, awaited_turn, parameters, turn
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from psycopg2 import extensions
 
-from ..operation import Execute
-from ..sql import Row, Statement
+from ..operation import Execute, Row, Statement
 from .base import COMMIT, ROLLBACK, BlockingDriver
 from .postgres import LibpqConnection, answer, parameters, turn
 

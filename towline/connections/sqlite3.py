@@ -14,8 +14,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ..errors import SchemaMissing, UnsupportedConnection
-from ..operation import Execute, Op, Steps
-from ..sql import Queries, Query, Row, Statement
+from ..operation import Execute, Op, Query, Row, Statement, Steps, execute
+from ..sql import Queries
 from .base import BEGIN, COMMIT, ROLLBACK, Around, BlockingDriver
 
 BEGIN_WRITING = Query("begin_writing", "BEGIN IMMEDIATE")()
@@ -41,18 +41,6 @@ class KnownFile:
 
 # By the id of their connection.
 _known_files: WeakValueDictionary[int, KnownFile] = WeakValueDictionary()
-
-
-def execute(cursor: sqlite3.Cursor, statement: Statement) -> list[Row]:
-    """Run one statement; always read all rows, since a half-read cursor pins the log."""
-    text = statement.query.qmark
-    if statement.rows is None:
-        return cursor.execute(text, statement.params).fetchall()
-    if statement.counted:
-        run = cursor.execute
-        return [(run(text, row).rowcount,) for row in statement.rows]
-    cursor.executemany(text, statement.rows)
-    return []
 
 
 class Sqlite3Connection(BlockingDriver):

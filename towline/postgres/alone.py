@@ -17,8 +17,8 @@ from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.waiting import Ready, Wait
 
 from ..connections.psycopg import PlainCursor
-from ..operation import Op, drive
-from ..sql import Queries, Row, Statement
+from ..operation import Op, Row, Statement, drive
+from ..sql import Queries
 from .own_connection import OwnConnection
 from .transaction import Transaction, commit_unknown
 

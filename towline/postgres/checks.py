@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from ..engine import NOTE, OK, PROBLEM, Finding
-from ..operation import Op, Steps
-from ..sql import Row
+from ..operation import Op, Row, Steps
 from ..store import Store
 from ..store.ground import int_of
 from ..times import MICRO, length

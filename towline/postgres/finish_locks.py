@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..model import CHAIN_END, CHAIN_STATES, ChainState, Policy
-from ..operation import Steps
+from ..operation import Row, Steps
 from ..records import NewJob
-from ..sql import Row
 from ..store import cascade
 from ..store.cascade import BAD
-from ..store.ground import Ground, Reserved, Verdict, as_json, chunks, find_upstream, int_of
+from ..store.finish import Verdict
+from ..store.ground import Ground, Reserved, as_json, chunks, int_of
 from . import isolation
 
 HOLD = ("job_id", "attempt", "held_by", "chain_id")
@@ -146,7 +146,7 @@ def _reserve_waiting(
             elif missing:
                 break  # there is no such chain, which insert will say
             shared |= found
-            found = yield from find_upstream(store, wanted, False)
+            found = yield from store.find_upstream(wanted, False)
         if number in later:
             continue  # chain_states would wait for the transaction that holds the chain
         rows = yield store.sql.chain_states(chains=as_json(wanted & shared))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import WrongIsolation
-from ..sql import Row
+from ..operation import Row
 
 READ_COMMITTED = "read committed"
 

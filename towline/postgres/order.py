@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..operation import Steps
-from ..sql import Row
-from ..store.ground import Ground, as_json, find_upstream, int_of
+from ..operation import Row, Steps
+from ..store.ground import Ground, as_json, int_of
 
 
 def hold_in_order(store: Ground, keys: Collection[Row], coming: Collection[int]) -> Steps[None]:
@@ -23,5 +22,5 @@ def hold_in_order(store: Ground, keys: Collection[Row], coming: Collection[int])
     rows = yield store.sql.blockers_of_jobs(jobs=as_json(found))
     found.update(int_of(chain) for (chain,) in rows)
     if coming:
-        found |= yield from find_upstream(store, coming, reopened=False)
+        found |= yield from store.find_upstream(coming, reopened=False)
     yield from store.hold_chains(found)

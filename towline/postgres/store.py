@@ -20,9 +20,9 @@ from typing import Any
 
 from ..model import OUTCOME_CODE
 from ..naming import EVERY
-from ..operation import Loss, Op, Steps
+from ..operation import Loss, Op, Query, Row, Steps
 from ..records import Claimed, Enqueued, NewJob
-from ..sql import Queries, Query, Row
+from ..sql import Queries
 from ..store import Store
 from ..store.columns import (
     LANED,
@@ -34,20 +34,16 @@ from ..store.columns import (
     row_of,
     shape_of,
 )
-from ..store.enqueue import IN_LANE, PENDING, SCHEDULED
-from ..store.finish import Finished, plain_ends
+from ..store.enqueue import IN_LANE, PENDING, SCHEDULED, portions
+from ..store.finish import Finished, Verdict, plain_ends
 from ..store.ground import (
     Clock,
     News,
     Reserved,
-    Verdict,
     as_json,
-    due_at,
     earlier,
-    find_upstream,
     host_clock,
     int_of,
-    portions,
 )
 from ..store.turn import Turn, in_claim_order
 from . import finish_locks, gates, isolation
@@ -114,7 +110,7 @@ class PostgresStore(Store):
         chains = list(chains)
         shared = set(chains)
         while True:
-            found = yield from find_upstream(self, chains, reopened)
+            found = yield from self.find_upstream(chains, reopened)
             if found <= shared:
                 return found
             yield self.sql.share_chains(chains=as_json(found - shared))
@@ -356,7 +352,7 @@ class PostgresStore(Store):
             attempts=_array([each.attempt for each in held]),
             holders=_array([each.worker for each in held]),
             outcomes=_array([OUTCOME_CODE[ending.outcome] for ending in endings]),
-            started=_array([ending.start for ending in endings]),
+            started=_array([verdict.start for verdict in ends]),
             tasks=as_json([each.task for each in held]),
             outputs=as_json([ending.output for ending in endings]),
             errors=as_json([ending.error for ending in endings]),
@@ -379,7 +375,7 @@ def _claimed(rows: Sequence[Row]) -> list[Claimed]:
 
 
 def _enqueued(job: NewJob, id: int, now: int) -> Enqueued:
-    run_at = due_at(job, now)
+    run_at = job.due(now)
     state = SCHEDULED if run_at > now else PENDING if job.lane is None else IN_LANE
     row = row_of(job, id, id, 0, 0, now)
     return Enqueued(new_record(*row, state, 0, 0, 0, 0, run_at), True)

@@ -17,8 +17,8 @@ from psycopg.pq import TransactionStatus
 
 from ..connections.psycopg import PlainCursor, execute
 from ..errors import CommitUnknown, StoreError
-from ..operation import Loss, Op
-from ..sql import Queries, Row, Statement
+from ..operation import Loss, Op, Row, Statement
+from ..sql import Queries
 from .own_connection import SESSION, OwnConnection
 
 

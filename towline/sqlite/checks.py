@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 
 from ..engine import NOTE, OK, Finding
-from ..sql import Row
+from ..operation import Row
 from ..store.ground import int_of
 
 SAFE_SQLITE = (3, 51, 3)

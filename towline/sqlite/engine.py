@@ -15,15 +15,15 @@ from ..connections import SQLITE, Connection, recognise
 from ..engine import EngineSettings, Finding, wake_channel
 from ..errors import SchemaMissing, StoreUnavailable
 from ..migrate import COMMAND, Migrations
-from ..operation import Op, Steps
-from ..sql import Queries, Row
+from ..operation import Op, Row, Steps
+from ..sql import Queries
 from . import fork
 from .checks import examine
 from .errors import translate
 from .file import File, path_of
+from .kept import Readers
 from .lock import Turn, WriterLock
 from .log import KEPT
-from .readers import Readers
 from .store import SqliteStore
 from .writer import FULL, NORMAL, Writer
 
@@ -67,7 +67,8 @@ class SqliteEngine:
     def run(self, op: Op[T], patience: float | None = None) -> T:
         if not op.reads:
             return self._writer.run(op, patience)
-        self.file.check_same()  # before opening, which would make a new file of a deleted one
+        if not self._writer.is_same_file():  # opening would make a new one of a deleted
+            self.file.check_same()
         return self._readers.run(op)
 
     def recognise(self, raw: object) -> Connection:

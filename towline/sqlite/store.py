@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 
 from ..model import CHAIN_CODE, CHAIN_END, OUTCOME_CODE, Live, Outcome
-from ..operation import Loss, Mark, Op, Steps
+from ..operation import Loss, Mark, Op, Row, Statement, Steps
 from ..records import Claimed, Ending, Enqueued, NewJob
-from ..sql import Row, Statement
 from ..store import Store
-from ..store.cascade import count_ended, end_chains, free_behind
+from ..store.cascade import end_chains, free_behind
 from ..store.columns import (
     BEHIND_RARE,
     FIRST_RARE,
@@ -26,10 +25,9 @@ from ..store.columns import (
 )
 from ..store.edges import Placed
 from ..store.enqueue import Stand
-from ..store.finish import ended_job, plain_ends
+from ..store.finish import Verdict, ended_job, plain_ends
 from ..store.ground import (
     News,
-    Verdict,
     as_json,
     as_json_by_id,
     chunks,
@@ -243,7 +241,7 @@ class SqliteStore(Store):
             accepted += yield from self._settle_alike(alike, group, worker, now)
         if accepted:
             yield from self.tell_ended()
-            yield from count_ended(self, [ended_job(v, now) for v in accepted], now, slot)
+            yield from self.count_ended([ended_job(v, now) for v in accepted], now, slot)
             if awaited:
                 yield from self._free_behind(accepted, awaited, now)
         return accepted
@@ -300,8 +298,9 @@ _ids = msgspec.json.Decoder(set[int]).decode
 
 
 def _rows(verdicts: Sequence[Verdict]) -> str:
-    endings = [verdict.ending for verdict in verdicts]
-    return as_json([(*e.held[:2], e.start, e.output, e.error, e.error_type) for e in endings])
+    return as_json([
+        (*(e := v.ending).held[:2], v.start, e.output, e.error, e.error_type) for v in verdicts
+    ])  # fmt: skip
 
 
 def _is_long(ending: Ending) -> bool:

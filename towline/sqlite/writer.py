@@ -21,10 +21,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from ..connections.sqlite3 import execute
 from ..errors import CommitUnknown, TowlineError, WriterBusy
-from ..operation import Loss, Op, drive
-from ..sql import Row, Statement
+from ..operation import Loss, Op, Row, Statement, drive, execute
 from .errors import is_full, translate
 from .file import File
 from .instant import is_running, move, move_back
@@ -255,7 +253,7 @@ class Writer(Kept):
         """Take the turn between processes and run our operation with those that wait."""
         self._leader = own
         try:
-            if not self._is_same_file():  # before opening, which would make a new one of a deleted
+            if not self.is_same_file():  # before opening, which would make a new one of a deleted
                 self._file.check_same()
             connection = self.connection or self._open()
             full = self._durable and own.op.loss in SYNCED
@@ -338,7 +336,7 @@ class Writer(Kept):
         cause.__cause__ = error
         return cause
 
-    def _is_same_file(self) -> bool:
+    def is_same_file(self) -> bool:
         try:
             status = os.stat(self._place)
         except OSError:

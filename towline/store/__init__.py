@@ -50,12 +50,12 @@ from . import (
 )
 from . import lease as leases
 from .audit import AuditPage
-from .cascade import OUTSIDE
 from .control import BulkPage
 from .failures import Failures
 from .finish import Finished
 from .flow import Flow
 from .graph import MOST_CHAINS, Graph
+from .ground import OUTSIDE
 from .lease import SWEEP_LIMIT, Begin, Begun, Expired, Renewed, Report, Swept
 from .listing import ChainFilter, JobFilter, RecordPage
 from .retention import PRUNE_BATCH, KeepFor, Pruned

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import asdict
 
 from ..model import storable
-from ..operation import Steps
+from ..operation import Row, Steps
 from ..records import JobRecord
-from ..sql import Row
 from ..times import to_datetime
 from . import read
 from .ground import FOREVER, Ground

@@ -11,21 +11,16 @@ All decrements of one step are folded into one per job, in id order.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from ..model import CHAIN_CODE, OUTCOME_CODE, ChainState, Live, Outcome, Policy
-from ..operation import Steps
+from ..operation import Row, Steps
 from ..records import DependentRecord
-from ..sql import Row
-from .columns import BUCKETS, COUNTED, ROLLUP, RUN, WAIT
-from .ground import Ground, as_json, chunks
+from .ground import EndedJob, Ground, as_json, chunks
 
-MINUTE = 60_000_000
-OUTSIDE = 0  # roll-up slot of endings that no worker made
 BAD = (ChainState.FAILED, ChainState.CANCELLED)
 
 WAITING_END = (
@@ -42,19 +37,6 @@ class EndedChain(Struct, gc=False):
     id: int
     state: ChainState
     key: str | None
-
-
-class EndedJob(Struct, gc=False):
-    """An ended job, for the roll-up: how long it ran, and waited before, if it did run. Removed
-    ones are counted out again."""
-
-    queue: str
-    task: str
-    outcome: int
-    duration: int | None = None
-    waited: int = 0
-    ended: int = 1
-    removed: int = 0
 
 
 def end_chains(
@@ -146,28 +128,5 @@ def fail_jobs(
     keys: list[Row] = [(int(Live.BLOCKED), d.queue, d.priority, d.job_id) for d in gone]
     for chunk in chunks(keys):
         yield store.sql.delete_live.many(DELETE_LIVE, chunk)
-    yield from count_ended(store, [EndedJob(d.queue, d.task, code) for d in gone], now)
+    yield from store.count_ended([EndedJob(d.queue, d.task, code) for d in gone], now)
     return [EndedChain(d.own_chain_id, ChainState.FAILED, d.key) for d in gone]
-
-
-def count_ended(
-    store: Ground, jobs: Iterable[EndedJob], now: int, slot: int = OUTSIDE
-) -> Steps[None]:
-    """Add ended jobs to this minute's roll-up."""
-    sums: dict[tuple[str, str, int], list[int]] = {}
-    for job in jobs:
-        group = job.queue, job.task, job.outcome
-        total = sums.get(group)
-        if total is None:
-            total = sums[group] = [0] * len(COUNTED)
-        total[0] += job.ended
-        total[1] += job.removed
-        if job.duration is not None:
-            total[RUN] += job.duration
-            total[RUN + 1 + bisect_right(BUCKETS, job.duration)] += 1
-            total[WAIT] += job.waited
-            total[WAIT + 1 + bisect_right(BUCKETS, job.waited)] += 1
-    if sums:
-        minute = now // MINUTE
-        rows: list[Row] = [(minute, *group, slot, *total) for group, total in sums.items()]
-        yield store.sql.add_rollups.many(ROLLUP, rows)

@@ -24,9 +24,9 @@ from ..operation import Steps
 from ..records import JobRecord, NewBlocker, NewJob
 from . import audit, cascade, enqueue, gate, key, limits, listing, read, revive
 from .audit import brief
-from .cascade import BAD, DELETE_LIVE, WAITING_END, EndedChain, EndedJob
+from .cascade import BAD, DELETE_LIVE, WAITING_END, EndedChain
 from .finish import RECORD, placed_after
-from .ground import Ground, int_of
+from .ground import EndedJob, Ground, int_of
 from .lane import freed, tell, waiting_state
 from .listing import JobFilter
 from .replacing import replace_jobs
@@ -221,5 +221,5 @@ def end(
         yield from key.close_up(store, record)
         ended = EndedChain(record.chain_id, CHAIN_END[outcome], record.key)
         yield from cascade.end_chains(store, [ended], now)
-    yield from cascade.count_ended(store, [EndedJob(queue, record.task, code)], now)
+    yield from store.count_ended([EndedJob(queue, record.task, code)], now)
     return (yield from read.job(store, record.id))

@@ -4,8 +4,7 @@ to a number, ended ones are known from the roll-ups."""
 from __future__ import annotations
 
 from ..model import END_STATE, LIVE_STATE, OUTCOMES, Live, Outcome, State
-from ..operation import Steps
-from ..sql import Scalar
+from ..operation import Scalar, Steps
 from . import listing
 from .ground import Ground, int_of
 

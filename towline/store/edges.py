@@ -8,9 +8,8 @@ from msgspec import Struct
 
 from ..errors import BlockerError
 from ..model import CHAIN_STATES, ChainState, Policy
-from ..operation import Steps
+from ..operation import Row, Steps
 from ..records import DependentRecord, NewBlocker, NewJob
-from ..sql import Row
 from .cascade import BAD
 from .ground import Ground, as_json, chunks, int_of
 

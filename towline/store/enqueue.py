@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import BlockerError
 from ..model import ChainState, Live
-from ..operation import Steps
+from ..operation import Row, Steps
 from ..records import DependentRecord, Enqueued, JobRecord, NewBlocker, NewJob
-from ..sql import Row
 from . import cascade, edges, key, read
 from .columns import JOB, new_record, row_of
 from .edges import Placed
-from .ground import Ground, chunks, due_at, int_of, portions
+from .ground import Ground, chunks, int_of
 from .key import KEY_MISSES, LINED_UP, REPLACING, TAKE_KEY
 from .replacing import Replacement, replace_jobs, replaced, waits_anew
 
+T = TypeVar("T")
+
+PORTION = 4 * 1024 * 1024  # characters of payload per statement, which may take six bytes each
 CHAIN = ("id", "task", "created_at", "trace")
 LIVE = (
     "state", "queue", "priority", "job_id", "attempt", "open_blockers", "run_at", "lane", "weight",
@@ -156,7 +159,7 @@ def _stand(
     """How a new job begins; its edges, and whether it is doomed, are noted."""
     job = place.job
     waits = edges.waits(place, states, awaited, doomed) if place.blockers else 0
-    run_at = due_at(job, now)
+    run_at = job.due(now)
     if waits:
         return BLOCKED, waits, run_at
     if run_at > now:
@@ -293,3 +296,19 @@ def _lines(jobs: Sequence[NewJob]) -> Mapping[int, set[int]]:
                     lines.setdefault(one, set()).update(needs)
             before.append(index)
     return lines
+
+
+def portions(rows: Sequence[T], size: Callable[[T], int]) -> Iterator[Sequence[T]]:
+    """As many rows at a time as one statement may have: in number, and in characters of what
+    `size` counts, since each goes through several copies on its way."""
+    for part in chunks(rows):
+        if sum(map(size, part)) <= PORTION:
+            yield part
+            continue
+        start = room = 0
+        for number, row in enumerate(part):
+            room += size(row)
+            if room > PORTION and number > start:
+                yield part[start:number]
+                start, room = number, size(row)
+        yield part[start:]

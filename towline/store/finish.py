@@ -19,15 +19,14 @@ from itertools import islice
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ..model import CHAIN_END, OUTCOME_CODE, Live, Outcome
-from ..operation import Steps
-from ..records import Claimed, Ending, JobRecord, NewJob
-from ..sql import Row
+from ..model import CHAIN_END, OUTCOME_CODE, Live, Outcome, storable
+from ..operation import Row, Steps
+from ..records import NO_START, Claimed, Ending, JobRecord, NewJob
 from ..times import micros
 from . import cascade, enqueue
-from .cascade import DELETE_LIVE, EndedChain, EndedJob
+from .cascade import DELETE_LIVE, EndedChain
 from .edges import Placed
-from .ground import Ground, News, Reserved, Verdict
+from .ground import EndedJob, Ground, News, Reserved
 from .lane import WAITING, filled, freed, resting, tell, waiting_state
 from .replacing import Replacement, replace_jobs
 
@@ -51,6 +50,20 @@ class Finished(Struct):
     accepted: list[int] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
     postponed: list[int] = field(default_factory=list)
+
+
+class Verdict(Struct):
+    """What one ending means: the job is over, or goes back with these counters."""
+
+    ending: Ending
+    final: bool
+    state: Live = Live.PENDING
+    run_at: int | None = None
+    used: int = 0
+    lost: int = 0
+    start: int | None = None  # when it began, for its row; None: when it was claimed
+    successor: int | None = None
+    children: Sequence[int] = ()  # ids for what is stored with the successor
 
 
 def plain_ends(verdicts: Sequence[Verdict]) -> dict[int, Verdict]:
@@ -140,7 +153,7 @@ def _end(
     )
     over = [verdict for verdict in accepted if verdict.final]
     yield from _consequences(store, over, now, alone=reserved.alone)
-    yield from cascade.count_ended(store, [ended_job(v, now) for v in over], now, slot)
+    yield from store.count_ended([ended_job(v, now) for v in over], now, slot)
     return accepted
 
 
@@ -168,9 +181,11 @@ def ended_job(verdict: Verdict, now: int) -> EndedJob:
 
 def _judge(store: Ground, ending: Ending, now: int) -> Verdict:
     held, outcome = ending.held, ending.outcome
+    start = ending.started_at if ending.started else NO_START
     if outcome is Outcome.COMPLETED:
-        return Verdict(ending, True, Live.SCHEDULED, None, held.used, held.lost)
-    verdict = Verdict(ending, False, Live.SCHEDULED, None, held.used, held.lost)
+        return Verdict(ending, True, Live.SCHEDULED, None, held.used, held.lost, start)
+    ending.error = storable(ending.error)
+    verdict = Verdict(ending, False, Live.SCHEDULED, None, held.used, held.lost, start)
     match outcome:
         case Outcome.FAILED | Outcome.TIMEOUT:
             verdict.used += 1
@@ -201,7 +216,7 @@ def _record(
         held = ending.held
         rows.append((
             OUTCOME_CODE[ending.outcome], 1 if verdict.final else None, worker,
-            ending.start, now, ending.output, ending.error, ending.error_type,
+            verdict.start, now, ending.output, ending.error, ending.error_type,
             verdict.successor, None,
             held.queue, held.priority, held.job_id, held.attempt, held.worker,
         ))  # fmt: skip

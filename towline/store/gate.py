@@ -25,9 +25,8 @@ import msgspec
 from msgspec import Struct, field
 
 from ..model import Live
-from ..operation import Steps
+from ..operation import Row, Steps
 from ..records import Claimed
-from ..sql import Row
 from . import served
 from .expiry import expire
 from .ground import FOREVER, Ground, as_json, int_of

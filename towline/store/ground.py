@@ -14,21 +14,25 @@ from __future__ import annotations
 
 import json
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from ..model import Live, unknown_task
-from ..operation import ENDED, Mark, Steps
-from ..records import Claimed, Ending, NewJob
-from ..sql import Queries, Query, Row, Statement
+from ..model import unknown_task
+from ..operation import ENDED, Mark, Query, Row, Statement, Steps
+from ..records import Claimed
+from ..sql import Queries
+from .columns import BUCKETS, COUNTED, ROLLUP, RUN, WAIT
 
 if TYPE_CHECKING:
     from ..operation import Op
     from .edges import Placed
     from .enqueue import Stand
+    from .finish import Verdict
     from .turn import Turn
 
 T = TypeVar("T")
@@ -36,11 +40,11 @@ Clock = Callable[[], int]
 
 KEY = ("queue", "priority", "job_id")
 EDGE = ("chain_id", "job_id", "position", "name", "trace", "in_line")
+MINUTE = 60_000_000
+OUTSIDE = 0  # roll-up slot of endings that no worker made
 CRASH_LIMIT = 3
-BACKSTOP = 30_000_000
 FOREVER = 2**62  # later than any time in microseconds
 CHUNK = 1000  # rows per statement
-PORTION = 4 * 1024 * 1024  # characters of payload per statement, which may take six bytes each
 
 _quick = msgspec.json.Encoder().encode
 _names = msgspec.json.Decoder(list[str]).decode
@@ -51,17 +55,16 @@ def host_clock() -> int:
     return time.time_ns() // 1000
 
 
-class Verdict(Struct):
-    """What one ending means: the job is over, or goes back with these counters."""
+class EndedJob(Struct, gc=False):
+    """An ended job, for the roll-up: how long it ran, and had waited; removed ones count less."""
 
-    ending: Ending
-    final: bool
-    state: Live = Live.PENDING
-    run_at: int | None = None
-    used: int = 0
-    lost: int = 0
-    successor: int | None = None
-    children: Sequence[int] = ()  # ids for what is stored with the successor
+    queue: str
+    task: str
+    outcome: int
+    duration: int | None = None
+    waited: int = 0
+    ended: int = 1
+    removed: int = 0
 
 
 class News(NamedTuple):
@@ -78,7 +81,7 @@ class News(NamedTuple):
 
 class Reserved(NamedTuple):
     """Endings that can be written now; those that must wait, since another transaction holds what
-    they need. `alone`: no job is behind the chains that end."""
+    they need. `alone`: nothing is behind the chains."""
 
     ready: Sequence[Verdict]
     later: Sequence[Verdict] = ()
@@ -91,7 +94,7 @@ class Ground:
 
     crash_limit = CRASH_LIMIT
     # Microseconds after which a lane that was full is looked at all the same; None: never.
-    backstop: int | None = BACKSTOP
+    backstop: int | None = 30_000_000
 
     def draw(self, now: int) -> int:
         """Who of several parties begins: drawn by the clock, so that with room for one all of them
@@ -140,7 +143,12 @@ class Ground:
 
     def upstream(self, chains: Iterable[int], reopened: bool) -> Steps[set[int]]:
         """These chains and all that they wait for in turn, which stays so."""
-        return (yield from find_upstream(self, chains, reopened))
+        return (yield from self.find_upstream(chains, reopened))
+
+    def find_upstream(self, chains: Iterable[int], reopened: bool) -> Steps[set[int]]:
+        """The same as it is just now."""
+        rows = yield self.sql.find_upstream(chains=as_json(chains), reopened=int(reopened))
+        return {int_of(id) for (id,) in rows}
 
     def hold_workers(self, dead: set[int], gone: Collection[int], now: int) -> Steps[set[int]]:
         """Of these workers, those that are still dead and now ours to sweep."""
@@ -250,9 +258,9 @@ class Ground:
     def _counted(
         self, query: Query, queues: Sequence[object], most: int, tasks: Sequence[str]
     ) -> Steps[tuple[int, bool, int | None]]:
-        reasons = as_json(map(unknown_task, tasks))
+        reasons, names = _asked_of(tuple(tasks))
         ((found, parked, tick),) = yield query(
-            queues=as_json(queues), most=most, reasons=reasons, tasks=as_json(tasks)
+            queues=as_json(queues), most=most, reasons=reasons, tasks=names
         )
         return int_of(found), bool(parked), None if tick is None else int_of(tick)
 
@@ -316,6 +324,26 @@ class Ground:
         that another transaction holds stays."""
         raise NotImplementedError
 
+    def count_ended(self, jobs: Iterable[EndedJob], now: int, slot: int = OUTSIDE) -> Steps[None]:
+        """Add ended jobs to this minute's roll-up."""
+        sums: dict[tuple[str, str, int], list[int]] = {}
+        for job in jobs:
+            group = job.queue, job.task, job.outcome
+            total = sums.get(group)
+            if total is None:
+                total = sums[group] = [0] * len(COUNTED)
+            total[0] += job.ended
+            total[1] += job.removed
+            if job.duration is not None:
+                total[RUN] += job.duration
+                total[RUN + 1 + bisect_right(BUCKETS, job.duration)] += 1
+                total[WAIT] += job.waited
+                total[WAIT + 1 + bisect_right(BUCKETS, job.waited)] += 1
+        if sums:
+            minute = now // MINUTE
+            rows: list[Row] = [(minute, *group, slot, *total) for group, total in sums.items()]
+            yield self.sql.add_rollups.many(ROLLUP, rows)
+
     # ---- what follows the commit
 
     def wake(self, queues: Iterable[str]) -> Steps[None]:
@@ -329,22 +357,9 @@ class Ground:
         yield ENDED
 
 
-def find_upstream(store: Ground, chains: Iterable[int], reopened: bool) -> Steps[set[int]]:
-    """These chains and all that they wait for in turn, as it is just now."""
-    rows = yield store.sql.find_upstream(chains=as_json(chains), reopened=int(reopened))
-    return {int_of(id) for (id,) in rows}
-
-
 def earlier(time: int | None, other: int | None) -> int | None:
     """The earlier of two times, of which there may be one or none."""
-    return min((each for each in (time, other) if each is not None), default=None)
-
-
-def due_at(job: NewJob, now: int) -> int:
-    """When a new job may start: never in the past."""
-    if job.at is not None:
-        return max(job.at, now)
-    return now + job.delay if job.delay and job.delay > 0 else now
+    return other if time is None or (other is not None and other < time) else time
 
 
 def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -354,20 +369,10 @@ def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
     return (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
 
 
-def portions(rows: Sequence[T], size: Callable[[T], int]) -> Iterator[Sequence[T]]:
-    """As many rows at a time as one statement may have: in number, and in characters of what
-    `size` counts, since each goes through several copies on its way."""
-    for part in chunks(rows):
-        if sum(map(size, part)) <= PORTION:
-            yield part
-            continue
-        start = room = 0
-        for number, row in enumerate(part):
-            room += size(row)
-            if room > PORTION and number > start:
-                yield part[start:number]
-                start, room = number, size(row)
-        yield part[start:]
+@lru_cache(maxsize=16)
+def _asked_of(tasks: tuple[str, ...]) -> tuple[str, str]:
+    """What jobs of these tasks are parked for, and the tasks: a worker asks at every look."""
+    return as_json(map(unknown_task, tasks)), as_json(tasks)
 
 
 def as_json(values: Iterable[object]) -> str:

@@ -14,13 +14,12 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from ..model import Live, Outcome, storable
-from ..operation import Steps
+from ..operation import Row, Steps
 from ..records import Claimed, Ending
-from ..sql import Row
 from . import finish, gate, read
-from .cascade import DELETE_LIVE, OUTSIDE
+from .cascade import DELETE_LIVE
 from .finish import PUT_BACK, lost_delay
-from .ground import Ground, as_json, int_of
+from .ground import OUTSIDE, Ground, as_json, int_of
 from .lane import filled, freed, tell, waiting_state
 
 BEGIN = ("started_at", "queue", "priority", "job_id", "attempt", "held_by")

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from ..model import LIVE_STATE, ChainState, Live, Outcome, State, unknown_task
-from ..operation import Steps
+from ..operation import Query, Row, Scalar, Steps
 from ..records import (
     AttemptRecord,
     ChainRecord,
@@ -23,7 +23,6 @@ from ..records import (
     PausedRecord,
     WorkerRecord,
 )
-from ..sql import Query, Row, Scalar
 from . import cascade, read
 from .cascade import BAD
 from .ground import FOREVER, Ground, as_json, chunks, int_of

@@ -11,12 +11,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..model import Live, Policy
-from ..operation import Steps
+from ..operation import Row, Steps
 from ..records import DependentRecord, JobRecord, NewBlocker, NewJob
-from ..sql import Row
 from . import cascade, edges, read, waiting
 from .edges import Placed
-from .ground import Ground, due_at
+from .ground import Ground
 
 WAITING_ANEW = frozenset({"blockers", "policy"})
 
@@ -66,7 +65,7 @@ def replace_held(store: Ground, new: Replacement, now: int) -> Steps[bool]:
         del said["policy"]
     if new.job.expires is not None:
         said["expires_at"] = now + new.job.expires
-    run_at = due_at(new.job, now)
+    run_at = new.job.due(now)
     if WAITING_ANEW.isdisjoint(said):
         yield from waiting.rewrite(store, record, run_at, now, **said)
     else:

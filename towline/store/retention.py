@@ -11,13 +11,12 @@ from msgspec.structs import asdict
 
 from ..errors import InvalidState, NotFound, StillNeeded
 from ..model import Live
-from ..operation import Op, Steps
-from ..sql import Row
+from ..operation import Op, Row, Steps
 from ..times import MICRO
-from . import audit, cascade, gate, read
+from . import audit, gate, read
 from . import key as key_line
-from .cascade import DELETE_LIVE, MINUTE, EndedJob
-from .ground import Ground, as_json, int_of
+from .cascade import DELETE_LIVE
+from .ground import MINUTE, EndedJob, Ground, as_json, int_of
 from .lane import freed, tell
 
 PRUNE_BATCH = 500
@@ -264,7 +263,7 @@ def _remove_jobs(store: Ground, ids: Sequence[int]) -> Steps[None]:
         EndedJob(str(queue), str(task), int_of(outcome), ended=0, removed=int_of(number))
         for queue, task, outcome, number in (yield store.sql.count_ended_of(jobs=jobs))
     ]
-    yield from cascade.count_ended(store, ended, now)
+    yield from store.count_ended(ended, now)
     rows = yield store.sql.open_keys(jobs=jobs)
     if rows:
         yield store.sql.delete_live.many(DELETE_LIVE, [row[:4] for row in rows])

@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 from ..errors import DuplicateKey, InvalidState
 from ..model import CHAIN_STATES, ChainState, Live, Policy
-from ..operation import Steps
+from ..operation import Row, Scalar, Steps
 from ..records import JobRecord
-from ..sql import Row, Scalar
 from . import cascade, key, read
-from .cascade import BAD, EndedJob
+from .cascade import BAD
 from .enqueue import LIVE
-from .ground import FOREVER, Ground, as_json, chunks, int_of
+from .ground import FOREVER, EndedJob, Ground, as_json, chunks, int_of
 from .key import KEY_MISSES, TAKE_KEY
 from .lane import waiting_state
 from .waiting import BLOCK_AGAIN
@@ -59,7 +58,7 @@ def revive(
         opened = yield from _open_level(store, behind, known, now, asked=False)
     yield from store.tell_filled(laned, now)
     yield from store.wake(queues)
-    yield from cascade.count_ended(store, ended, now)
+    yield from store.count_ended(ended, now)
 
 
 def blocker_states(

@@ -17,10 +17,9 @@ from msgspec import Struct, field
 from ..cron import ON_TIME, jitter_of
 from ..errors import InvalidSetting, InvalidState, NotFound
 from ..model import ChainState, Live, Outcome, Policy
-from ..operation import Steps
+from ..operation import Row, Steps
 from ..records import JobRecord, NewBlocker, NewJob, WorkerRecord
 from ..schedule import NewSchedule, ScheduleRecord
-from ..sql import Row
 from ..times import to_datetime
 from . import audit, control, enqueue, listing, read
 from .ground import Ground, as_json, int_of

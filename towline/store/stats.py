@@ -15,11 +15,9 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from ..model import OUTCOME_CODE, OUTCOMES, Outcome
-from ..operation import Steps
-from ..sql import Row
-from .cascade import MINUTE
+from ..operation import Row, Steps
 from .columns import BUCKETS, RUN, WAIT
-from .ground import FOREVER, Ground
+from .ground import FOREVER, MINUTE, Ground
 from .retention import AGE
 
 

@@ -19,9 +19,8 @@ from msgspec import Struct, field
 
 from ..model import Live, unknown_task
 from ..naming import EVERY
-from ..operation import Steps
+from ..operation import Row, Steps
 from ..records import BlockerRecord, Claimed, Ending
-from ..sql import Row
 from . import finish, gate, lease, read, served
 from .cascade import DELETE_LIVE
 from .expiry import expire
@@ -273,7 +272,8 @@ def peek(
     store: Ground, queues: Sequence[str], most: int, tasks: Sequence[str], worker: int | None
 ) -> Steps[Peeked]:
     now = yield from store.now()
-    queues = yield from served.named(store, queues, Live.PENDING, Live.PARKED)
+    if EVERY in queues:
+        queues = yield from served.named(store, queues, Live.PENDING, Live.PARKED)
     found, parked, tick = yield from store.count_pending(queues, most, tasks, worker, now)
     due, gated = yield from store.next_due(queues, now, whole=worker is None)
     due = earlier(due, store.look_again(worker))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
 
@@ -42,6 +43,7 @@ class Tasks:
 
     def __init__(self) -> None:
         self.registry: dict[str, Task[..., Any]] = {}
+        self.known_tasks = [GROUP]  # what a worker of theirs can run, by name, sorted
 
     @overload
     def task(self, function: Callable[P, Coming[Next[N]]], /) -> Task[P, N, Coming[Next[N]]]: ...
@@ -114,6 +116,8 @@ class Tasks:
     def _register(self, task: Task[..., Any], name: str) -> None:
         if not self._replaces(task, name):
             self._refuse_twice(name)
+        if name not in self.known_tasks:
+            insort(self.known_tasks, name)
         self.registry[name] = task
 
     def _replaces(self, task: Task[..., Any], name: str) -> bool:

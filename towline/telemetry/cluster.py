@@ -23,8 +23,8 @@ from ..errors import TowlineError
 from ..model import State
 from ..naming import EVERY
 from ..operation import Op, Steps
-from ..store.cascade import MINUTE
 from ..store.columns import BUCKETS
+from ..store.ground import MINUTE
 from ..store.listing import JobFilter
 from ..store.stats import RollupRecord, StatsFilter
 from ..times import MICRO

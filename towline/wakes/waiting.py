@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator
 
 from . import Wake
-from .bell import Bell
 
 FIRST, GROWTH = 0.001, 1.6  # seconds between looks
 LONGEST, DEAF = 1.0, 0.25  # at most: a wake that is lost costs no more; without a wake
@@ -22,18 +21,19 @@ class Waiting:
         self._new_wake = new_wake
         self._mutex = threading.Lock()
         self._wake: Wake | None = None
-        self._rings: set[Callable[[], object]] = set()
+        self.rings: set[Callable[[], object]] = set()  # of those who have waited for a while
 
     def looks(self, timeout: float | None) -> Generator[None]:
         """Once for each look to take: at first, after each change, at last when time is over."""
-        bell = Bell()
+        bell = threading.Event()
         try:
             yield
-            for pause in self._pauses(timeout, bell.ring):
+            for pause in self._pauses(timeout, bell.set):
                 bell.wait(pause)
+                bell.clear()
                 yield
         finally:
-            self._rings.discard(bell.ring)
+            self.rings.discard(bell.set)
 
     async def alooks(self, timeout: float | None) -> AsyncGenerator[None]:
         import asyncio  # who awaits this has it
@@ -45,7 +45,7 @@ class Waiting:
             try:
                 loop.call_soon_threadsafe(rung.set)
             except RuntimeError:  # the loop has ended, and its waiters with it
-                self._rings.discard(ring)
+                self.rings.discard(ring)
 
         try:
             yield
@@ -57,7 +57,7 @@ class Waiting:
                 rung.clear()
                 yield
         finally:
-            self._rings.discard(ring)
+            self.rings.discard(ring)
 
     def close(self) -> None:
         """End the wake; the next who waits begins another."""
@@ -71,7 +71,7 @@ class Waiting:
         end = None if timeout is None else time.monotonic() + timeout
         pause = FIRST
         while end is None or time.monotonic() < end:
-            if pause > LISTEN and ring not in self._rings:
+            if pause > LISTEN and ring not in self.rings:
                 self._join(ring)
                 yield 0.0  # what happened before it listened would not be heard
             yield pause if end is None else max(min(pause, end - time.monotonic()), 0.0)
@@ -79,7 +79,7 @@ class Waiting:
 
     def _join(self, ring: Callable[[], object]) -> None:
         with self._mutex:
-            self._rings.add(ring)
+            self.rings.add(ring)
             if self._wake is None and (wake := self._new_wake()) is not None:
                 try:
                     wake.start(self.ring)
@@ -89,7 +89,7 @@ class Waiting:
 
     def ring(self, queues: Collection[str] | None = None) -> None:
         """Something ended: all look again."""
-        for ring in list(self._rings):
+        for ring in list(self.rings):
             ring()
 
 

@@ -43,7 +43,7 @@ class Announcements:
         self.failed = 0  # attempts
         self._crash_limit = app.runner.store.crash_limit
         self._secret_names = app.settings.secret_names
-        self._ended: dict[tuple[int, int], Attempt] = {}  # and not written yet
+        self.untold: dict[tuple[int, int], Attempt] = {}  # ended, and not written yet
 
     # ---- attempts
 
@@ -57,19 +57,17 @@ class Announcements:
             accepted = True if attempt.completed_inside else None
             self._events.publish(self._event(attempt, outcome, None, accepted))
         else:
-            self._ended[attempt.key] = attempt
+            self.untold[attempt.key] = attempt
 
     def written(self, sent: Sequence[Ending], finished: Finished) -> None:
         """These endings were sent in a turn that is committed."""
-        if not self._ended:
-            return
         accepted = set(finished.accepted)
         postponed = set(finished.postponed)
         told: list[AttemptEnded] = []
         for ending in sent:
             job = ending.held.job_id
-            if job not in postponed and ending.key in self._ended:
-                attempt = self._ended.pop(ending.key)
+            if job not in postponed and ending.key in self.untold:
+                attempt = self.untold.pop(ending.key)
                 told.append(self._event(attempt, ending.outcome, ending, job in accepted))
         self._events.publish_all(told)
 
@@ -111,7 +109,7 @@ class Announcements:
 
     def forget(self, key: tuple[int, int]) -> None:
         """Its ending is not this worker's to write."""
-        self._ended.pop(key, None)
+        self.untold.pop(key, None)
 
     def _is_final(self, held: Claimed, outcome: Outcome, retry_in: float | None) -> bool:
         """Whether the job is over with this attempt."""
@@ -126,18 +124,17 @@ class Announcements:
     # ---- turns, the worker itself
 
     def turn_taken(self, turn: Turn, duration: float) -> None:
-        if TurnTaken.name in self._events.wanted:
-            finished = turn.finished
-            self._events.publish(
-                TurnTaken(
-                    finished=len(finished.accepted),
-                    refused=len(finished.refused),
-                    postponed=len(finished.postponed),
-                    claimed=len(turn.claimed),
-                    promoted=turn.promoted,
-                    duration=duration,
-                )
+        finished = turn.finished
+        self._events.publish(
+            TurnTaken(
+                finished=len(finished.accepted),
+                refused=len(finished.refused),
+                postponed=len(finished.postponed),
+                claimed=len(turn.claimed),
+                promoted=turn.promoted,
+                duration=duration,
             )
+        )
 
     def changed(
         self, state: str, text: str, error: BaseException | None = None, *, traced: bool = True

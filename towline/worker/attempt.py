@@ -33,8 +33,8 @@ from .own_commit import awrite, is_large, write
 if TYPE_CHECKING:
     from ..app import Towline  # noqa: TC004 (msgspec never looks at the types)
     from ..events.tracing import AttemptSpan  # noqa: TC004
-    from .ledger import Ledger  # noqa: TC004
     from .transaction import JobTransaction
+    from .unwritten import Ledger  # noqa: TC004
 
 Progress = tuple[float | None, str | None]
 Key = tuple[int, int]  # job, attempt
@@ -57,7 +57,7 @@ class Attempt(Struct, eq=False, weakref=True):
     blockers: Sequence[BlockerRecord] = ()
     worker: str = ""  # in whose name it runs
     ledger: Ledger | None = None  # where it is noted that it begins
-    ring: Callable[[], None] | None = None  # called when it has a deadline
+    on_deadline: Callable[[], None] | None = None  # called when it has one
     on_progress: Callable[[], None] | None = None
     on_error: Callable[[BaseException], None] | None = None  # called with what its handler raised
     claimed: float = field(default_factory=time.monotonic)
@@ -143,8 +143,8 @@ class Attempt(Struct, eq=False, weakref=True):
             self._announce_start()
         if held.timeout is not None:
             self.deadline = begun + held.timeout / MICRO
-            if self.ring is not None:
-                self.ring()
+            if self.on_deadline is not None:
+                self.on_deadline()
         return True
 
     def _announce_start(self) -> None:

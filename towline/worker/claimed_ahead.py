@@ -11,10 +11,11 @@ import time
 from collections import deque
 from collections.abc import Collection, Sequence
 
+from ..records import Claimed
 from .attempt import Attempt
 from .duty import NEVER
-from .ledger import Ledger
-from .prefetch import Prefetch
+from .lookout import Prefetch
+from .unwritten import Ledger
 
 LASTING = 0.02  # seconds after which an attempt is worth being recorded as begun
 
@@ -94,3 +95,7 @@ class ClaimedAhead:
                 self._begun[attempt] = None
         if moved:
             self._still_since = time.monotonic()
+
+
+def begins_of(attempts: Collection[Attempt]) -> list[tuple[Claimed, int]]:
+    return [(attempt.held, attempt.started_at or attempt.held.claimed_at) for attempt in attempts]

@@ -29,9 +29,10 @@ class Deadlines:
         self._checked_at = 0.0
         self.dismissed: dict[Attempt, float] = {}  # asked to stop and not held, and until when
         self.changed = False  # a wake said that something has changed
+        self.at = NEVER
 
-    @property
-    def at(self) -> float:
+    def watch(self, now: float) -> None:
+        """See what comes first, as long as anything is held: it may begin at any moment."""
         first = min(self.dismissed.values(), default=NEVER)
         begun = NEVER
         for attempt in self._held.values():
@@ -39,7 +40,10 @@ class Deadlines:
                 begun = attempt.begun
             if attempt.deadline is not None and attempt.deadline < first:
                 first = attempt.deadline
-        return min(first, self._next_ownership_check(begun))
+        check = self._next_ownership_check(begun)
+        if check == NEVER and self._held:
+            check = now + OWNERSHIP_CHECK
+        self.at = min(first, check)
 
     def _next_ownership_check(self, begun: float) -> float:
         """Seldom, soon after a wake; `begun`: since when the longest attempt runs."""
@@ -64,6 +68,7 @@ class Deadlines:
             turns = self._turns
             ours = turns.run(turns.store.running(turns.worker))
             self.drop_lost([key for key in self._held if key not in ours])
+        self.watch(now)
 
     def _too_late(self, attempt: Attempt, now: float) -> None:
         """First the handler is asked; when it does not stop, its slot is given to others."""
@@ -91,4 +96,5 @@ class Deadlines:
             if not attempt.withdraw():
                 self._turns.publish(stopping(attempt, "lost"))
                 self._turns.ask_to_stop(attempt, Outcome.CANCELLED)
-                self.dismissed[attempt] = time.monotonic() + STOP_GRACE
+                self.dismissed[attempt] = until = time.monotonic() + STOP_GRACE
+                self.at = min(self.at, until)

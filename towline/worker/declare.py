@@ -23,21 +23,19 @@ class Declare:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._first = True
-        self._at: float | None = None
+        self.at = NEVER
 
-    @property
-    def at(self) -> float:
-        if self._at is None:
-            declared = self._turns.declarations
-            # A worker that ends when there is nothing to do may not be there for the first look.
-            at_once = declared.limits or (declared.schedules and self._turns.settings.drain)
-            self._at = 0.0 if at_once else NEVER
-        return self._at
+    def begin(self) -> None:
+        """The worker has registered for the first time."""
+        declared = self._turns.declarations
+        # A worker that ends when there is nothing to do may not be there for the first look.
+        if declared.limits or (declared.schedules and self._turns.settings.drain):
+            self.at = 0.0
 
     def glanced(self, glance: Glance) -> None:
         """A look has shown who is there, and in what schedules and limits were declared."""
         if self._wants(glance):
-            self._at = 0.0
+            self.at = 0.0
 
     def do(self, now: float) -> None:
         turns = self._turns
@@ -46,7 +44,7 @@ class Declare:
         ticking = turns.run(turns.store.declare(schedules, tasks, digest))
         limited = turns.run(turns.store.declare_limits(limits, queues, digest))
         postponed = ticking.postponed or limited.postponed
-        self._at = time.monotonic() + random.uniform(0.05, 0.2) if postponed else NEVER
+        self.at = time.monotonic() + random.uniform(0.05, 0.2) if postponed else NEVER
         if limited.changed:
             turns.lookout.woken = True  # which of its queues are limited has changed
         if self._first:

@@ -15,25 +15,30 @@ from ..events.kinds import JobOrphaned, LeaseLost
 from ..records import Ending
 from ..times import MICRO
 from .attempt import Attempt
-from .deadlines import Deadlines
+from .claimed_ahead import begins_of
+from .deadlines import OWNERSHIP_CHECK, Deadlines
 from .declare import Declare
 from .duty import NEVER, Duty
 from .ending import put_off, released
-from .schedules import FireTicks
-from .turns import Turns, begins_of, report_of
+from .turns import Turns, report_of
 from .upkeep import Prune, SweepDead, SweepExpired
 
 PROGRESS_INTERVAL = 0.3  # seconds between two writings of progress
+# Seconds until a tick of a schedule that somebody holds is tried again.
+SHORTEST_HELD, LONGEST_HELD = 0.1, 5.0
+COURTESY = 0.02  # seconds that each worker leaves a tick to the one before it
+LONGEST_COURTESY = 0.2
 
 
 class Duties:
     """What the pump of one worker does, and the few of it that others ask for by name."""
 
     def __init__(self, turns: Turns, register: Callable[[], int]) -> None:
+        self._turns = turns
         self.deadlines = Deadlines(turns)
         self.collect = CollectEnded(turns, self.deadlines)
         self.lease = RenewLease(turns, self.deadlines, register)
-        declare = Declare(turns)
+        self._declare = declare = Declare(turns)
         self.resized = TellSize(turns)
         # The order matters: endings free slots before room is asked for, a lease is renewed before
         # anything slow, limits are declared before anything is claimed, and a turn comes last of
@@ -57,6 +62,11 @@ class Duties:
             Prune(turns),
         )
 
+    def register(self) -> None:
+        """Before all else: there is a worker."""
+        self.lease.register()
+        self._declare.begin()
+
     @property
     def at(self) -> float:
         """When the first of them is due."""
@@ -64,9 +74,16 @@ class Duties:
 
     def do(self, now: float) -> None:
         """Do all that is due, or becomes due by what was done before it."""
+        turns, deadlines = self._turns, self.deadlines
+        if turns.deadline_set:
+            turns.deadline_set = False  # before: another may be set meanwhile
+            if turns.held or deadlines.dismissed:
+                deadlines.watch(now)
         for duty in self._all:
             if now >= duty.at:
                 duty.do(now)
+        if turns.held and deadlines.at == NEVER:  # what was claimed now begins later
+            deadlines.at = now + OWNERSHIP_CHECK
 
 
 class CollectEnded:
@@ -195,6 +212,46 @@ class StartLastTry:
                 turns.end(attempt, put_off(attempt))
 
 
+class FireTicks:
+    """Ticks of this worker's tasks, when they have come.
+
+    Any worker does it, for tasks that it knows, whether it has a free slot or not. There is no
+    leader: who gets a schedule's row fires it. A worker learns from its looks when the next tick
+    is, and sleeps until then; one whose tasks have no schedules asks for nothing.
+    """
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._pause = SHORTEST_HELD
+
+    @property
+    def at(self) -> float:
+        turns = self._turns
+        if turns.next_tick == NEVER or turns.stopping:
+            return NEVER
+        return turns.next_tick + min(turns.lookout.rank * COURTESY, LONGEST_COURTESY)
+
+    def do(self, now: float) -> None:
+        turns = self._turns
+        tasks = sorted(turns.app.registry)
+        if turns.lookout.rank:  # most likely the one before has done it: look, without the writer
+            began = time.monotonic()
+            seen = turns.run(turns.store.glance(tasks))
+            turns.note_tick(seen.next_tick, seen.now, began)
+            if seen.next_tick is None or seen.next_tick > seen.now:
+                return
+        began = time.monotonic()
+        fired = turns.run(turns.store.fire(tasks))
+        if fired.jobs:
+            turns.lookout.may_have_work = True
+        if fired.postponed:
+            turns.next_tick = time.monotonic() + random.uniform(0.5, 2) * self._pause
+            self._pause = min(2 * self._pause, LONGEST_HELD)
+            return
+        self._pause = SHORTEST_HELD
+        turns.note_tick(fired.next_tick, fired.now, began)
+
+
 class LookForWork:
     """Looks at what is there, without the writer, which others may need."""
 
@@ -214,7 +271,7 @@ class LookForWork:
 
     def _look(self, *, let_others_first: bool) -> None:
         turns, lookout = self._turns, self._lookout
-        queues, tasks = turns.queues(), turns.app.known_tasks
+        queues, tasks = turns.queues(), tuple(turns.app.known_tasks)
         began = time.monotonic()
         lookout.woken = False  # before: who rings while we look may have come too late for it
         try:

@@ -61,13 +61,13 @@ class Pump:
         """There may be work in these queues; None: something else has changed. False: the next turn
         looks for work in any case."""
         if queues is None:
-            self._duties.deadlines.changed = True
+            self._duties.deadlines.changed = self.turns.deadline_set = True
         elif queues and not any(map(self._serves, queues)):
             return True
         lookout = self.turns.lookout
         busy = lookout.may_have_work
         lookout.woken = True
-        self._bell.ring()
+        self._bell.set()
         return not busy
 
     def _serves(self, queue: str) -> bool:
@@ -80,19 +80,19 @@ class Pump:
         else:
             for item, its_own in attempt.reports(ending):
                 self._duties.collect.add(item, its_own)
-        self._bell.ring()
+        self._bell.set()
 
     def resize(self, settings: Settings) -> None:
         """There are more slots now, or fewer."""
         self._settings = self.turns.settings = settings
         self.turns.lookout.may_have_work = True
         self._duties.resized.to_be_told = True
-        self._bell.ring()
+        self._bell.set()
 
     def stop(self, now: bool = False) -> None:
         self.turns.stopping = True
         self._at_once = self._at_once or now
-        self._bell.ring()
+        self._bell.set()
 
     @property
     def is_stopping(self) -> bool:
@@ -102,16 +102,21 @@ class Pump:
 
     def run(self) -> None:
         """Work until stopped, then hand back what is left."""
-        while not self._retrying(self._duties.lease.register) and not self.is_stopping:
+        while not self._retrying(self._duties.register) and not self.is_stopping:
             pass
         while not self.is_stopping:
-            self._bell.wait(self._pause())
+            self._sleep(self._pause())
             self._retrying(self._tick)
             if self._settings.drain:
                 self._retrying(self._stop_when_dry)
             if self._settings.max_jobs is not None and self.turns.has_run_all:
                 self.turns.stopping = True
         self._leave()
+
+    def _sleep(self, seconds: float) -> None:
+        """Until the bell rings, at most so long. What it rings for has been done before."""
+        self._bell.wait(seconds)
+        self._bell.clear()
 
     def _pause(self) -> float:
         """Seconds to sleep if no bell rings."""
@@ -132,7 +137,7 @@ class Pump:
             # looked twice, which takes a third of a lease: upkeep.SweepExpired.
             longest = min(LONGEST_RETRY_PAUSE, self._settings.lease / 6)
             pause = min(longest, 0.05 * 2 ** min(self._trouble, 7))
-            self._bell.wait(random.uniform(0.5, 1) * pause)
+            self._sleep(random.uniform(0.5, 1) * pause)
             return False
         if self._trouble:
             self.turns.announce.changed("recovered", "works again")
@@ -205,14 +210,14 @@ class Pump:
             if until_hurried and self._at_once:
                 return
             self._retrying(self._tick)
-            self._bell.wait(min(self._pause(), max(end - time.monotonic(), 0)))
+            self._sleep(min(self._pause(), max(end - time.monotonic(), 0)))
 
     def _write_rest(self, end: float) -> None:
         endings = self.turns.endings
         while endings and time.monotonic() < end:
             pause = endings.at - time.monotonic()
             if pause > 0:
-                self._bell.wait(min(pause, LAST_WRITES_PAUSE))
+                self._sleep(min(pause, LAST_WRITES_PAUSE))
             self._retrying(self._tick)
         self.unwritten = len(endings)
         if self.unwritten:

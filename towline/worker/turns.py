@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from threading import Event
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import CommitUnknown, StoreError, TowlineError
 from ..events import COMPLETED
-from ..events.kinds import JobExpired, JobParked
+from ..events.kinds import JobExpired, JobParked, TurnTaken
 from ..model import Outcome, type_of
 from ..naming import EVERY
 from ..records import Claimed, Ending
@@ -24,17 +25,15 @@ from ..store.lease import Report
 from ..store.served import Portion
 from ..store.turn import Turn, waiting
 from ..times import MICRO
-from ..wakes.bell import Bell
 from .announcements import Announcements, returned
 from .attempt import Attempt, Key
 from .chunks import ChunkRun, Chunks, LostItems, may_share
-from .claimed_ahead import ClaimedAhead
+from .claimed_ahead import ClaimedAhead, begins_of
 from .duty import NEVER
 from .ending import MOST_SET_BACK, put_off
 from .last_try import LastTries
-from .lookout import Lookout
+from .lookout import Lookout, Prefetch
 from .preference import Preference
-from .prefetch import Prefetch
 from .settings import LOCK_WAIT, Settings
 from .slots import Slots
 from .spans import Spans
@@ -59,12 +58,13 @@ class Turns:
         self.worker = 0  # the number under which it is registered
         self.stopping = False  # nothing more is claimed
         self.answered = 0.0  # when the database last did
-        self.bell = Bell()
+        self.bell = Event()  # the one thing its pump waits for
         self.held: dict[Key, Attempt] = {}
         self.endings = Unwritten()
         self._reports: dict[Key, Report] = {}  # the last progress of attempts that ended
         self._late: dict[Key, str] = {}  # tasks of what came too late and is not written yet
         self.progress_made = False  # since it was written last
+        self.deadline_set = False  # of an attempt, since they were looked at last
         self._prefetch = Prefetch()
         may_try = not app.runner.engine.has_one_writer
         self.preference = Preference(settings)
@@ -238,7 +238,12 @@ class Turns:
         """From the thread of a handler."""
         if not self.progress_made:
             self.progress_made = True
-            self.bell.ring()
+            self.bell.set()
+
+    def note_deadline(self) -> None:
+        """From the thread of a handler, which has begun."""
+        self.deadline_set = True
+        self.bell.set()
 
     def take(self) -> None:
         """Take a turn."""
@@ -262,9 +267,9 @@ class Turns:
             turn = self.run(
                 self.store.turn(
                     self.worker, settings.name, settings.queues, free, sent,
-                    self.lookout.unpark, ahead=room - free, begins=begins_of(lasting),
-                    reports=reports, gated=self.gated, portions=portions,
-                    alone=alone,
+                    self.lookout.unpark, ahead=room - free,
+                    begins=begins_of(lasting) if lasting else (),
+                    reports=reports, gated=self.gated, portions=portions, alone=alone,
                 )
             )  # fmt: skip
             if turn.alone and (waited := waiting(turn.claimed)):
@@ -286,7 +291,8 @@ class Turns:
         if lasting:
             self.ahead.recorded(lasting)
         self._note_written(sent, turn.finished)
-        self.announce.turn_taken(turn, time.monotonic() - began)
+        if TurnTaken.name in self._events.wanted:
+            self.announce.turn_taken(turn, time.monotonic() - began)
         if turn.gated is not None:
             self.gated = turn.gated
         if room:  # else there is nothing to say about what waits
@@ -300,7 +306,8 @@ class Turns:
     def _note_written(self, sent: Sequence[Ending], finished: Finished) -> None:
         written = self.endings.settle(sent, finished.postponed)
         self.finished += len(written)
-        self.announce.written(sent, finished)
+        if self.announce.untold:
+            self.announce.written(sent, finished)
         if self.spans.open:
             self.spans.written(sent, finished)
         if self._reports:
@@ -339,14 +346,14 @@ class Turns:
         ahead: list[Attempt] = []
         last = self.store.crash_limit - 1
         app, find, name = self.app, self.app.registry.get, self.settings.name
-        ledger, ring = self.ahead.ledger, self.bell.ring
+        ledger, note = self.ahead.ledger, self.note_deadline
         for place, held in enumerate(turn.claimed):
             task = find(held.task) or app.built_in.get(held.task)
             if task is None:
                 self._set_aside(held, unknown)
                 continue
             blockers = turn.blockers.get(held.job_id, ()) if held.blockers else ()
-            attempt = Attempt(app, task, held, blockers, name, ledger, ring, self.note_progress)
+            attempt = Attempt(app, task, held, blockers, name, ledger, note, self.note_progress)
             self.held[held[:2]] = attempt
             in_danger = held.lost >= last
             if in_danger and attempt.task.slots != "process" and attempt.set_back < MOST_SET_BACK:
@@ -384,10 +391,6 @@ class Turns:
             self.endings.add(expiry(held))
         else:
             unknown.append(held)
-
-
-def begins_of(attempts: Collection[Attempt]) -> list[tuple[Claimed, int]]:
-    return [(attempt.held, attempt.started_at or attempt.held.claimed_at) for attempt in attempts]
 
 
 def report_of(attempt: Attempt) -> Report:

@@ -13,8 +13,8 @@ from collections.abc import Collection
 from ..events.kinds import JobSwept
 from .declare import Declare
 from .identity import is_gone
-from .ledger import begun_by, forget
 from .turns import Turns
+from .unwritten import begun_by, forget
 
 DEAD_CHECK = 2.0  # seconds between looks for workers of this host that are gone
 PRUNE_INTERVAL = 60.0

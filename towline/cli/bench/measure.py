@@ -18,8 +18,7 @@ from msgspec import Struct
 from ...app import Towline
 from ...errors import StoreUnavailable
 from ...exit_codes import FAILED
-from ...operation import Op, Steps
-from ...sql import Query
+from ...operation import Op, Query, Steps
 from .tables import OWNER, table
 
 THREADS = 8  # that enqueue at a time

@@ -17,8 +17,8 @@ from types import FrameType
 from typing import Any
 
 from ...app import Towline
-from ...operation import Op, Steps
-from ...sql import SEQUENCES, SERVER_TABLES, TABLES, VIEWS, Query, Scalar, Statement
+from ...operation import Op, Query, Scalar, Statement, Steps
+from ...sql import SEQUENCES, SERVER_TABLES, TABLES, VIEWS
 from ...times import MICRO
 from ...worker import STOP_SIGNALS
 from ...worker.identity import identity_of, is_gone
