@@ -36,6 +36,24 @@ class Whatever:
     __hash__ = None  # type: ignore[assignment] # pyright: ignore[reportAssignmentType]
 
 
+class Look:
+    """Equal to a look that shows this; one that found work need not know when more comes: the turn
+    that follows learns it."""
+
+    def __init__(self, found: object, parked: bool, due: object) -> None:
+        self.shown = found, parked, due
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, tuple) and isinstance(other[0], int) and other[0] > 0:
+            return self.shown[:2] == other[:2]
+        return self.shown == other
+
+    def __repr__(self) -> str:
+        return repr(self.shown)
+
+    __hash__ = None  # type: ignore[assignment] # pyright: ignore[reportAssignmentType]
+
+
 class NoLater(int):
     """Equal to any earlier time: a look too early does no harm."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.model.answers import NoLater, Some, Whatever
+from tests.model.answers import Look, NoLater, Some, Whatever
 from tests.model.limiting import Limiting
 from tests.model.program import End, Held, Seen
 from tests.model.tables import Attempt, Job, Worker
@@ -242,7 +242,7 @@ class Working(Limiting):
 
     def peek(
         self, queues: Sequence[str], most: int, tasks: Sequence[str]
-    ) -> tuple[object, bool, object]:
+    ) -> tuple[object, bool, object] | Look:
         """How many wait in queues that are not paused, of each up to so many; whether one of these
         tasks is set aside; what is due next. Of what is limited: whether some could begin (G3)."""
         tables = self.tables
@@ -252,7 +252,8 @@ class Working(Limiting):
             due = (
                 self._next_due() if set(queues) >= {j.queue for j in self._heads()} else Whatever()
             )
-            return Some() if some else Whatever(), bool(self._parked(tasks, queues)), due
+            found = Some() if some else Whatever()
+            return Look(found, bool(self._parked(tasks, queues)), due)
         pending = [job.queue for job in tables.jobs.values() if job.state is Live.PENDING]
         open_queues = [queue for queue in queues if queue not in tables.paused]
         return (
