@@ -343,19 +343,15 @@ class TellSize:
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self.to_be_told = False
-
-    @property
-    def at(self) -> float:
-        return 0.0 if self.to_be_told else NEVER
+        self.at = NEVER
 
     def do(self, now: float) -> None:
         turns, settings = self._turns, self._turns.settings
-        self.to_be_told = False  # before: it may change again meanwhile
+        self.at = NEVER  # before: it may change again meanwhile
         try:
             turns.run(turns.store.resize(turns.worker, settings.name, settings.concurrency))
         except BaseException:
-            self.to_be_told = True
+            self.at = 0.0
             raise
 
 
@@ -366,19 +362,16 @@ class WriteProgress:
         self._turns = turns
         self._next_at = 0.0
 
-    def _fresh(self) -> list[Attempt]:
-        return [a for a in self._turns.held.values() if a.progress is not a.progress_written]
-
     @property
     def at(self) -> float:
         return self._next_at if self._turns.progress_made else NEVER
 
     def do(self, now: float) -> None:
-        self._turns.progress_made = False  # before: what is reported from now on may be missed
-        fresh = self._fresh()
+        turns = self._turns
+        turns.progress_made = False  # before: what is reported from now on may be missed
+        fresh = [a for a in turns.held.values() if a.progress is not a.progress_written]
         for attempt in fresh:
             attempt.progress_written = attempt.progress
         self._next_at = time.monotonic() + PROGRESS_INTERVAL
-        turns = self._turns
         if fresh:
             turns.run(turns.store.progress([report_of(attempt) for attempt in fresh]))

@@ -86,7 +86,7 @@ class Pump:
         """There are more slots now, or fewer."""
         self._settings = self.turns.settings = settings
         self.turns.lookout.may_have_work = True
-        self._duties.resized.to_be_told = True
+        self._duties.resized.at = 0.0
         self._bell.set()
 
     def stop(self, now: bool = False) -> None:
