@@ -55,7 +55,8 @@ def test_a_filter_that_does_not_exist_is_refused(
     for wrong in ("stat", "since", "pick", "id", "action"):
         error = refused(client, action, **{"queue": "default", wrong: "1"})
         assert f"{action} takes no {wrong!r}" in error
-        assert "state, task, queue" in error
+        assert "state, outcome, error_type, task, queue, lane" in error
+        assert "ended_since, ended_until" in error
         assert "preview" in error
     assert states(app, failed) == ["failed", "failed", "pending"]
 

@@ -307,6 +307,7 @@ def rare(store: Store, blocked: int) -> Steps[None]:
     yield store.sql.inner_jobs(chain_id=1, limit=10)
     yield store.sql.count_strips(state=0, limit=100)
     yield store.sql.later_jobs(chains="[1, 2, 3]", limit=100)
+    yield from store.hold_key("k7")
     yield store.sql.block_again.many(BLOCK_AGAIN, [(1, 2, "queue0", 0, blocked)])
 
 
