@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -106,6 +107,18 @@ def pytest_configure(config: pytest.Config) -> None:
         # interrupted on purpose.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(servers)
+
+
+def pytest_sessionstart() -> None:
+    """What is collected stays: to look through it again and again while it grows frees nothing."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Nor is it looked through while tests run, nor written to, which a fork would pay for."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
