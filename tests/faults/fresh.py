@@ -6,7 +6,6 @@ They are forked from a process that has imported everything and opened nothing.
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import signal
 import time
@@ -21,17 +20,13 @@ from tests import database as databases
 from tests.faults import event_log, tasks
 from tests.faults.crash_acts import ACTS, EVERY_THREAD
 from tests.faults.crash_point import CrashPoint, When, install
+from tests.forked import CONTEXT
 from tests.kit import HOUR
 from tests.races.auditor import ask, open_reader
 from towline.model import Live
 
 ROUNDS = 6  # of clean workers, each an hour later, until nothing is left
 PATIENCE = 60.0  # seconds for one process
-
-FRESH = multiprocessing.get_context("forkserver")
-FRESH.set_forkserver_preload(
-    ["tests.faults.fresh", "towline.worker", "towline.worker.slots.loop", "psycopg"]
-)
 
 
 @dataclass
@@ -90,7 +85,7 @@ def later(hours: int) -> int:
 
 def run(target: Callable[..., None], *args: Any) -> int:
     """Run it in a fresh process and return its exit code."""
-    process = FRESH.Process(target=target, args=args)
+    process = CONTEXT.Process(target=target, args=args)
     process.start()
     process.join(PATIENCE)
     if process.is_alive():

@@ -1,8 +1,7 @@
-"""A crowd: the same work in several spawned processes of several threads, all at once."""
+"""A crowd: the same work in several fresh processes of several threads, all at once."""
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 from tests.database import Database
+from tests.forked import CONTEXT
 from tests.races.auditor import audit_tables, open_reader
 from tests.races.logs import Finding
 from towline import Towline
@@ -55,10 +55,9 @@ def crowd(
     work: Callable[[Towline, int], T], url: str, *, processes: int = 3, threads: int = 2
 ) -> list[T]:
     """Run `work(app, number)` everywhere at once; one app per process, one answer per thread."""
-    context = multiprocessing.get_context("spawn")
-    start = context.Barrier(processes)
+    start = CONTEXT.Barrier(processes)
     with ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_enter, initargs=(start,)
+        processes, mp_context=CONTEXT, initializer=_enter, initargs=(start,)
     ) as pool:
         futures = [
             pool.submit(_in_threads, work, url, process, threads) for process in range(processes)

@@ -11,7 +11,6 @@ Exit code 1 on any. A peer left 146 of 200 jobs stuck at this.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import random
 import sys
@@ -23,6 +22,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.forked import CONTEXT
 from tests.races.auditor import audit_tables, open_reader
 from tests.races.together import PATIENCE, Run, run_of, still_owed, waiting, with_app
 from towline import Towline
@@ -140,9 +140,8 @@ class Finishers:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(
-            number, mp_context=context, initializer=_enter, initargs=(context.Barrier(number),)
+            number, mp_context=CONTEXT, initializer=_enter, initargs=(CONTEXT.Barrier(number),)
         )
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import sqlite3
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 
+from tests.forked import CONTEXT
 from towline import Towline
 from towline.operation import Op, Steps
 from towline.records import BlockerRecord, Claimed, Ending
@@ -83,8 +83,7 @@ def in_processes(number: int, gate: Path, work: Callable[[str, int], T], url: st
     They meet in the folder `gate`, which is made for it.
     """
     gate.mkdir()
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(number, mp_context=context) as pool:
+    with ProcessPoolExecutor(number, mp_context=CONTEXT) as pool:
         futures = [pool.submit(_begin, gate, number, work, url, n) for n in range(number)]
         return [future.result(timeout=2 * PATIENCE) for future in futures]
 
