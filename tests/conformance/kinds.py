@@ -309,10 +309,10 @@ def cells() -> list[tuple[str, Kind]]:
 
 
 def plain(test: str, name: str, kind: Kind) -> bool:
-    """Whether it is our own connection: blocking on SQLite and the newest server, awaiting on
-    SQLite; elsewhere every sixth script."""
+    """Whether it is our own connection: blocking on SQLite and the newest server; awaiting, and
+    elsewhere, every sixth script. An operation cannot see who awaits it."""
     if not kind.ours:
         return False
-    if name == databases.SQLITE or (name == databases.newest() and not kind.awaits):
+    if name in (databases.SQLITE, databases.newest()) and not kind.awaits:
         return True
     return drawn(f"{test} on {name}: {kind.name}", 6)
