@@ -136,7 +136,7 @@ def test_more_pages_of_one_browser_than_it_has_connections_are_live(
 ) -> None:
     """It has six connections to a site: all pages share one stream."""
     watched = Watched(browser, server)
-    pages = [watched.page, *(watched.another() for _ in range(by_speed(13, 49)))]
+    pages = [watched.page, *(watched.another() for _ in range(by_speed(7, 49)))]
     for number, page in enumerate(pages):
         page.goto(f"/jobs?limit={number % 5 + 10}")
     for page in pages:

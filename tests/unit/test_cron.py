@@ -222,7 +222,8 @@ def test_N5_the_newest_due_ticks_are_found_and_all_are_counted() -> None:
 def test_N5_days_are_counted_as_they_are_walked(tz: str, expression: str) -> None:
     timing = Timing(expression, None, tz, None, None)
     for middle in changes(tz, 2026) or [to_micros(datetime(2026, 5, 17, 23, tzinfo=UTC))]:
-        after, until = middle - 3 * DAY + 17 * MINUTE, middle + 2 * DAY + 3 * MINUTE
+        before, behind = by_speed((2, 1), (3, 2))  # days that are counted as a whole
+        after, until = middle - before * DAY + 17 * MINUTE, middle + behind * DAY + 3 * MINUTE
         number = wall_clock(expression, tz).number(after, until)
         assert number == len(walked(timing, after, until))
 
