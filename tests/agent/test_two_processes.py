@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from tests import database as databases
 from tests.database import Database
+from tests.forked import CONTEXT
 from towline import Towline
 from towline.agent import writing
 from towline.agent.previews import Previews
@@ -77,10 +77,9 @@ def ask_for(url: str, task: str) -> list[str]:
 def test_A2_a_request_id_in_two_processes_for_two_tasks_is_one_job(
     app: Towline, database: Database
 ) -> None:
-    context = multiprocessing.get_context("spawn")
-    together, stored = context.Barrier(2), (context.Event(), context.Event())
+    together, stored = CONTEXT.Barrier(2), (CONTEXT.Event(), CONTEXT.Event())
     with ProcessPoolExecutor(
-        2, mp_context=context, initializer=_enter, initargs=(together, stored)
+        2, mp_context=CONTEXT, initializer=_enter, initargs=(together, stored)
     ) as pool:
         one, two = pool.map(ask_for, [database.url] * 2, TASKS)
     keys = [job.key for job in app.jobs(limit=2 * ROUNDS)]
