@@ -6,7 +6,7 @@ thread, by `Events.call`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ..records import Ending, Enqueued, NewJob
@@ -26,6 +26,8 @@ class AttemptSpan(Protocol):
 
     recording: bool
     """Whether somebody wants to know how it ends."""
+    ended: float
+    """When its handler ended, by the monotonic clock."""
 
     @property
     def text(self) -> str | None:
@@ -40,7 +42,11 @@ class AttemptSpan(Protocol):
         """Go back to what was current before, in the same context."""
         ...
 
-    def end(self, at: int, outcome: str, accepted: bool | None, error_type: str | None) -> None:
+    def around(self) -> Any:
+        """A context of OpenTelemetry in which it is the current one, if it is one at all."""
+        ...
+
+    def over(self, at: int, outcome: str, accepted: bool | None, error_type: str | None) -> None:
         """It is over, since that time in nanoseconds since 1970."""
         ...
 

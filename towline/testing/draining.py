@@ -292,7 +292,7 @@ class Drain:
             outcome, kind = attempt.inside, None
             if ending is not None:
                 outcome, kind = ending.outcome, ending.error_type
-            attempt.span.end(time.time_ns(), str(outcome), accepted, kind)
+            attempt.span.over(time.time_ns(), str(outcome), accepted, kind)
 
     def _is_reached(self) -> bool:
         until = self._until

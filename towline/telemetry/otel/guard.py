@@ -20,21 +20,30 @@ COMPLAIN_EVERY = 60.0  # seconds
 log = logging.getLogger("towline.telemetry")
 
 
+class Trouble:
+    """What fails in one place."""
+
+    def __init__(self) -> None:
+        self._said = 0.0
+
+    def say(self, error: Exception) -> None:
+        if not self._said or time.monotonic() >= self._said + COMPLAIN_EVERY:
+            self._said = time.monotonic()
+            log.warning("OpenTelemetry failed; the work goes on without", exc_info=error)
+
+
 def guarded(otherwise: D) -> Callable[[Callable[P, T]], Callable[P, T | D]]:
     """A function that answers so when it fails, and says in the log that it did."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T | D]:
-        said = 0.0
+        trouble = Trouble()
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> T | D:
-            nonlocal said
             try:
                 return function(*args, **kwargs)
-            except Exception:
-                if not said or time.monotonic() >= said + COMPLAIN_EVERY:
-                    said = time.monotonic()
-                    log.warning("OpenTelemetry failed; the work goes on without", exc_info=True)
+            except Exception as error:
+                trouble.say(error)
                 return otherwise
 
         return call

@@ -12,35 +12,40 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
-from opentelemetry.trace import Link, SpanKind, set_span_in_context
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind, set_span_in_context
 
 from ...records import Claimed
-from ...times import MICRO
 from ...version import VERSION
 from . import conventions as words
 from . import presence
-from .attempt_span import OpenSpan, RemoteSpan
-from .context import below, context_of, current_span, span_of, text_of
+from .attempt_span import OpenSpan, Recording, RemoteSpan
+from .context import below, context_of, current_span, text_of
 from .enqueue_span import EnqueueSpan, sign
-from .guard import guarded
+from .guard import Trouble, guarded
+from .story import Attributes, Story, common, waited
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import SpanContext, TracerProvider
+    from opentelemetry.trace import TracerProvider
 
     from ...events.kinds import Event
     from ...events.tracing import AttemptSpan, Enqueuing
     from ...records import BlockerRecord, Ending, NewJob
     from ...worker.attempt import Attempt
     from .metrics import Measures
+    from .shortcut import Shortcut
 
 Relation = Literal["link", "child"]
 Relate = Callable[[str, str, int, int, float], Relation]
 
+# Of a task's spans: their name, and the attributes that all of them have.
+Place: TypeAlias = tuple[str, Attributes]
+
+NOTHING = Context()
 FLUSH = 1000  # milliseconds in which a process that ends sends what waits
 
 
@@ -61,8 +66,10 @@ class SpanTracing:
         self._asleep = tracers is None  # until there is somebody to make spans for
         self._unmeasured = measures is not None
         self._tracer = trace.get_tracer(words.SCOPE, VERSION, tracers, words.SCHEMA)
-        self._open: WeakValueDictionary[tuple[int, int], OpenSpan] = WeakValueDictionary()
-        self._common: dict[tuple[str, str], dict[str, Any]] = {}
+        self._open: Recording = {}
+        self._trouble = Trouble()
+        self._shortcut: Shortcut | None = None if tracers is None else _shortcut_of(self._tracer)
+        self._places: dict[tuple[str, str], Place] = {}
 
     # ---- what the app calls
 
@@ -81,19 +88,20 @@ class SpanTracing:
 
     # ---- what its workers and their processes call
 
-    @guarded(None)
     def started(self, attempt: Attempt) -> AttemptSpan | None:
-        if self._unmeasured:
-            self._measure()
-        if self._asleep:
-            if not presence.has_tracers():
-                return None
-            self._asleep = False
-        held = attempt.held
-        span = self._begin(held, attempt.blockers, attempt.worker, attempt.waited, None)
-        if span.recording:
-            self._open[held[:2]] = span
-        return span
+        try:
+            if self._unmeasured:
+                self._measure()
+            if self._asleep:
+                if not presence.has_tracers():
+                    return None
+                self._wake()
+            held, began = attempt.held, attempt.started_at
+            began = attempt.now if began is None else began
+            return self._begin(held, attempt.blockers, attempt.worker, began, None)
+        except Exception as error:  # guarded by hand, as each attempt passes here
+            self._trouble.say(error)
+            return None
 
     def joined(self, text: str | None) -> AttemptSpan:
         return RemoteSpan(text, self._keys)
@@ -101,9 +109,8 @@ class SpanTracing:
     @guarded(None)
     def lost(self, ending: Ending, worker: str) -> None:
         held = ending.held
-        waited = max(held.claimed_at - max(held.run_at, held.created_at), 0) / MICRO
-        span = self._begin(held, (), worker, waited, held.claimed_at * 1000)
-        span.end(time.time_ns(), str(ending.outcome), True, ending.error_type)
+        span = self._begin(held, (), worker, held.claimed_at, held.claimed_at * 1000)
+        span.over(time.time_ns(), str(ending.outcome), True, ending.error_type)
 
     @guarded(None)
     def flush(self) -> None:
@@ -117,17 +124,24 @@ class SpanTracing:
     @contextmanager
     def around(self, event: Event) -> Iterator[None]:
         """What is logged of an attempt is logged as its span's."""
-        span = self._open.get((getattr(event, "job", 0), getattr(event, "attempt", 0)))
+        found = self._open.get(getattr(event, "job", 0) << 32 | getattr(event, "attempt", 0))
+        span = None if found is None else found()
         if span is None:
             yield
             return
-        token = contexts.attach(span.context)
+        token = contexts.attach(set_span_in_context(span, NOTHING))
         try:
             yield
         finally:
             contexts.detach(token)
 
     # ---- inside
+
+    def _wake(self) -> None:
+        """There is somebody to make spans for, by the global provider."""
+        self._asleep = False
+        self._tracer = trace.get_tracer(words.SCOPE, VERSION, None, words.SCHEMA)
+        self._shortcut = _shortcut_of(self._tracer)
 
     @guarded(None)
     def _measure(self) -> None:
@@ -141,58 +155,48 @@ class SpanTracing:
         held: Claimed,
         blockers: Sequence[BlockerRecord],
         worker: str,
-        waited: float,
+        began: int,
         at: int | None,
-    ) -> OpenSpan:
-        creator, context = context_of(held.trace, self._keys)
-        links: list[Link] | None = None
-        parent = context
-        if creator is not None:
-            if self._is_child(held, waited):
-                parent = below(creator, context)
-            else:
-                links = [Link(creator)]
-        attributes = self._attributes(held.task, held.queue) | {
-            words.ID: str(held.job_id),
-            words.CONVERSATION: str(held.chain_id),
-            words.ATTEMPT: held.attempt,
-            words.POSITION: held.position,
-            words.WORKER: worker,
-            words.WAITED: waited,
-        }
-        if held.blockers:
-            attributes[words.BLOCKERS] = held.blockers
-            links = [*(links or ()), *_links(blockers, creator)]
-        span = self._tracer.start_span(
-            f"run {held.task}",
-            parent,
-            SpanKind.CONSUMER,
-            attributes,
-            links,
-            at,
-        )
-        return OpenSpan(span, set_span_in_context(span, context), self._keys)
+    ) -> AttemptSpan:
+        """`began`: by the database's clock; `at`: by this machine's, if it was not just now."""
+        text, keys = held.trace, self._keys
+        base, parent = NOTHING, None
+        if text:
+            child = self._is_child(held, began)
+            if child or (keys and text[0] == "{"):
+                creator, base = context_of(text, keys)
+                parent = creator if child else None
+        shortcut, trace = self._shortcut, 0
+        if shortcut is not None and not shortcut.is_open():
+            shortcut = None
+        if shortcut is not None:
+            trace = shortcut.trace(parent)
+            dropped = shortcut.dropped(trace, parent, base, keys)
+            if dropped is not None:
+                return dropped
+        place = self._places.get((held.task, held.queue)) or self._place(held.task, held.queue)
+        story = Story(*place, held, blockers, worker, began, parent is None)
+        key = held.job_id << 32 | held.attempt
+        if shortcut is not None:
+            return shortcut.start(trace, story, parent, base, at, keys, self._open, key)
+        attributes, links = story.told()
+        above = base if parent is None else below(parent, base)
+        span = self._tracer.start_span(story.name, above, SpanKind.CONSUMER, attributes, links, at)
+        return OpenSpan(span, base, keys, self._open, key)
 
-    def _attributes(self, task: str, queue: str) -> dict[str, Any]:
-        found = self._common.get((task, queue))
-        if found is None:
-            if len(self._common) >= 1000:  # queues may be many
-                self._common.clear()
-            found = self._common[task, queue] = {
-                words.SYSTEM: "towline",
-                words.OPERATION: "run",
-                words.OPERATION_TYPE: "process",
-                words.DESTINATION: queue,
-                words.TASK: task,
-            }
+    def _place(self, task: str, queue: str) -> Place:
+        if len(self._places) >= 1000:  # queues may be many
+            self._places.clear()
+        found = self._places[task, queue] = f"run {task}", common(task, queue)
         return found
 
-    def _is_child(self, held: Claimed, waited: float) -> bool:
+    def _is_child(self, held: Claimed, began: int) -> bool:
         if held.position:
             return held.position % words.CUT != 0
         relation = self._relation
-        said = _asked(relation, held, waited) if callable(relation) else relation
-        return said == "child"
+        if callable(relation):
+            return _asked(relation, held, waited(held, began)) == "child"
+        return relation == "child"
 
 
 @guarded("link")
@@ -200,15 +204,12 @@ def _asked(relate: Relate, held: Claimed, waited: float) -> str:
     return relate(held.task, held.queue, held.attempt, held.position, waited)
 
 
-def _links(blockers: Sequence[BlockerRecord], creator: SpanContext | None) -> list[Link]:
-    """One to each context on an edge, if it is another than the job's own."""
-    found: dict[tuple[int, int], Link] = {}
-    own = None if creator is None else (creator.trace_id, creator.span_id)
-    for blocker in blockers:
-        if (span := span_of(blocker.trace)) is not None:
-            key = span.trace_id, span.span_id
-            if key != own and key not in found:
-                found[key] = Link(span)
-                if len(found) == words.MOST_LINKS:
-                    break
-    return list(found.values())
+def _shortcut_of(tracer: object) -> Shortcut | None:
+    """Where the SDK is there."""
+    if not type(tracer).__module__.startswith("opentelemetry.sdk."):
+        return None
+    try:
+        from .shortcut import shortcut_of
+    except ImportError:
+        return None
+    return shortcut_of(tracer)
