@@ -11,7 +11,7 @@ import pytest
 
 from towline import events as seam
 from towline.errors import InvalidSetting
-from towline.events import COMPLETED, Events
+from towline.events import COMPLETED, EACH, EACH_BEGIN, Events
 from towline.events.kinds import EVENTS, Event, JobParked, JobSwept, TelemetryDropped
 
 LIMIT = 30.0
@@ -36,7 +36,7 @@ def test_without_a_name_it_gets_every_event() -> None:
     events.publish(JobParked(task="t", count=1))
     assert events.flush(LIMIT)
     assert [event.name for event in got] == ["job.swept", "job.parked"]
-    assert events.wanted == {*EVENTS, COMPLETED}
+    assert events.wanted == {*EVENTS, COMPLETED, EACH, EACH_BEGIN}
 
 
 def test_nobody_subscribed_nothing_is_kept_and_no_thread_runs() -> None:

@@ -21,13 +21,16 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
 from types import BuiltinMethodType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from ..errors import InvalidSetting
 from . import kinds
 from .kinds import EVENTS, Event
+
+if TYPE_CHECKING:
+    from .tally import Counter, Tally
 
 log = logging.getLogger("towline.events")
 
@@ -44,6 +47,9 @@ OF_OPERATIONS = {
 }  # fmt: skip
 # Not an event: whether a subscriber wants `attempt.ended` of attempts that completed.
 COMPLETED = "attempt.ended: completed"
+# Nor is this: whether one wants an event of each of those; else rows of them will do.
+EACH = "attempt.ended: each"
+EACH_BEGIN = "attempt.started: each"
 
 Subscriber = Callable[[Any], object]
 Errand = Callable[[], object]
@@ -89,8 +95,11 @@ class Events:
         self.wants_operations = False  # what the runner says of each operation
         # What is current while subscribers are told of an event: that of the attempt's span.
         self.surroundings: Callable[[Event], AbstractContextManager[object]] | None = None
-        _all.add(self)
+        # Rows of attempts, for who only counts them; made for the first who does.
+        self.begun: Tally | None = None
+        self.over: Tally | None = None
         self._begin()
+        _all.add(self)
 
     def _begin(self) -> None:
         """In this process there is no thread yet, and nothing waits."""
@@ -99,6 +108,8 @@ class Events:
         self._thread: threading.Thread | None = None
         self._dropped = 0
         self._dropped_reported = 0.0
+        for tally in filter(None, (self.begun, self.over)):
+            tally.begin()
 
     def subscribe(
         self,
@@ -126,6 +137,22 @@ class Events:
         self._subscriptions = {name: others for name, others in left.items() if others}
         self._look_who_listens()
 
+    def count(self, begun: Counter | None, over: Counter) -> None:
+        """Call functions with rows of attempts that were begun, and of those that are over."""
+        from .tally import Tally
+
+        if self.begun is None or self.over is None:
+            self.begun, self.over = Tally(self), Tally(self)
+        if begun is not None:
+            self.begun.counters = *self.begun.counters, begun
+        self.over.counters = *self.over.counters, over
+        self._look_who_listens()
+
+    def count_no_more(self, *counters: Counter) -> None:
+        for tally in filter(None, (self.begun, self.over)):
+            tally.counters = tuple(each for each in tally.counters if each not in counters)
+        self._look_who_listens()
+
     def _all_but(self, name: str, function: Subscriber) -> tuple[Subscription, ...]:
         known = self._subscriptions.get(name, ())
         return tuple(each for each in known if not each.calls(function))
@@ -134,7 +161,13 @@ class Events:
         wanted = set(self._subscriptions)
         ends = self._subscriptions.get(kinds.AttemptEnded.name, ())
         if not all(each.trouble_only for each in ends):
-            wanted.add(COMPLETED)
+            wanted |= {COMPLETED, EACH}
+        if kinds.AttemptStarted.name in wanted:
+            wanted.add(EACH_BEGIN)
+        if self.begun is not None and self.begun.counters:
+            wanted.add(kinds.AttemptStarted.name)
+        if self.over is not None and self.over.counters:
+            wanted |= {kinds.AttemptEnded.name, COMPLETED}
         self.wanted = frozenset(wanted)
         self.wants_operations = not self.wanted.isdisjoint(OF_OPERATIONS)
 
@@ -147,22 +180,28 @@ class Events:
         if event.name in self.wanted:
             self._put(event, 1)
 
-    def call(self, errand: Errand) -> None:
-        """Have something done by the thread, behind the events that were published before."""
-        self._put(errand, 1)
+    def call(self, errand: Errand) -> bool:
+        """Have something done by the thread, behind the events that were published before; False
+        when the line is full."""
+        return self._put(errand, 1)
 
     def publish_all(self, events: Sequence[Event]) -> None:
         """The same for events of one kind that belong together: one place in the line."""
         if events and events[0].name in self.wanted:
             self._put(events, len(events))
 
-    def _put(self, item: Event | Sequence[Event] | Errand, number: int) -> None:
+    def drop(self, number: int) -> None:
+        """So many could not be told."""
+        self._dropped += number
+
+    def _put(self, item: Event | Sequence[Event] | Errand, number: int) -> bool:
         if self._line.qsize() >= MOST_WAITING:
-            self._dropped += number
-            return
+            self.drop(number)
+            return False
         self._line.put(item)
         if self._thread is None:
             self._start()
+        return True
 
     def flush(self, timeout: float = FLUSH) -> bool:
         """Wait until what was published before is delivered; False when that takes longer."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..events import COMPLETED
+from ..events import COMPLETED, EACH
 from ..events.kinds import (
     AttemptAbandoned,
     AttemptEnded,
@@ -23,6 +23,7 @@ from ..times import MICRO
 
 if TYPE_CHECKING:
     from ..app import Towline
+    from ..events.tally import Over
     from ..store.finish import Finished
     from ..store.turn import Turn
     from .attempt import Attempt
@@ -55,7 +56,10 @@ class Announcements:
         self.failed += outcome in FAILED
         if ending is None:
             accepted = True if attempt.completed_inside else None
-            self._events.publish(self._event(attempt, outcome, None, accepted))
+            if outcome not in WELL or EACH in self._events.wanted:
+                self._events.publish(self._event(attempt, outcome, None, accepted))
+            if self._events.over is not None:
+                self._events.over.add([_row(attempt, outcome, accepted, None)], 1)
         else:
             self.untold[attempt.key] = attempt
 
@@ -63,13 +67,21 @@ class Announcements:
         """These endings were sent in a turn that is committed."""
         accepted = set(finished.accepted)
         postponed = set(finished.postponed)
+        each, tally = EACH in self._events.wanted, self._events.over
         told: list[AttemptEnded] = []
+        rows: list[Over] = []
         for ending in sent:
-            job = ending.held.job_id
-            if job not in postponed and ending.key in self.untold:
-                attempt = self.untold.pop(ending.key)
-                told.append(self._event(attempt, ending.outcome, ending, job in accepted))
+            job, outcome = ending.held.job_id, ending.outcome
+            attempt = None if job in postponed else self.untold.pop(ending.key, None)
+            if attempt is None:
+                continue
+            if tally is not None:
+                rows.append(_row(attempt, outcome, job in accepted, ending.error_type))
+            if each or outcome not in WELL:
+                told.append(self._event(attempt, outcome, ending, job in accepted))
         self._events.publish_all(told)
+        if tally is not None and rows:
+            tally.add(rows, len(rows))
 
     def _event(
         self, attempt: Attempt, outcome: Outcome, ending: Ending | None, accepted: bool | None
@@ -154,6 +166,15 @@ class Announcements:
 
     def wake_changed(self, wake: str, state: str) -> None:
         self._events.publish(WakeChanged(wake=wake, state=state))
+
+
+def _row(attempt: Attempt, outcome: Outcome, accepted: bool | None, error_type: str | None) -> Over:
+    """What metrics count of it."""
+    held = attempt.held
+    return (
+        held.task, held.queue, outcome, accepted, error_type, attempt.waited, attempt.lasted,
+        attempt.span,
+    )  # fmt: skip
 
 
 def stopping(attempt: Attempt, why: str) -> AttemptStopping:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, field
 
 from ..errors import InvalidArguments, NotFound, TowlineError
+from ..events import EACH_BEGIN
 from ..events.kinds import AttemptStarted
 from ..model import Outcome
 from ..records import AttemptRecord, BlockerRecord, Claimed, Ending
@@ -148,8 +149,12 @@ class Attempt(Struct, eq=False, weakref=True):
         return True
 
     def _announce_start(self) -> None:
-        held = self.held
-        self.app.runner.events.publish(
+        held, events = self.held, self.app.runner.events
+        if events.begun is not None:
+            events.begun.add([(held.task, held.queue, self.waited)], 1)
+        if EACH_BEGIN not in events.wanted:
+            return
+        events.publish(
             AttemptStarted(
                 task=held.task, queue=held.queue, slot=self.task.slots, job=held.job_id,
                 chain=held.chain_id, position=held.position, attempt=held.attempt,

@@ -21,7 +21,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from towline import DuplicateKey, Next, Towline
-from towline.events.kinds import AttemptEnded
 from towline.otel import instrument
 from towline.telemetry.otel import conventions
 from towline.telemetry.otel.instruments import Instruments
@@ -34,6 +33,8 @@ ATTRIBUTES = [
     for name, value in vars(conventions).items()
     if name.isupper() and isinstance(value, str) and re.fullmatch(r"[a-z]+\.[\w.]+", value)
 ]
+# A row of an attempt whose end was refused.
+REFUSED = "pack", "default", "completed", False, None, 0.0, 0.0, None
 
 
 class Told(Struct):
@@ -136,16 +137,7 @@ def _work(app: Towline) -> None:
     tracing = app.tracing
     assert isinstance(tracing, SpanTracing)
     assert tracing.measures is not None
-    tracing.measures.note(_refused())
-
-
-def _refused() -> AttemptEnded:
-    """The end of an attempt whose job another worker has: that takes a worker that hangs."""
-    return AttemptEnded(
-        task="pack", queue="default", slot="thread", outcome="completed", final=True,
-        accepted=False, error_type=None, job=1, chain=1, position=0, attempt=1, worker="",
-        waited=0.0, duration=0.0, retry_in=None,
-    )  # fmt: skip
+    tracing.measures.count_over([REFUSED])
 
 
 def _without_names(name: str) -> str:

@@ -25,11 +25,16 @@ class Histogram:
         self._rows: dict[Values, list[float]] = {}  # a number for each bucket, and the sum
 
     def add(self, values: Values, seconds: float) -> None:
-        row = self._rows.get(values)
-        if row is None:
-            row = self._rows[values] = [0.0] * (len(SECONDS) + 2)
+        row = self.row(values)
         row[bisect_left(SECONDS, seconds)] += 1
         row[-1] += seconds
+
+    def row(self, values: Values) -> list[float]:
+        """To add to: a number for each bucket, and the sum."""
+        found = self._rows.get(values)
+        if found is None:
+            found = self._rows[values] = [0.0] * (len(SECONDS) + 2)
+        return found
 
     def rows(self) -> Iterable[tuple[Values, Sequence[float], float]]:
         for values, row in self._rows.copy().items():

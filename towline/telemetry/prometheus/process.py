@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from ...events import kinds
-from ..labels import Labels
+from ..labels import OTHER, Labels
 from . import catalogue
 from .families import Histogram, Values, described, histogram, numbers
 
@@ -15,11 +18,21 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
     from ...app import Towline
+    from ...events.tally import Over
 
 NAMES = (
-    kinds.JobEnqueued.name, kinds.AttemptEnded.name, kinds.OperationEnded.name,
-    kinds.LeaseLost.name, kinds.TelemetryDropped.name,
+    kinds.JobEnqueued.name, kinds.OperationEnded.name, kinds.LeaseLost.name,
+    kinds.TelemetryDropped.name,
 )  # fmt: skip
+
+
+class Place(Struct, eq=False):
+    """Where the numbers of one task in one queue are."""
+
+    values: tuple[str, str]
+    attempts: Counter[Values]
+    run: list[float]
+    wait: list[float]
 
 
 class ProcessMetrics:
@@ -41,22 +54,19 @@ class ProcessMetrics:
             metric.name: Histogram() for metric in catalogue.PROCESS if metric.kind == "histogram"
         }
 
-        self._attempts = self._numbers[catalogue.ATTEMPTS.name]
-        self._run = self._histograms[catalogue.RUN.name]
-        self._wait = self._histograms[catalogue.WAIT.name]
+        self._places: dict[tuple[str, str], Place] = {}
 
     def begin(self) -> None:
         self._app.runner.events.subscribe(self._note, NAMES)
+        self._app.runner.events.count(None, self._count_attempts)
 
     def end(self) -> None:
         self._app.runner.events.unsubscribe(self._note)
+        self._app.runner.events.count_no_more(self._count_attempts)
 
     # ---- in the thread of the events
 
     def _note(self, event: kinds.Event) -> None:
-        if type(event) is kinds.AttemptEnded:
-            self._note_attempt(event)
-            return
         match event:
             case kinds.OperationEnded(operation=operation, duration=duration, error_type=raised):
                 self._time(catalogue.OPERATION, (operation,), duration)
@@ -71,17 +81,33 @@ class ProcessMetrics:
             case kinds.TelemetryDropped(count=count):
                 self._count(catalogue.DROPPED, (), count)
 
-    def _note_attempt(self, event: kinds.AttemptEnded) -> None:
-        """One for each attempt: written out, since it is most of what metrics cost."""
-        place = queue, task = self._labels.queue(event.queue), self._labels.task(event.task)
-        if event.accepted is False:
-            self._count(catalogue.REFUSED, place)
-            return
-        if event.outcome == "released" and not event.duration:
-            return  # it went back before it began
-        self._attempts[queue, task, event.outcome] += 1
-        self._run.add(place, event.duration)
-        self._wait.add(place, event.waited)
+    def _count_attempts(self, rows: Sequence[Over]) -> None:
+        """Written out, since it is most of what metrics cost: numbers are added where they are."""
+        places, bounds = self._places, catalogue.SECONDS
+        for task, queue, outcome, accepted, _, waited, lasted, _ in rows:
+            place = places.get((task, queue)) or self._place(task, queue)
+            if accepted is False:
+                self._count(catalogue.REFUSED, place.values)
+            elif lasted or outcome != "released":  # else it went back before it began
+                place.attempts[(*place.values, outcome)] += 1
+                place.run[bisect_left(bounds, lasted)] += 1
+                place.run[-1] += lasted
+                place.wait[bisect_left(bounds, waited)] += 1
+                place.wait[-1] += waited
+
+    def _place(self, task: str, queue: str) -> Place:
+        if len(self._places) >= 1000:  # queues may be many
+            self._places.clear()
+        values = self._labels.queue(queue), self._labels.task(task)
+        found = Place(
+            values,
+            self._numbers[catalogue.ATTEMPTS.name],
+            self._histograms[catalogue.RUN.name].row(values),
+            self._histograms[catalogue.WAIT.name].row(values),
+        )
+        if OTHER not in values:  # a task may become known
+            self._places[task, queue] = found
+        return found
 
     def _count(self, metric: catalogue.Metric, values: Values, number: int = 1) -> None:
         self._numbers[metric.name][values] += number
