@@ -9,6 +9,8 @@ one percent  spans, one in a hundred sampled
 spans        every span
 all          every span, and metrics
 
+sdk alone    what the SDK takes for one span, and for two numbers, without any job
+
 Exporters throw away what they get: what they cost is theirs. Each run is a process of its own on a
 fresh database; in a round all kinds take turns, and a ratio is of one round.
 """
@@ -92,6 +94,46 @@ def drain(kind: str, url: str, jobs: int) -> None:
     app.close()
 
 
+def alone(jobs: int) -> None:
+    """What the SDK takes for a span as an attempt has one, and for the two numbers of one."""
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
+
+    providers = sdk("all")
+    tracer = providers["tracer_provider"].get_tracer("bench")
+    meter = providers["meter_provider"].get_meter("bench")
+    numbers = [meter.create_histogram(name, "s") for name in ("waited", "ran")]
+    creator = SpanContext(7, 9, True, TraceFlags(1))
+    place = {"messaging.system": "towline", "messaging.destination.name": "default",
+             "towline.task": "nothing"}  # fmt: skip
+
+    def span() -> None:
+        attributes = {
+            **place, "messaging.operation.name": "run", "messaging.operation.type": "process",
+            "messaging.message.id": "1", "messaging.message.conversation_id": "1",
+            "towline.attempt": 1, "towline.position": 0, "towline.worker": "w",
+            "towline.waited": 0.5,
+        }  # fmt: skip
+        begun = tracer.start_span(
+            "run nothing", Context(), SpanKind.CONSUMER, attributes, [Link(creator)]
+        )
+        begun.set_attribute("towline.outcome", "completed")
+        begun.set_attribute("towline.accepted", True)
+        begun.end()
+
+    def record() -> None:
+        for number in numbers:
+            number.record(0.001, place)
+
+    took: dict[str, float] = {}
+    for name, call in (("span", span), ("numbers", record)):
+        used = time.process_time()
+        for _ in range(jobs):
+            call()
+        took[name] = (time.process_time() - used) / jobs * 1e6
+    print(json.dumps(took), flush=True)
+
+
 def run(kind: str, url: str, jobs: int) -> dict[str, float]:
     command = [sys.executable, "-m", "bench.telemetry", "--inside", kind, url, "--jobs", str(jobs)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -115,9 +157,11 @@ def compare(engine: str, rounds: int, jobs: int) -> None:
     kinds = [kind for kind in KINDS if kind != "prometheus" or find_spec("towline.prometheus")]
     ratios: dict[str, list[float]] = {kind: [] for kind in kinds}
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+    of_sdk: list[dict[str, float]] = []
     with databases(engine) as fresh:
         for number in range(rounds):
             here = {kind: run(kind, fresh(), jobs) for kind in rotated(kinds, number)}
+            of_sdk.append(run("alone", "none", jobs))
             for kind, figures in here.items():
                 found[kind].append(figures)
                 ratios[kind].append(figures["rate"] / here["off"]["rate"])
@@ -127,7 +171,20 @@ def compare(engine: str, rounds: int, jobs: int) -> None:
         used = statistics.median(each["processor"] for each in found[kind])
         goal = f"   at least {LEAST[kind]}" if kind in LEAST else ""
         ratio = statistics.median(ratios[kind])
-        print(f"{kind:12} {rate:8,.0f}/s {used:7.1f} µs each   ratio {ratio:.3f}{goal}", flush=True)
+        cost = statistics.median(
+            each["processor"] - off["processor"]
+            for each, off in zip(found[kind], found["off"], strict=True)
+        )
+        print(
+            f"{kind:12} {rate:8,.0f}/s {used:7.1f} µs each {cost:+6.1f}   ratio {ratio:.3f}{goal}",
+            flush=True,
+        )
+    _say_alone(of_sdk)
+
+
+def _say_alone(of_sdk: Sequence[dict[str, float]]) -> None:
+    span, numbers = (statistics.median(each[n] for each in of_sdk) for n in ("span", "numbers"))
+    print(f"sdk alone: a span {span:.1f} µs, the two numbers of an attempt {numbers:.1f} µs")
 
 
 def main() -> None:
@@ -139,6 +196,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.inside:
         kind, url = given.inside
+        if kind == "alone":
+            alone(given.jobs)
+            return
         drain(kind, url, given.jobs)
         return
     for engine in [given.engine] if given.engine else ["sqlite", "postgres"]:
