@@ -114,7 +114,9 @@ def said(span: ReadableSpan) -> Any:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("sampler", [DEFAULT_ON, FollowLinks(), Telling()], ids=repr)
+@pytest.mark.parametrize(
+    "sampler", [DEFAULT_ON, FollowLinks(), Telling()], ids=["always", "links", "telling"]
+)
 def test_T2_it_says_what_the_long_way_says(
     make_app: Callable[..., Towline], sampler: Sampler
 ) -> None:
