@@ -73,7 +73,7 @@ TICKING = [
         "A busy worker does not tick.",
         "N4",
         ["worker/test_schedules.py::test_N4_a_tick_is_due_whether_there_is_room_or_not"],
-        methods={"towline.worker.schedules.FireTicks.at": property(due_with_room)},
+        methods={"towline.worker.duties.FireTicks.at": property(due_with_room)},
         on=(SQLITE,),
     ),
     Mutant(
