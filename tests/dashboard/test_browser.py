@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT, AxeResults
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests import database as databases
 from tests.dashboard.hostile import store_hostile
@@ -163,6 +163,28 @@ def test_clicks_change_what_is_stored(watched: Watched, app: Towline, jobs: dict
     page.get_by_role("button", name="delete").click()
     page.wait_for_url("**/jobs")
     assert not [job for job in app.jobs() if job.chain_id == jobs["chain"]]
+    assert watched.problems == []
+
+
+@on_one
+@pytest.mark.usefixtures("brisk")
+def test_a_page_that_sent_a_form_does_not_fetch_itself(
+    watched: Watched, jobs: dict[str, int]
+) -> None:
+    """It hears of the change that it asked for before the answer comes, and is gone by then."""
+    page = watched.page
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.goto(f"/jobs/{jobs['chain']}")
+    expect(page.locator("body[data-link]")).to_be_attached()
+
+    def answer_late(route: Route) -> None:
+        answer = route.fetch(max_redirects=0)
+        page.wait_for_timeout(1000)  # milliseconds: it is heard in a fifth of that
+        route.fulfill(response=answer)
+
+    page.route("**/do/delete", answer_late)
+    page.get_by_role("button", name="delete").click()
+    page.wait_for_url("**/jobs")
     assert watched.problems == []
 
 

@@ -10,6 +10,7 @@ const pauseButton = document.getElementById("pause");
 let paused = sessionStorage.getItem("paused") === "yes";
 let missed = false;
 let pressed = false;  // a button that is taken away between press and release is never clicked
+let leaving = false;  // a form was sent, whose answer comes in place of this page: what it deletes is not asked for again
 
 function word() {
   if (!pauseButton) return;
@@ -19,12 +20,12 @@ function word() {
 }
 
 function changed() {
-  if (paused || document.hidden) { missed = true; return; }
+  if (paused || leaving || document.hidden) { missed = true; return; }
   missed = false;
   body.dispatchEvent(new CustomEvent("live"));
 }
 
-function catchUp() { if (missed && !paused && !document.hidden) changed(); }
+function catchUp() { if (missed && !paused && !leaving && !document.hidden) changed(); }
 
 function pause() {
   paused = !paused;
@@ -73,7 +74,7 @@ if (body.dataset.live && window.EventSource) {
   seen();
   document.addEventListener("visibilitychange", () => { seen(); catchUp(); });
   addEventListener("pagehide", () => be("gone"));
-  addEventListener("pageshow", ({ persisted }) => { if (persisted) { seen(); changed(); } });
+  addEventListener("pageshow", ({ persisted }) => { if (persisted) { leaving = false; seen(); changed(); } });
 }
 if (pauseButton) { pauseButton.addEventListener("click", pause); word(); }
 
@@ -129,6 +130,12 @@ document.addEventListener("submit", (event) => {
   if (!confirm(ask)) { event.preventDefault(); return; }
   form.setAttribute("method", "post");
   form.setAttribute("action", does);
+});
+
+document.addEventListener("submit", (event) => {
+  if (event.defaultPrevented || event.target.getAttribute("method") === "dialog") return;
+  leaving = true;
+  setTimeout(() => { leaving = false; catchUp(); }, 10_000);  // somebody stopped it, and stays
 });
 
 // ---- selecting and marking rows: kept here as well, since a page that is fetched anew knows of neither
