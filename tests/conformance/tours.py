@@ -25,7 +25,7 @@ from towline.postgres import heads
 from towline.postgres.store import PostgresStore
 from towline.records import Claimed, Ending, NewBlocker, NewJob
 from towline.schedule import NewSchedule
-from towline.store import Store, audit, read
+from towline.store import Store, audit, gate, read
 from towline.store.limit import Numbers
 from towline.store.listing import ChainFilter, JobFilter
 from towline.store.retention import KeepFor
@@ -401,7 +401,7 @@ def lanes(world: World) -> Steps[None]:
     yield from put(store, job(), job("b", weight=2), job("b"), job("c", key="laned"), job(None))
     yield from put(store, job("d", delay=5 * SECOND), *[job("many") for _ in range(MANY)])
     yield from put(store, *[job(f"k{n}", queue="wide", key=f"wide {n}") for n in range(MANY)])
-    assert (yield from store.gates(["lanes", "default"])) == ["lanes"]
+    assert (yield from gate.find(store, ["lanes", "default"])) == ["lanes"]
     yield from store.set_limit("lanes", TEXT, Numbers(1), TEXT)
     yield from store.set_limit("lanes", None, Numbers(20, LARGE % 1000, SECOND))
     yield from store.set_limit("lanes", "gone", Numbers(1))

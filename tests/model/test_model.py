@@ -95,7 +95,7 @@ def test_every_operation_of_the_store_is_a_verb() -> None:
     # Made of these, or declarations and other numbers: tests/conformance.
     of_flow = {
         "bad_members", "cancel_members", "chain_ends", "change", "declare", "declare_limits",
-        "failed_members", "gates", "glance", "group", "lanes", "limits", "members", "rerun",
+        "failed_members", "glance", "group", "lanes", "limits", "members", "rerun",
         "resize", "schedule", "schedules",
     }  # fmt: skip
     assert operations() - known == elsewhere | nameless | by_hand | of_flow

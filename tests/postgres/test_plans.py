@@ -27,7 +27,7 @@ from towline.postgres.store import PostgresStore
 from towline.postgres.transaction import SETTINGS
 from towline.records import Claimed, Ending, NewBlocker
 from towline.schedule import NewSchedule
-from towline.store import Store
+from towline.store import Store, gate
 from towline.store.ground import host_clock
 from towline.store.limit import Numbers as Limits
 from towline.store.listing import ChainFilter, JobFilter
@@ -290,7 +290,7 @@ def look_at_lanes(store: Store) -> Steps[None]:
     yield from store.set_limit("laned", "l1", Limits())
     yield from store.set_limit("other", None, Limits(1, 2, 1000000))
     yield from store.parked(100)
-    yield from store.gates(["laned", "queue0"])
+    yield from gate.find(store, ["laned", "queue0"])
 
 
 def groups(store: Store, blocked: int) -> Steps[None]:

@@ -1525,7 +1525,7 @@ SELECT (SELECT pg_stat_get_xact_tuples_returned('"{schema}".{prefix}live_due'::r
 -- for those that have lost :safe workers.
 -- Each row says, first, how many entries of the index were passed on the way to all of them: those of jobs that
 -- are claimed or gone stay there while a snapshot is older than that. There is one row if nothing is claimed.
--- Without a time it is the server's: a claim alone is its own transaction.
+-- Without a time it is the server's as it runs: what was freed since the transaction began was freed before that.
 -- Named claim_pending_above, it begins behind them: at the head of each priority of a queue that is known.
 WITH before AS MATERIALIZED (
     SELECT pg_stat_get_xact_tuples_returned('"{schema}".{prefix}live_pending'::regclass) AS passed,

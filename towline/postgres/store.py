@@ -78,6 +78,11 @@ class PostgresStore(Store):
         ((now,),) = yield self.sql.clock()
         return int_of(now)
 
+    def _now_there(self) -> int | None:
+        """For a statement that takes the time when it runs, later than its transaction began: what
+        it sees has been committed by then, and has not ended after what begins now."""
+        return None if self._own_clock else self.clock()
+
     def new_ids(self, number: int) -> Steps[Sequence[int]]:
         return [int_of(id) for (id,) in (yield self.sql.next_job_id(number=number))]
 
@@ -188,7 +193,7 @@ class PostgresStore(Store):
         return Op("enqueue", store, parts, loss=Loss.IF_ALLOWED, single=single)
 
     def _enqueue_one(self, job: NewJob) -> Steps[Sequence[Enqueued]]:
-        now = None if self._own_clock else self.clock()
+        now = self._now_there()
         shape = dict(zip(SHAPE, shape_of(job), strict=True), policy=int(job.policy))
         rows = yield self.sql.enqueue_one(now=now, arguments=job.arguments, **shape)
         ((stored_at, id),) = rows
@@ -208,7 +213,7 @@ class PostgresStore(Store):
         columns: Sequence[str],
         alike_by: Callable[[NewJob], Any],
     ) -> Steps[Sequence[Enqueued]]:
-        now = None if self._own_clock else self.clock()
+        now = self._now_there()
         queues: set[str] = set()
         stored: list[Enqueued] = []
         for part in parts:
@@ -255,7 +260,7 @@ class PostgresStore(Store):
         ranges = None if whole else heads.ranges(queues, now)
         query = self.sql.claim_pending if ranges is None else self.sql.claim_pending_above
         rows = yield query(
-            now=now, worker=worker, name=name, room=room, free=free, safe=self.crash_limit - 1,
+            now=self._now_there(), worker=worker, name=name, room=room, free=free, safe=self.crash_limit - 1,
             queues=as_json(_whole(queues) if ranges is None else ranges),
         )  # fmt: skip
         claimed = _claimed(rows)
@@ -276,7 +281,7 @@ class PostgresStore(Store):
         self, worker: int, name: str, queues: Sequence[str], room: int, ahead: int
     ) -> Steps[Turn]:
         rows = yield self.sql.claim_pending(
-            now=None if self._own_clock else self.clock(), worker=worker, name=name,
+            now=self._now_there(), worker=worker, name=name,
             room=room + ahead, free=room, safe=self.crash_limit - 1, queues=as_json(_whole(queues)),
         )  # fmt: skip
         claimed = _claimed(rows)
@@ -313,8 +318,8 @@ class PostgresStore(Store):
     def read_gates(
         self, queues: Sequence[str], room: int, now: int
     ) -> Steps[tuple[int, list[Row]]]:
-        now_there = None if self._own_clock else self.clock()
-        rows = yield self.sql.read_gates(queues=as_json(queues), room=room, now=now_there)
+        listed = as_json(queues)
+        rows = yield self.sql.read_gates(queues=listed, room=room, now=self._now_there())
         return int_of(rows[0][0]) if rows else now, [row[1:] for row in rows]
 
     def take_chosen(

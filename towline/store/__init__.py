@@ -96,8 +96,8 @@ class Store(Flow):
         with `portions`, which name the same queues, those of the first portion before the next,
         no more than each one says. A worker that was swept meanwhile finishes and claims nothing;
         its renewal says so. Queues with limits or lanes are claimed from if they are named as
-        `gated`; which are, a turn with room left says, a peek, and `gates`. `alone`: it may be the
-        claim and no more, where that is less.
+        `gated`; which are, a turn with room left says, and a peek. `alone`: it may be the claim and
+        no more, where that is less.
 
         Only a turn that finishes something must survive a power cut.
         """

@@ -9,7 +9,7 @@ from typing import Any
 from ..operation import Loss, Op
 from ..records import BlockerRecord, JobRecord, LaneRecord, LimitRecord
 from ..schedule import NewSchedule, ScheduleRecord
-from . import audit, control, gate, lease, limits, schedule, waiting
+from . import audit, control, lease, limits, schedule, waiting
 from . import group as groups
 from .ground import Ground
 from .group import CancelledPage, GroupRecord
@@ -150,10 +150,6 @@ class Flow(Ground):
     ) -> Op[tuple[list[LaneRecord], str | None]]:
         """A page of the lanes of a queue by name: those in which something waits, or ran lately."""
         return Op("lanes", limits.lanes, self, queue, limit, cursor, reads=True)
-
-    def gates(self, queues: Sequence[str]) -> Op[list[str]]:
-        """Which of these queues have a limit of their own, or lanes."""
-        return Op("gates", gate.find, self, queues, reads=True)
 
     def resize(self, worker: int, name: str, concurrency: int) -> Op[None]:
         """Note how many attempts a worker runs at a time from now on."""

@@ -10,7 +10,7 @@ const pauseButton = document.getElementById("pause");
 let paused = sessionStorage.getItem("paused") === "yes";
 let missed = false;
 let pressed = false;  // a button that is taken away between press and release is never clicked
-let leaving = false;  // a form was sent, whose answer comes in place of this page: what it deletes is not asked for again
+let leaving = false;  // a form was sent, and its answer comes instead
 
 function word() {
   if (!pauseButton) return;
@@ -126,16 +126,14 @@ document.addEventListener("click", (event) => {
 document.addEventListener("submit", (event) => {
   const form = event.target;
   const { ask, does } = form.dataset;
-  if (!ask) return;
-  if (!confirm(ask)) { event.preventDefault(); return; }
-  form.setAttribute("method", "post");
-  form.setAttribute("action", does);
-});
-
-document.addEventListener("submit", (event) => {
-  if (event.defaultPrevented || event.target.getAttribute("method") === "dialog") return;
+  if (ask && !confirm(ask)) { event.preventDefault(); return; }
+  if (ask) {
+    form.setAttribute("method", "post");
+    form.setAttribute("action", does);
+  }
+  if (form.getAttribute("method") === "dialog") return;
   leaving = true;
-  setTimeout(() => { leaving = false; catchUp(); }, 10_000);  // somebody stopped it, and stays
+  setTimeout(() => { leaving = false; catchUp(); }, 10_000);  // it was stopped
 });
 
 // ---- selecting and marking rows: kept here as well, since a page that is fetched anew knows of neither
