@@ -260,7 +260,8 @@ class PostgresStore(Store):
         ranges = None if whole else heads.ranges(queues, now)
         query = self.sql.claim_pending if ranges is None else self.sql.claim_pending_above
         rows = yield query(
-            now=self._now_there(), worker=worker, name=name, room=room, free=free, safe=self.crash_limit - 1,
+            now=self._now_there(), worker=worker, name=name, room=room, free=free,
+            safe=self.crash_limit - 1,
             queues=as_json(_whole(queues) if ranges is None else ranges),
         )  # fmt: skip
         claimed = _claimed(rows)
