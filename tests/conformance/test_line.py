@@ -474,6 +474,49 @@ def test_D3_replace_in_one_batch_waits_for_what_the_last_one_named(
     play(script)
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_D3_of_several_that_replace_in_one_batch_the_last_one_given_counts(
+    play: Play, store: Store, stored: bool
+) -> None:
+    def script() -> Steps[None]:
+        if stored:
+            yield from put(store, new("t", key="k"))
+        waiting = again(arguments="[1]")
+        waiting.blockers = [NewBlocker(index=2)]
+        jobs = [waiting, again(arguments="[2]", given=()), new("one")]
+        (first, created), (second, again_created), (one, _) = yield from store.enqueue(jobs)
+        assert (first.id, created, again_created) == (second.id, not stored, False)
+        assert (yield from chains_before(store, first.id)) == [one.id]
+        assert (yield from store.job(first.id)).arguments == "[2]"
+
+    play(script)
+
+
+def test_D3_latest_counts_behind_a_replace_of_its_batch(play: Play, store: Store) -> None:
+    def script() -> Steps[None]:
+        (one,) = yield from put(store, new("one"))
+        (id,) = yield from put(store, new("t", key="k"))
+        answers = yield from store.enqueue([again(one, arguments="[1]"), latest("[2]")])
+        assert [(record.id, created) for record, created in answers] == [(id, False)] * 2
+        assert (yield from store.job(id)).arguments == "[2]"
+        assert (yield from chains_before(store, id)) == [one]
+
+    play(script)
+
+
+def test_D3_replace_in_one_batch_replaces_who_has_the_key_by_then(play: Play, store: Store) -> None:
+    def script() -> Steps[None]:
+        first = new("t", key="k", arguments="[0]")
+        behind = new("t", key="k", arguments="[1]", on_conflict="after", policy=Policy.RUN)
+        jobs = [first, behind, again(arguments="[2]", given=())]
+        (one, _), (two, _), (three, created) = yield from store.enqueue(jobs)
+        assert (three.id, created) == (two.id, False)
+        assert (yield from store.job(one.id)).arguments == "[0]"
+        assert (yield from store.job(two.id)).arguments == "[2]"
+
+    play(script)
+
+
 @pytest.mark.parametrize("policy", Policy)
 def test_D3_a_replaced_job_behind_a_failure_follows_its_policy(
     play: Play, store: Store, policy: Policy
@@ -534,5 +577,20 @@ def test_B5_replace_closes_no_circle(play: Play, store: Store) -> None:
                               ((far, far), "twice"), ((far + 999,), "does not exist")):  # fmt: skip
             with pytest.raises(BlockerError, match=words):
                 yield from store.enqueue([again(*chains)])
+
+    play(script)
+
+
+@pytest.mark.parametrize("how", ["return", "replace"])
+def test_B5_those_that_replace_in_one_batch_close_no_circle(
+    play: Play, store: Store, how: str
+) -> None:
+    def script() -> Steps[None]:
+        waiting = again()
+        waiting.blockers = [NewBlocker(index=1)]
+        between = new("c", blockers=[NewBlocker(index=2)])
+        with pytest.raises(BlockerError, match="in a circle: c, t, t"):
+            yield from store.enqueue([waiting, between, new("t", key="k", on_conflict=how)])
+        assert (yield from store.counts()) == {}
 
     play(script)

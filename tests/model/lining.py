@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from tests.model.program import New
 from tests.model.tables import Chain, Edge, Job, Key, Tables, is_bad
@@ -78,19 +79,24 @@ class Lining:
 
 def blockers_first(news: Sequence[New]) -> list[New]:
     """A batch in the order it is stored: as given, but whatever waits comes after what it waits
-    for, and who goes behind others of its key after the one before it. A circle is refused (B5)."""
+    for, and who goes behind others of its key, or replaces them, after the one before it. A circle
+    is refused (B5)."""
     batch = {new.name: new for new in news}
     needs = {new.name: {chain for chain, _ in new.after if chain in batch} for new in news}
-    same: dict[tuple[str, str], list[str]] = {}
+    same: dict[tuple[str, str], list[New]] = {}
     for new in news:
         if new.key is not None:
-            before = same.setdefault((new.task, new.key), [])
-            if new.on_conflict in LINED_UP and before:
-                needs[new.name].add(before[-1])
+            same.setdefault((new.task, new.key), []).append(new)
+    for alike in same.values():
+        if not {"replace", *LINED_UP} & {new.on_conflict for new in alike}:
+            continue
+        first = alike[0].name
+        for before, new in pairwise(alike):
+            needs[new.name].add(before.name)
+            if new.on_conflict == "after":
+                first = new.name
             elif new.on_conflict == "replace":  # they may wait for the same soon
-                for one in before:
-                    needs[one] |= {chain for chain, _ in new.after if chain in batch}
-            before.append(new.name)
+                needs[first] |= {chain for chain, _ in new.after if chain in batch}
     order = [new for new in news if not needs[new.name]]
     for done in order:
         for new in news:

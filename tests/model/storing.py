@@ -106,6 +106,8 @@ class Storing(Lining):
             if holder is not None and new.on_conflict in LINED_UP:
                 if new.on_conflict == "latest" and self._replaced(holder.chain, stored, new):
                     taken[new.name] = holder.chain
+                    if holder.chain not in stored:  # and again, behind those that are put off
+                        self._replacing.append((holder.chain, new, taken))
                 else:
                     stored[new.name] = self._lined_up(holder.chain, stored, new)
                 continue

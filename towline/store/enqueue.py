@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 from msgspec import Struct
@@ -56,14 +57,15 @@ class Batch(Struct):
         ]
 
     def replacing(self) -> list[Replacement]:
-        """What replaces stored jobs, once the batch is stored: they may wait for some of it."""
+        """What replaces stored jobs, once the batch is stored: they may wait for some of it. What
+        has done so at once does it again, behind those that were given before it."""
         if not any(self.jobs[index].on_conflict == "replace" for index in self.taken):
             return []
         own = {chain for index, chain in self.chains.items() if index not in self.taken}
         return [
             Replacement(chain, self.jobs[index], self.resolved(self.jobs[index]))
             for index, chain in self.taken.items()
-            if self.jobs[index].on_conflict == "replace" and chain not in own
+            if self.jobs[index].on_conflict in REPLACING and chain not in own
         ]
 
 
@@ -279,22 +281,26 @@ def _blockers_first(jobs: Sequence[NewJob]) -> Sequence[int]:
 
 
 def _lines(jobs: Sequence[NewJob]) -> Mapping[int, set[int]]:
-    """Of those that share their key with others of the batch: the one that they go behind, and what
-    those wait for that replace them."""
+    """Of those that share their key with others of the batch, where one goes behind another or
+    replaces it: the one before each, and of each that is replaced what it is to wait for."""
     lines: dict[int, set[int]] = {}
-    if any(job.on_conflict in LINED_UP or job.on_conflict in REPLACING for job in jobs):
-        same: dict[tuple[str, str | None], list[int]] = {}
-        for index, job in enumerate(jobs):
-            if job.key is None:
-                continue
-            before = same.setdefault((job.task, job.key), [])
-            if job.on_conflict in LINED_UP and before:
-                lines.setdefault(index, set()).add(before[-1])
+    same: dict[tuple[str, str], list[int]] = {}
+    changing: set[tuple[str, str]] = set()
+    for index, job in enumerate(jobs):
+        if job.key is not None:
+            same.setdefault((job.task, job.key), []).append(index)
+            if job.on_conflict in LINED_UP or job.on_conflict in REPLACING:
+                changing.add((job.task, job.key))
+    for name in changing:
+        first = same[name][0]  # of those that become one chain
+        for before, index in pairwise(same[name]):
+            job = jobs[index]
+            lines.setdefault(index, set()).add(before)
+            if job.on_conflict == "after":
+                first = index
             elif "blockers" in job.given:
                 needs = {b.index for b in job.blockers if b.index is not None}
-                for one in before:
-                    lines.setdefault(one, set()).update(needs)
-            before.append(index)
+                lines.setdefault(first, set()).update(needs)
     return lines
 
 
