@@ -18,6 +18,7 @@ from tests.kit import Clock, claim, completed, continued, failed, new, register
 from tests.postgres.conftest import on_newest
 from towline import State, Towline
 from towline.errors import WrongIsolation
+from towline.model import Policy
 from towline.operation import Op
 from towline.records import Claimed
 from towline.store.listing import JobFilter
@@ -198,3 +199,23 @@ def test_P1_on_an_idle_autocommitting_connection_the_transaction_is_ours_and_its
     assert connection.execute("SHOW transaction_isolation").fetchone() == (name,)
     app.complete(held.job_id, 1, on=connection)
     assert [job.state for job in app.jobs(newest=False)] == [State.COMPLETED, State.PENDING]
+
+
+@on_newest
+@pytest.mark.parametrize("level", OLD)
+def test_P1_a_replaced_job_that_would_fail_with_its_blocker_is_refused(
+    app: Towline, connect: Connect, level: IsolationLevel
+) -> None:
+    store = app.runner.store
+    ((broken, _),) = app.runner.run(store.enqueue([new()]))
+    app.fail(broken.id, "no")
+    waiting = new("t", key="k", after=[broken.id], policy=Policy.WAIT)
+    ((waits, _),) = app.runner.run(store.enqueue([waiting]))
+    connection = opened(connect, level)
+    ((dependent, _),) = app.runner.run(store.enqueue([new("d", after=[waits.id])]))
+    ending = new("t", key="k", on_conflict="replace", given=["policy"], policy=Policy.FAIL)
+    with pytest.raises(WrongIsolation):
+        app.runner.run(store.enqueue([ending]), connection)
+    connection.rollback()
+    app.runner.run(store.enqueue([ending]))
+    assert app.job(dependent.id).state is State.FAILED

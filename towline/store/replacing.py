@@ -33,6 +33,11 @@ def waits_anew(job: NewJob) -> bool:
     return not WAITING_ANEW.isdisjoint(job.given)
 
 
+def _may_end(job: NewJob) -> bool:
+    """Whether a replaced job may fail as it is written, and all that waits behind it."""
+    return "blockers" in job.given or ("policy" in job.given and job.policy is Policy.FAIL)
+
+
 def replaced(first: NewJob, job: NewJob) -> NewJob:
     """A job of the same batch with the arguments, the time and all that was said of another."""
     said = _said(job, ordered=bool(first.ordered))
@@ -49,7 +54,7 @@ def replace_jobs(store: Ground, some: Sequence[Replacement], now: int) -> Steps[
     if anew:  # whoever ends a chain holds it first, and then what waits for it: so do we
         yield from store.share_blockers(anew)
     for one in sorted(some, key=attrgetter("chain_id")):
-        yield from store.hold_jobs([one.chain_id], behind="blockers" in one.job.given)
+        yield from store.hold_jobs([one.chain_id], behind=_may_end(one.job))
         yield from replace_held(store, one, now)
 
 
