@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from tests.database import Database
-from tests.kit import new
+from tests.kit import HOUR, new
 from towline import Towline
 from towline.model import State
 
@@ -48,3 +48,26 @@ def test_P5_an_operation_of_ours_that_a_deadlock_has_ended_is_run_again(
         time.sleep(0.05)
     assert database.rows("SELECT count(*) FROM mine") == [(1,)]
     assert app.counts().get("default", {}).get(State.PENDING, 0) == 0
+
+
+def test_P5_all_that_a_batch_replaces_is_held_oldest_first(
+    app: Towline, database: Database, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    """Also what waits for nothing, beside one that is to wait: another batch may have it the other
+    way round."""
+    store = app.runner.store
+    stored = [new(key="two", delay=HOUR), new(key="one", delay=HOUR), new("b", delay=HOUR)]
+    older, newer, before = (record.id for record, _ in app.runner.run(store.enqueue(stored)))
+    other = connect()
+    other.execute(HOLD, [older])
+    waiting = new(key="one", on_conflict="replace", given=["blockers"], after=[before])
+    batch = [waiting, new(key="two", on_conflict="replace")]
+    with ThreadPoolExecutor(1) as pool:
+        replaced = pool.submit(app.runner.run, store.enqueue(batch))
+        deadline = time.monotonic() + PATIENCE
+        while database.rows(WAITS) != [(1,)]:
+            assert time.monotonic() < deadline, "nobody waits"
+            time.sleep(0.001)
+        other.execute(f"{HOLD} NOWAIT", [newer])
+        other.commit()
+        assert [record.id for record, _ in replaced.result(PATIENCE)] == [newer, older]

@@ -75,8 +75,8 @@ def arrange(store: Ground, jobs: Sequence[NewJob], ids: Sequence[int], now: int)
     batch = Batch(jobs, order, dict(zip(order, ids, strict=True)), {})
     if any(job.key is not None for job in jobs):
         batch.jobs = changed = list(jobs)
-        keys = {(job.task, job.key) for job in jobs if job.key is not None and waits_anew(job)}
-        if keys:
+        if any(job.key is not None and waits_anew(job) for job in jobs):
+            keys = {(job.task, job.key) for job in jobs if job.on_conflict in REPLACING}
             coming = {b.chain_id for job in jobs for b in job.blockers if b.chain_id is not None}
             yield from store.hold_for_replacing(keys, coming)
         batch.taken = yield from _take_keys(store, changed, order, batch.chains, now)
