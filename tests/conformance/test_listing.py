@@ -273,6 +273,26 @@ def test_R1_times_of_the_end_find_what_has_ended_then_in_every_state_and_by_what
     play(look)
 
 
+def test_R1_what_was_never_tried_has_not_raised_nothing(play: Play, store: Store) -> None:
+    """Whatever else is asked for, which finds no more. 1 went well, 2 did not, 3 runs, 4 waits."""
+
+    def look() -> Steps[None]:
+        yield from register(store)
+        yield from store.enqueue([new("a", label="x") for _ in range(4)])
+        held = yield from claim(store, 3)
+        raised = replace(failed(held[1]), error_type="builtins.KeyError")
+        yield from store.finish([completed(held[0]), raised], "w1")
+        for other in (
+            JobFilter(), JobFilter(task="a"), JobFilter(queue="default"), JobFilter(label="x"),
+            JobFilter(chain_task="a"), JobFilter(ids=frozenset({1, 2, 3, 4})),
+        ):  # fmt: skip
+            assert (yield from listed(store, replace(other, error_type=NO_ERROR))) == [1], other
+        pending = JobFilter(error_type=NO_ERROR, state=State.PENDING)
+        assert (yield from listed(store, pending)) == []
+
+    play(look)
+
+
 def test_R2_a_list_by_the_end_looks_at_ends_only_and_at_no_more_than_a_page_may(
     play: Play, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

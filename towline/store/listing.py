@@ -194,6 +194,7 @@ def _test(filter: JobFilter | ChainFilter) -> Callable[[JobRecord | ChainRecord]
         said["position"] = 0
     if "error_type" in said:
         said["last_error_type"] = said.pop("error_type") or None
+    tried = "last_error_type" in said  # no attempt has raised nothing, either
     worker = said.pop("worker", None)
     by_end = [said.pop(name, None) for name in ("ended_since", "ended_until")] != [None, None]
 
@@ -202,6 +203,8 @@ def _test(filter: JobFilter | ChainFilter) -> Callable[[JobRecord | ChainRecord]
             return False
         if by_end and isinstance(record, JobRecord) and record.live_state is not None:
             return False  # it was retried since it was looked at
+        if tried and isinstance(record, JobRecord) and record.last_outcome is None:
+            return False
         return since <= record.created_at < until and all(
             getattr(record, name) in value
             if isinstance(value, frozenset)
