@@ -59,16 +59,20 @@ def test_too_many_are_dropped_and_said_to_be(monkeypatch: pytest.MonkeyPatch) ->
     seam.close()
 
 
-def test_a_full_line_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_T3_rows_are_counted_though_the_line_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when no others come, and none is said to be dropped."""
     monkeypatch.setattr(events, "MOST_WAITING", 0)
-    seam, got = Events(), list[Any]()
+    seam, got, dropped = Events(), list[Any](), list[TelemetryDropped]()
+    seam.subscribe(dropped.append, [TelemetryDropped.name])
     seam.count(None, got.extend)
     assert seam.over is not None
-    seam.over.add([1], 1)
-    monkeypatch.setattr(events, "MOST_WAITING", 10)
-    seam.over.add([2], 1)
+    seam.over.add([1, 2], 2)
     assert seam.flush(LIMIT)
     assert got == [1, 2]
+    seam.over.add([3], 1)
+    assert seam.flush(LIMIT)
+    assert got == [1, 2, 3]
+    assert dropped == []
     seam.close()
 
 

@@ -185,6 +185,10 @@ class Events:
         when the line is full."""
         return self._put(errand, 1)
 
+    def call_in_any_case(self, errand: Errand) -> None:
+        """The same of an errand that is in the line once at most: also when that is full."""
+        self._enter(errand)
+
     def publish_all(self, events: Sequence[Event]) -> None:
         """The same for events of one kind that belong together: one place in the line."""
         if events and events[0].name in self.wanted:
@@ -198,10 +202,13 @@ class Events:
         if self._line.qsize() >= MOST_WAITING:
             self.drop(number)
             return False
+        self._enter(item)
+        return True
+
+    def _enter(self, item: Event | Sequence[Event] | Errand) -> None:
         self._line.put(item)
         if self._thread is None:
             self._start()
-        return True
 
     def flush(self, timeout: float = FLUSH) -> bool:
         """Wait until what was published before is delivered; False when that takes longer."""

@@ -54,8 +54,7 @@ class Tally:
         self._rows.extend(rows)
         if not self._called:
             self._called = True
-            if not self._events.call(self._count):
-                self._called = False  # the next row tries again
+            self._events.call_in_any_case(self._count)
 
     # ---- in the events' thread
 
