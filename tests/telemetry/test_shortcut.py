@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from opentelemetry.trace import (
 )
 
 from tests.telemetry.collected import attributes
+from tests.until import LIMIT
 from towline import INJECTED, Context, Next, Towline
 from towline.otel import FollowLinks, instrument
 from towline.telemetry.otel.late_span import LateSpan
@@ -169,6 +171,41 @@ def test_T4_what_a_handler_does_with_its_span_is_there(app: Towline, after: bool
         assert attributes(ran)["customer"] == 7
         assert [event.name for event in ran.events] == ["packed"]
     assert ran.status.status_code is StatusCode.UNSET
+
+
+def test_T4_two_threads_of_a_handler_touch_its_span_at_once(
+    app: Towline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second comes while the SDK builds the span for the first."""
+    exporter = InMemorySpanExporter()
+    tracers = TracerProvider(shutdown_on_exit=False)
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+    instrument(app, tracer_provider=tracers, metrics=False)
+    others: list[Future[None]] = []
+    build: Any = Span._new_events
+
+    @app.task
+    def pack() -> None:
+        with ThreadPoolExecutor(1) as pool:
+
+            def meet(half_built: Span) -> Any:
+                if not others:
+                    others.append(pool.submit(span.add_event, "second"))
+                    wait(others, 0.2)
+                return build(half_built)
+
+            span = trace.get_current_span()
+            assert type(span) is LateSpan
+            monkeypatch.setattr(Span, "_new_events", meet)
+            span.add_event("first")
+            (other,) = others
+            assert other.result(LIMIT) is None
+
+    pack.enqueue()
+    drain(app)
+    assert app.runner.events.flush()
+    (ran,) = [each for each in exporter.get_finished_spans() if each.name == "run pack"]
+    assert sorted(event.name for event in ran.events) == ["first", "second"]
 
 
 @pytest.mark.parametrize(

@@ -122,10 +122,9 @@ class LateSpan(Current, Span):
         with _making:
             if not self.__is_late:
                 return
-            self.__is_late = False
             tracer, over = self.__tracer, self.__over
             attributes, links = self.__told or self.__story.told()
-            super().__init__(
+            whole = Whole(
                 self.__story.name,
                 self.get_span_context(),
                 self.__parent,
@@ -134,18 +133,28 @@ class LateSpan(Current, Span):
                 attributes=attributes,
                 links=links,
                 kind=SpanKind.CONSUMER,
-                # Once it is over the processors have had it.
-                span_processor=SpanProcessor() if over else tracer.span_processor,
+                span_processor=SpanProcessor(),  # they are told of this one, if it is not over
                 instrumentation_info=tracer.instrumentation_info,
                 limits=tracer._span_limits,
                 instrumentation_scope=tracer._instrumentation_scope,
             )
             above = self.__base if self.__parent is None else below(self.__parent, self.__base)
-            self.start(self.__at, above)
+            whole.start(self.__at, above)
             if over:
                 if self.__bad:
-                    self.set_status(FAILED)
-                self.end(self.__until)
+                    whole.set_status(FAILED)
+                whole.end(self.__until)
+            else:
+                whole._span_processor = tracer.span_processor
+            # At once: another thread finds none of it, and waits here, or all.
+            vars(self).update(vars(whole))
+            self.__is_late = False
+            if not over:
+                tracer.span_processor.on_start(self, above)
+
+
+class Whole(Span):
+    """What the SDK's constructor makes, which only its tracer may call else."""
 
 
 # One for all: to make spans whole is rare, and a lock for each is one more object to collect.
