@@ -13,9 +13,10 @@ from playwright.sync_api import expect
 
 from tests.dashboard.serving import served
 from tests.dashboard.watching import Watched
-from tests.until import until
+from tests.until import LIMIT, until
 from towline import Backoff, Next, Secret, Towline, context, dashboard, views
 from towline.dashboard import ALL, Viewer
+from towline.operation import Op, Query, Steps
 from towline.secret import HIDDEN
 
 WORD = "opensesame"
@@ -172,6 +173,35 @@ def test_X12_what_a_worker_tells_of_an_error_has_none(
     assert "ValueError: ('*** for ***', [" in caplog.text
     for word in (str(CARD), "sesame", "Söhne", "lines of it"):
         assert word not in caplog.text + str(told)
+
+
+def test_X12_nothing_is_told_of_an_error_whose_secrets_cannot_be_looked_for(
+    app: Towline, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another hand stored lists that lie too deep in one another. What was claimed with it runs."""
+    caplog.set_level(logging.INFO)
+
+    @app.task(max_attempts=1)
+    def charge(deep: Any, word: Annotated[str, Secret]) -> None:
+        raise ValueError(word)
+
+    @app.task
+    def fine() -> None: ...
+
+    def steps() -> Steps[None]:
+        deep = "[" * 800 + "]" * 800
+        text = f"UPDATE towline_job SET arguments = replace(arguments, ':1', ':{deep}')"
+        yield Query("deep", text)()
+
+    charge.enqueue(1, WORD)
+    app.runner.run(Op("deepen", steps))
+    others = [fine.enqueue() for _ in range(3)]
+    with app.worker(concurrency=1, error_text=True):
+        assert [other.result(LIMIT) for other in others] == [None] * 3
+    assert app.runner.events.flush(LIMIT)
+    assert "(charge): ValueError; the job has failed" in caplog.text
+    assert "cannot go on" not in caplog.text
+    assert WORD not in caplog.text
 
 
 def test_X12_revealed_errors_stand_on_the_page(watched: Watched, broken: dict[str, int]) -> None:

@@ -112,12 +112,13 @@ class Announcements:
         """What an error says, if it is told at all, without what it repeats of secret arguments."""
         if error is None or not self._error_text:
             return None
+        names = attempt.task.signature.secrets.arguments
         try:
             arguments = json.loads(attempt.held.arguments)
+            secrets = repeated(arguments, hidden(arguments, names, self._secret_names))
         except (ValueError, RecursionError):
             return None  # what of it is secret cannot be known
-        names = attempt.task.signature.secrets.arguments
-        return without(error, repeated(arguments, hidden(arguments, names, self._secret_names)))
+        return without(error, secrets)
 
     def forget(self, key: tuple[int, int]) -> None:
         """Its ending is not this worker's to write."""
