@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -44,9 +45,13 @@ def _is_hidden(key: str, names: Collection[str], patterns: Collection[str]) -> b
 
 def repeated(value: Any, shown: Any) -> Sequence[str]:
     """What is hidden of a value, in each way that a text may write it; the longest first, since one
-    may be a part of another."""
-    found = {way for text in _differing(value, shown) for way in _ways(text)}
-    return sorted((way for way in found if len(way) >= SHORTEST), key=len, reverse=True)
+    may be a part of another. Where they are too many to look for, so many as show that."""
+    found: set[str] = set()
+    for text in _differing(value, shown):
+        found.update(way for way in _ways(text) if len(way) >= SHORTEST)
+        if len(found) > MOST_WAYS:
+            break
+    return sorted(found, key=len, reverse=True)
 
 
 def without(text: str, secrets: Sequence[str]) -> str:
@@ -83,6 +88,7 @@ def _ways(text: str) -> Iterator[str]:
     """How a text is written by itself, and its lines, which a traceback may set in; in a URL; in
     Python and in JSON, and in one of them what stands in one of them."""
     yield text
+    yield from _as_bytes(text)
     if text.isascii() and text.isalnum():
         return
     yield from map(str.strip, text.splitlines())
@@ -90,6 +96,23 @@ def _ways(text: str) -> Iterator[str]:
         yield quote(text, safe, errors="replace")
         yield quote_plus(text, safe, errors="replace")
     for once in _quoted(text):
+        yield once
+        yield from _quoted(once)
+
+
+def _as_bytes(text: str) -> Iterator[str]:
+    """Bytes, which are stored as base64: how Python writes them, as digits, and what they say."""
+    from base64 import b64decode  # not at the start of every process
+
+    try:
+        raw = b64decode(text, validate=True)
+    except ValueError:
+        return
+    yield raw.hex()
+    written = [repr(raw)[2:-1], repr(raw + b'"')[2:-2]]
+    with suppress(UnicodeDecodeError):
+        written.append(raw.decode())
+    for once in written:
         yield once
         yield from _quoted(once)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -66,3 +68,21 @@ def test_what_says_nothing_is_not_looked_for() -> None:
 def test_X12_where_there_are_too_many_the_text_is_hidden() -> None:
     many = {"it": [str(number) for number in range(10_000, 10_001 + MOST_WAYS)]}
     assert told("anything", many) == HIDDEN
+
+
+@pytest.mark.parametrize("raw", [b"opensesame", b'it\'s \x00\xff "both"', "Zürich".encode()])
+def test_X12_bytes_which_are_stored_as_base64(raw: bytes) -> None:
+    value = {"it": b64encode(raw).decode()}
+    said = [str(raw), str([raw, b"x"]), raw.hex(), value["it"], json.dumps(repr(raw))]
+    with suppress(UnicodeDecodeError):
+        said.append(raw.decode())
+    for way in said:
+        shown = told(f"bad: {way}.", value)
+        assert HIDDEN in shown
+        assert all(word not in shown for word in ("sesame", "both", "rich", raw.hex(), value["it"]))
+
+
+def test_X12_of_very_many_no_more_are_spelt_than_say_that_they_are_too_many() -> None:
+    value = {"it": [str(number) for number in range(100_000, 200_000)]}
+    found = repeated(value, hidden(value, ["it"], []))
+    assert MOST_WAYS < len(found) < MOST_WAYS + 100
