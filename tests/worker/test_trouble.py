@@ -15,7 +15,7 @@ from tests.database import Database
 from tests.until import until
 from tests.worker.gate import LIMIT, Gate, outcomes
 from tests.worker.outage import TERMINATE, away
-from towline import State, StoreUnavailable, Towline
+from towline import State, StoreUnavailable, Towline, context
 
 pytestmark = pytest.mark.each_engine
 
@@ -73,6 +73,32 @@ def test_a_completion_that_cannot_be_written_is_kept(
     assert len(ran) == 2
     assert [outcomes(app, job.id) for job in jobs] == [["completed"]] * 2
     assert not [record for record in trouble if record.exc_info]
+
+
+def test_O9_progress_that_cannot_be_written_is_kept(
+    app: Towline, database: Database, trouble: list[logging.LogRecord]
+) -> None:
+    """Its handler says it once: it is seen when the database is back, while that runs."""
+    begin, end = Gate(), Gate()
+
+    @app.task
+    def work() -> None:
+        begin.enter()
+        context().progress(0.5, "half")
+        end.enter()
+
+    job = work.enqueue()
+    with app.worker():
+        begin.wait_inside()
+        with away(database):
+            begin.open()
+            end.wait_inside()
+            until(lambda: complaints(trouble))
+        back(app)
+        seen = until(lambda: job.refresh().progress)
+        assert (seen.fraction, seen.text) == (0.5, "half")
+        end.open()
+        job.result(LIMIT)
 
 
 def test_a_worker_that_begins_while_the_database_is_away(

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from ..errors import StoreError
 from ..events.kinds import JobOrphaned, LeaseLost
 from ..records import Ending
 from ..times import MICRO
@@ -373,5 +374,12 @@ class WriteProgress:
         for attempt in fresh:
             attempt.progress_written = attempt.progress
         self._next_at = time.monotonic() + PROGRESS_INTERVAL
-        if fresh:
+        if not fresh:
+            return
+        try:
             turns.run(turns.store.progress([report_of(attempt) for attempt in fresh]))
+        except StoreError:  # it is kept and tried again
+            for attempt in fresh:
+                attempt.progress_written = None
+            turns.progress_made = True
+            raise
