@@ -14,6 +14,7 @@ from towline import Towline
 from towline.errors import InvalidSetting
 from towline.model import State
 from towline.worker import Worker
+from towline.worker.duties import TellSize
 
 
 class Crowd:
@@ -116,3 +117,23 @@ def test_a_worker_waits_for_as_many_as_it_is_to_run(app: Towline) -> None:
         assert worker.running
         one.enqueue().result(timeout=LIMIT)
         until(lambda: not worker.running)
+
+
+def test_a_size_that_changes_while_another_is_told_is_told_next(app: Towline) -> None:
+    """From another thread, at the moment at which the duty looks at what it is to tell."""
+    settings = app.worker(concurrency=2).settings
+
+    class Turns:
+        worker = 1
+        store = app.runner.store
+        run = staticmethod(app.runner.run)
+
+        @property
+        def settings(self) -> Any:
+            duty.at = 0.0
+            return settings
+
+    turns: Any = Turns()
+    duty = TellSize(turns)
+    duty.do(0.0)
+    assert duty.at == 0.0

@@ -347,8 +347,8 @@ class TellSize:
         self.at = NEVER
 
     def do(self, now: float) -> None:
-        turns, settings = self._turns, self._turns.settings
         self.at = NEVER  # before: it may change again meanwhile
+        turns, settings = self._turns, self._turns.settings
         try:
             turns.run(turns.store.resize(turns.worker, settings.name, settings.concurrency))
         except BaseException:
