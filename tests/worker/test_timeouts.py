@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 
@@ -18,8 +19,12 @@ from towline import (
     ChainState,
     Context,
     State,
+    StoreUnavailable,
     Towline,
 )
+from towline.worker import upkeep
+from towline.worker.duty import NEVER
+from towline.worker.upkeep import Prune
 
 AT_ONCE = Backoff(first=0)
 
@@ -334,3 +339,33 @@ def test_slots_are_counted_right_after_many_cancellations(app: Towline, awaits: 
         for job in app.enqueue_many([after.call() for _ in range(12)]):
             job.result(LIMIT)
     assert most <= 2
+
+
+def test_O6_a_timeout_is_in_time_though_another_duty_failed_as_its_job_was_claimed(
+    app: Towline, monkeypatch: pytest.MonkeyPatch, trouble: list[logging.LogRecord]
+) -> None:
+    """The pump pauses after trouble, and it is there that it hears that the handler has begun."""
+    failed: list[int] = []
+
+    def fail_once(duty: Prune, now: float) -> None:
+        if duty._turns.held:
+            duty.at = NEVER
+            failed.append(1)
+            raise StoreUnavailable("away for a moment")
+
+    monkeypatch.setattr(Prune, "do", fail_once)
+    monkeypatch.setattr(upkeep, "PRUNE_INTERVAL", 0.0)
+    monkeypatch.setattr(upkeep, "DEAD_CHECK", LIMIT)
+
+    @app.task(timeout=0.3, max_attempts=1)
+    async def late() -> None:
+        await asyncio.sleep(LIMIT)
+
+    job = late.enqueue()
+    with app.worker(concurrency=1):
+        until(lambda: job.refresh().state is State.FAILED)
+    (attempt,) = app.attempts(job.id)
+    assert attempt.started_at is not None
+    assert attempt.ended_at is not None
+    assert (attempt.ended_at - attempt.started_at).total_seconds() < 5
+    assert failed == [1]

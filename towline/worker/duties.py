@@ -71,6 +71,8 @@ class Duties:
     @property
     def at(self) -> float:
         """When the first of them is due."""
+        if self._turns.deadline_set:  # its ring may have been heard by a pause after trouble
+            return 0.0
         return min(duty.at for duty in self._all)
 
     def do(self, now: float) -> None:
@@ -80,11 +82,13 @@ class Duties:
             turns.deadline_set = False  # before: another may be set meanwhile
             if turns.held or deadlines.dismissed:
                 deadlines.watch(now)
-        for duty in self._all:
-            if now >= duty.at:
-                duty.do(now)
-        if turns.held and deadlines.at == NEVER:  # what was claimed now begins later
-            deadlines.at = now + OWNERSHIP_CHECK
+        try:
+            for duty in self._all:
+                if now >= duty.at:
+                    duty.do(now)
+        finally:
+            if turns.held and deadlines.at == NEVER:  # what was claimed now begins later
+                deadlines.at = now + OWNERSHIP_CHECK
 
 
 class CollectEnded:
