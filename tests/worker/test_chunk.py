@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
@@ -22,9 +23,11 @@ from towline import (
     Context,
     Fail,
     Next,
+    Secret,
     Snooze,
     Tasks,
     Towline,
+    views,
 )
 from towline.errors import InvalidArguments, InvalidSetting, InvalidTask
 from towline.testing import drain, inline
@@ -39,6 +42,12 @@ FOR_EVER = 3600.0  # a wait that only a full chunk ends
 class Doc:
     id: int
     text: str = ""
+
+
+@dataclass
+class Login:
+    name: str
+    word: Annotated[str, Secret]
 
 
 @pytest.fixture(params=[False, True], ids=["thread", "loop"])
@@ -508,3 +517,24 @@ def test_a_chunk_that_cannot_be_is_refused(app: Towline) -> None:
             task.enqueue(1)
     with pytest.raises(InvalidTask, match="is a task already"):
         decorate(app.chunk(size=3)(fine))
+
+
+def test_X12_an_error_tells_of_no_item_what_is_secret_of_another(
+    app: Towline, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.chunk(size=3, wait=FOR_EVER, max_attempts=1)
+    def check(items: list[Login]) -> None:
+        raise ValueError(f"refused {items}")
+
+    caplog.set_level(logging.INFO)
+    jobs = app.enqueue_many(
+        [check.call(Login(f"name-{n}", f"sesame-{n}")) for n in range(12, 0, -4)]
+    )
+    app.worker(drain=True, error_text=True).run()
+    assert app.runner.events.flush(LIMIT)
+    for job in jobs:
+        shown = views.full_job_data(app, job.refresh())
+        assert "Login(name='name-4', word='***')" in shown["error"]
+        assert "sesame" not in str(shown)
+    assert "word='***'" in caplog.text
+    assert "sesame" not in caplog.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from ..events.kinds import (
 )
 from ..model import Outcome, type_of
 from ..records import Claimed, Ending
-from ..secret import hidden, repeated, without
+from ..secret import without
 from ..times import MICRO
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ class Announcements:
         self._error_text = settings.error_text
         self.failed = 0  # attempts
         self._crash_limit = app.runner.store.crash_limit
-        self._secret_names = app.settings.secret_names
         self.untold: dict[tuple[int, int], Attempt] = {}  # ended, and not written yet
 
     # ---- attempts
@@ -112,13 +110,8 @@ class Announcements:
         """What an error says, if it is told at all, without what it repeats of secret arguments."""
         if error is None or not self._error_text:
             return None
-        names = attempt.task.signature.secrets.arguments
-        try:
-            arguments = json.loads(attempt.held.arguments)
-            secrets = repeated(arguments, hidden(arguments, names, self._secret_names))
-        except (ValueError, RecursionError):
-            return None  # what of it is secret cannot be known
-        return without(error, secrets)
+        secrets = attempt.secrets()
+        return None if secrets is None else without(error, secrets)
 
     def forget(self, key: tuple[int, int]) -> None:
         """Its ending is not this worker's to write."""

@@ -9,6 +9,7 @@ handler's value or exception means is `ending.py`'s to say.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from ..events import EACH_BEGIN
 from ..events.kinds import AttemptStarted
 from ..model import Outcome
 from ..records import AttemptRecord, BlockerRecord, Claimed, Ending
+from ..secret import hidden, repeated
 from ..store.expiry import expiry
 from ..store.turn import MOST_LOADED
 from ..task import Task
@@ -187,6 +189,15 @@ class Attempt(Struct, eq=False, weakref=True):
                 self.stopped_for = why
             if self._stop is not None:
                 self._stop.set()
+
+    def secrets(self) -> Sequence[str] | None:
+        """What of its arguments is secret, as a text may repeat it; None: that cannot be known."""
+        names = self.task.signature.secrets.arguments
+        try:
+            arguments = json.loads(self.held.arguments)
+            return repeated(arguments, hidden(arguments, names, self.app.settings.secret_names))
+        except (ValueError, RecursionError):
+            return None
 
     def reports(self, ending: Ending | None) -> Sequence[Report]:
         """What its slot says of its end, for each attempt that ran there."""

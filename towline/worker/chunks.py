@@ -18,6 +18,7 @@ from msgspec import field
 
 from ..errors import InvalidArguments, OutputError
 from ..records import Claimed, Ending
+from ..secret import HIDDEN, without
 from ..store.expiry import expiry
 from ..task import Task
 from ..times import MICRO
@@ -27,6 +28,21 @@ from .ending import of_error, of_value, put_off
 from .last_try import WAIT_FOR_OTHERS
 from .middleware import MiddlewareStack
 from .own_commit import awrite, is_large, write
+
+
+def hide_secrets(reports: Sequence[Report]) -> None:
+    """What one error says of all items is stored with each: without the secrets of any, since who
+    is shown one of these jobs does not know those of the others."""
+    texts = {ending.error for _, ending in reports if ending is not None and ending.error}
+    if not texts:
+        return
+    known = [item.secrets() for item, _ in reports]
+    ways = {way for each in known for way in each or () if any(way in text for text in texts)}
+    secrets = sorted(ways, key=len, reverse=True)
+    told = {text: HIDDEN if None in known else without(text, secrets) for text in texts}
+    for _, ending in reports:
+        if ending is not None and ending.error:
+            ending.error = told[ending.error]
 
 
 class ChunkRun(Attempt, eq=False):
@@ -184,9 +200,12 @@ class ChunkRun(Attempt, eq=False):
             except BaseException as problem:
                 error = problem
         ended = {id(item) for item, _ in self._ends or ()}
-        for item in ready:
-            if id(item) not in ended:
-                self._note(item, item._raised(error, None))
+        left = [item for item in ready if id(item) not in ended]
+        reports = [(item, item._raised(error, None)) for item in left]
+        if len(reports) > 1:
+            hide_secrets(reports)
+        for item, ending in reports:
+            self._note(item, ending)
 
     def _note(self, item: Attempt, ending: Ending | None) -> None:
         assert self._ends is not None
