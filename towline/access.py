@@ -171,6 +171,13 @@ def _host_name(header: str) -> str:
         return ""
 
 
+def _place(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
+
+
 def _bearer(request: Request) -> str | None:
     scheme, _, value = request.headers.get("authorization", "").partition(" ")
     return value if scheme.lower() == "bearer" else None
@@ -181,7 +188,7 @@ def _check_origin(request: Request) -> None:
     that a form cannot: JSON, or a token."""
     origin = request.headers.get("origin")
     if origin is not None:
-        if urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+        if _place(origin) != request.headers.get("host", "").lower():
             raise HTTPException(403, "this was asked by a page of another site")
         return
     site = request.headers.get("sec-fetch-site")

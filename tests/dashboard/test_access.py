@@ -272,6 +272,7 @@ def test_X9_read_only_has_no_actions_and_refuses_them(app: Towline, failed: int)
     [
         ({"origin": "https://evil.example"}, 403),
         ({"origin": "null"}, 403),
+        ({"origin": "http://[::1"}, 403),
         ({"sec-fetch-site": "cross-site"}, 403),
         ({"sec-fetch-site": "same-site"}, 403),
         ({}, 403),  # a form that says nothing
