@@ -20,6 +20,7 @@ from towline.operation import Op, Steps
 from towline.records import Ending
 from towline.store import Store
 from towline.store.lease import Begun
+from towline.store.limit import Numbers
 from towline.store.listing import JobFilter
 from towline.store.retention import KeepFor
 from towline.store.turn import unpark
@@ -63,6 +64,14 @@ def running(prepare: Prepare, room: int = 1, ahead: int = 0, queues: str = "a") 
         return (yield from store.claim(worker, list(queues), room, None, ahead))
 
     return steps
+
+
+def limited(store: Store) -> Steps[Any]:
+    """One of two jobs in "a" runs, which is all that the queue's limit lets run."""
+    yield from store.set_limit("a", None, Numbers(1))
+    yield from stored({}, {})(store)
+    worker = yield from register(store)
+    return (yield from store.claim(worker, ["a"], 1))
 
 
 def parked(store: Store) -> Steps[None]:
@@ -157,6 +166,9 @@ def cases(clock: Clock) -> list[Case]:
              finish(lambda held: Ending(held, Outcome.RELEASED, started=False)), ("a",)),
         Case("a turn that frees", running(blocked()),
              lambda s, held: s.turn(1, "w1", ["none"], 1, [completed(held[0])]), ("b",), True),
+        Case("a turn that makes room, of a worker that may claim no more", limited,
+             lambda s, held: s.turn(9, "gone", ["a"], 1, [completed(held[0])], gated=["a"]),
+             ("a",), True),
         Case("a stray is put back", running(one),
              lambda s, _: s.renew(1, "w1", HOUR, ()), ("a",)),
         Case("a stray beside what is held", running(stored({}, {"queue": "b"}), 2, queues="ab"),

@@ -159,6 +159,9 @@ def _claim_under_gates(
         gone = yield from expire(store, late, worker, name, now)
         passed.claimed = [job for job in passed.claimed if job.job_id not in gone]
         passed.expired = [job for job in late if job.job_id in gone]
+    # Others hold what was chosen and not claimed, or this worker may claim nothing any more.
+    got = began | ended
+    passed.left.update(str(queue) for _, queue, _, id in chosen if id not in got)
     for gate in gates:
         offer = gate.offer
         startable = bool(offer.plain) or gate.cut or any(
