@@ -273,7 +273,7 @@ def chain_data(app: Towline, chain: Chain) -> Data:
 
 
 def worker_data(worker: WorkerInfo, now: datetime) -> Data:
-    data = {**_data(worker, WORKER), "running": len(worker.running)}
+    data = {**_data(worker, WORKER), "running": worker.busy}
     return {**data, "expired": worker.lease_until < now}
 
 

@@ -118,6 +118,8 @@ def test_what_was_claimed_ahead_is_pending_until_it_begins(
         assert [str(job.refresh().state) for job in jobs] == ["running", "pending", "pending"]
         assert [job.id for job in app.jobs(state=State.RUNNING)] == [jobs[0].id]
         assert [job.id for job in app.jobs(state=State.PENDING)] == [jobs[2].id, jobs[1].id]
+        (info,) = app.workers()
+        assert (len(info.running), info.busy) == (3, 1), "one slot is busy, and two wait for it"
         first.open()
         second.wait_inside()
         until(lambda: jobs[1].refresh().state is State.RUNNING)

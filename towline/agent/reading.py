@@ -172,7 +172,7 @@ def overview(desk: Desk, _: Nothing) -> Data:
             {
                 "name": named(worker.name),
                 "queues": [named(queue) for queue in worker.queues],
-                "running": len(worker.running),
+                "running": worker.busy,
                 "concurrency": worker.concurrency,
                 "lease_expired": worker.lease_until < now,
             }

@@ -81,6 +81,11 @@ class WorkerInfo(Struct, frozen=True):
     running: tuple[int, ...]
     birth: str | None
 
+    @property
+    def busy(self) -> int:
+        """How many of its slots are: what it has claimed ahead waits for one."""
+        return min(len(self.running), self.concurrency)
+
     def serves(self, queue: str) -> bool:
         """Whether it takes jobs of this queue."""
         return serves(self.queues, queue)

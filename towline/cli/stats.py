@@ -35,7 +35,7 @@ def stats(app: Towline, tasks: bool, as_json: bool) -> None:
     registered = app.workers()
     workers = living(registered, now)
     slots = sum(worker.concurrency for worker in workers)
-    busy = sum(len(worker.running) for worker in workers)
+    busy = sum(worker.busy for worker in workers)
     waiting = app.jobs(state=State.PENDING, newest=False, limit=1)
     oldest = waiting[0].created_at if waiting else None
     totals = views.totals(counts)
@@ -127,7 +127,7 @@ def workers(app: Towline, as_json: bool) -> None:
             (
                 worker.name,
                 f"{worker.host}/{worker.pid}",
-                f"{len(worker.running)}/{worker.concurrency}",
+                f"{worker.busy}/{worker.concurrency}",
                 output.distance(worker.started_at, now),
                 output.distance(worker.seen_at, now),
                 ", ".join(worker.queues) + " · lease ran out" * (worker.lease_until < now),

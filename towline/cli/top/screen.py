@@ -239,7 +239,7 @@ def summary(look: Look) -> str:
     """How it goes, in a line."""
     alive = living(look.workers, look.now)
     workers = len(alive)
-    busy = sum(len(worker.running) for worker in alive)
+    busy = sum(worker.busy for worker in alive)
     slots = sum(worker.concurrency for worker in alive)
     return (
         f"{look.now.astimezone():%H:%M:%S}  {workers} worker{'s' * (workers != 1)}, "
@@ -262,7 +262,7 @@ def running_rows(look: Look) -> Iterable[tuple[str, Sequence[object]]]:
 
 def worker_rows(look: Look) -> Iterable[tuple[str, Sequence[object]]]:
     for worker in look.workers:
-        busy = f"{len(worker.running)}/{worker.concurrency}"
+        busy = f"{worker.busy}/{worker.concurrency}"
         seen = output.distance(worker.seen_at, look.now)
         place = f"{worker.host}/{worker.pid}"
         yield str(worker.id), (worker.name, place, busy, seen, ", ".join(worker.queues))

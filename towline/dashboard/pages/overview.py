@@ -32,7 +32,7 @@ def view(ask: Ask) -> Data:
         "oldest": views.jobs_data(app, oldest)[0] if oldest else None,
         "workers": [views.worker_data(worker, period.until) for worker in workers],
         "slots": sum(worker.concurrency for worker in workers),
-        "busy": sum(len(worker.running) for worker in workers),
+        "busy": sum(worker.busy for worker in workers),
         "now": views.time_text(period.until),
     }
 
