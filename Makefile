@@ -24,8 +24,8 @@ ARGS   ?=
 SOURCES := $(strip $(foreach folder,towline tests bench examples,\
 	$(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder))))
 
-# Three for each core, since many tests wait: for a lease, a timeout, another process.
-WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(8, 3 * (os.cpu_count() or 1)))')
+# Four for each core, since many tests wait: for a lease, a timeout, another process.
+WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(8, 4 * (os.cpu_count() or 1)))')
 
 # mypy looks at everything. pyright is what users have: in a proof it looks at everything, too.
 PYRIGHT := towline examples
