@@ -154,7 +154,7 @@ class LateSpan(Current, Span):
 
 
 class Whole(Span):
-    """What the SDK's constructor makes, which only its tracer may call else."""
+    """A span as the SDK makes one: by its own constructor only a subclass may be made."""
 
 
 # One for all: to make spans whole is rare, and a lock for each is one more object to collect.
