@@ -150,13 +150,13 @@ def _rows(groups: Groups, cases: dict[str, dict[str, Group]]) -> tuple[list[str]
     has_base = any(base_of(groups, group) is not None for group in everything)
     on_server = any(r.server_cpu is not None for g in everything for r in g.good)
     head = ["case", "system"]
-    if rated:
+    if any(record.size for group in everything for record in group.good):
+        head += ["bytes written", "bytes kept"]  # how fast it was filled is said elsewhere
+    elif rated:
         head += ["jobs/s, best", "median", "towline ÷ it", "CPU µs"]
         head += ["server µs"] if on_server else []
         head += ["bytes written"]
     head += ["÷ usual case"] if has_base else []
-    if any(record.size for group in everything for record in group.good):
-        head.append("bytes kept")
     head += [figure.replace("_", " ") for figure in figures]
     if any(group.memory() for group in everything):
         head.append("MB")
