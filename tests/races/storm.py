@@ -284,6 +284,8 @@ def wait_for(children: Sequence[Child]) -> list[Finding]:
             code = child.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             found.append(Finding("stuck", f"process {child.name} does not end"))
+            child.process.send_signal(signal.SIGUSR1)  # its stderr says where it hangs
+            time.sleep(1.0)
         else:
             if code:
                 found.append(Finding("error", f"process {child.name} ended with {code}"))
@@ -293,7 +295,7 @@ def wait_for(children: Sequence[Child]) -> list[Finding]:
 def words_of(children: Sequence[Child]) -> list[Finding]:
     """What processes wrote to stderr; they have no reason to."""
     return [
-        Finding("error", f"{child.name} wrote to stderr: {text[-2000:]}")
+        Finding("error", f"{child.name} wrote to stderr: {text[-8000:]}")
         for child in children
         if (text := child.stderr.read_text())
     ]
@@ -338,14 +340,13 @@ def play(
     (folder / f"{name}.ready").touch()
     wait_until((folder / "until").exists)
     until = float((folder / "until").read_text())
-    faulthandler.dump_traceback_later(max(until - time.monotonic(), 0) + PATIENCE / 2)
+    faulthandler.register(signal.SIGUSR1)  # one that hangs is asked where
     crew = [threading.Thread(target=act, args=(n, until)) for n in range(threads)]
     for thread in crew:
         thread.start()
     for thread in crew:
         thread.join()
     app.close()
-    faulthandler.cancel_dump_traceback_later()
 
 
 def report(result: Storm, file: TextIO) -> None:
