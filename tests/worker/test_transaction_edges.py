@@ -26,7 +26,7 @@ from tests.worker.test_transaction_on import (
     write,
     written,
 )
-from towline import INJECTED, Backoff, Context, Towline
+from towline import INJECTED, Backoff, Context, InvalidState, Towline
 
 pytestmark = pytest.mark.each_engine
 
@@ -79,6 +79,35 @@ def test_a_session_that_has_begun_and_said_nothing_yet(app: Towline, database: D
     engine.dispose()
     assert written(database) == [2]
     assert outcomes(app, job.id) == ["failed", "completed"]
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_connection_of_sqlalchemy_that_commits_each_statement_is_refused(
+    app: Towline, database: Database, used: bool
+) -> None:
+    """O1: also one that has been used, which SQLAlchemy takes for one in a transaction, and as
+    often as it is tried."""
+    url = _session_url(database, "pysqlite", "psycopg")
+    engine = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT")
+    text = sqlalchemy.text("SELECT 1")
+
+    @app.task
+    def work(ctx: Context = INJECTED) -> str:
+        with engine.connect() as connection:
+            if used:
+                connection.execute(text)
+            for _ in range(2):
+                with (
+                    pytest.raises(InvalidState, match="AUTOCOMMIT"),
+                    ctx.transaction(on=connection) as tx,
+                ):
+                    tx.complete("inside")
+            assert connection.in_transaction() is used
+        return "after it"
+
+    with app.worker():
+        assert work.enqueue().result(LIMIT) == "after it"
+    engine.dispose()
 
 
 def test_djangos_atomic(app: Towline, database: Database) -> None:

@@ -58,17 +58,18 @@ class SqlalchemyConnection(Blocking):
 
     def begin(self) -> bool:
         raw = self.raw
-        if raw.in_transaction():
-            return False
+        began = not raw.in_transaction()
         core = self._core()
-        if not core.in_transaction():
-            core.begin()
         if core._is_autocommit_isolation():
+            if began and (transaction := raw.get_transaction()):
+                transaction.close()
             raise InvalidState(
                 "this connection's isolation level is AUTOCOMMIT: it has no transaction to end the "
                 "job in"
             )
-        return True
+        if began and not core.in_transaction():
+            core.begin()
+        return began
 
     def end(self, *, commit: bool) -> None:
         self.raw.commit() if commit else self.raw.rollback()
