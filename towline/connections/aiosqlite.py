@@ -6,6 +6,7 @@ task can slip in between and a cancelled caller leaves nothing half done.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -32,6 +33,15 @@ class AiosqliteConnection(Enclosing):
     async def inside(self, act: Callable[[Connection], T]) -> T:
         answer: T = await self.raw._execute(act, self._inner)
         return answer
+
+    async def abegin(self) -> bool:
+        began: list[bool] = []
+        try:
+            await self.inside(lambda inner: began.append(inner.begin()))
+        except asyncio.CancelledError:  # the thread goes on; nobody would end what it opens
+            await self.inside(lambda inner: inner.end(commit=False) if any(began) else None)
+            raise
+        return began[0]
 
 
 KINDS = ((aiosqlite.Connection, AiosqliteConnection),)

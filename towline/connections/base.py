@@ -201,7 +201,7 @@ class CallerConnection(Connection):
         else:
             begin, end, undo = IN_SAVEPOINT
         if begin is not None:
-            yield begin
+            yield from _sure(begin, () if inside else undo)
         try:
             yield from self.ready(op, inside)
             answer = yield from op
@@ -210,16 +210,45 @@ class CallerConnection(Connection):
         except GeneratorExit:  # it is run no further
             raise
         except BaseException:
-            try:
-                for statement in undo:  # noqa: UP028 - rows are sent back
-                    yield statement
-            except Exception:  # nothing is open any more; the first error says why
-                pass
+            yield from _undone(undo)
             raise
         return answer
 
+    def opened(self) -> Steps[bool]:
+        """A transaction, unless the caller has one; True when it was opened here."""
+        if self.in_transaction:
+            return False
+        if (opening := self.opening()) is not None:
+            yield from _sure(opening, (ROLLBACK,))
+        return True
+
+    def ended(self, commit: bool) -> Steps[None]:
+        """What `opened` has opened is over, one way or the other."""
+        yield from _sure(COMMIT if commit else ROLLBACK, (ROLLBACK,))
+
     def _repeated(self, error: Exception) -> Op[bool]:
         return Op("repeat", self.repeats, error, reads=True)
+
+
+def _sure(statement: Statement, undo: Sequence[Statement]) -> Steps[None]:
+    """Begin or end a transaction. Who is interrupted meanwhile (Ctrl-C, a cancelled task) cannot
+    know whether the statement was run, so what may be open is undone: else what the caller writes
+    next would be in a transaction that he knows nothing of. An error says that it was not run."""
+    try:
+        yield statement
+    except (Exception, GeneratorExit):
+        raise
+    except BaseException:
+        yield from _undone(undo)
+        raise
+
+
+def _undone(undo: Sequence[Statement]) -> Steps[None]:
+    try:
+        for statement in undo:  # noqa: UP028 - rows are sent back
+            yield statement
+    except Exception:  # nothing is open any more; the first error says why
+        pass
 
 
 class BlockingDriver(CallerConnection, Blocking):
@@ -242,16 +271,12 @@ class BlockingDriver(CallerConnection, Blocking):
             return drive(op, execute, self.framed)
 
     def begin(self) -> bool:
-        if self.in_transaction:
-            return False
-        if (opening := self.opening()) is not None:
-            with self.cursor() as execute:
-                execute(opening)
-        return True
+        with self.cursor() as execute:
+            return drive(Op("begin", self.opened), execute)
 
     def end(self, *, commit: bool) -> None:
         with self.cursor() as execute:
-            execute(COMMIT if commit else ROLLBACK)
+            drive(Op("end", self.ended, commit), execute)
 
 
 class AwaitingDriver(CallerConnection, Awaiting):
@@ -274,13 +299,9 @@ class AwaitingDriver(CallerConnection, Awaiting):
             return await adrive(op, execute, self.framed)
 
     async def abegin(self) -> bool:
-        if self.in_transaction:
-            return False
-        if (opening := self.opening()) is not None:
-            async with self.cursor() as execute:
-                await execute(opening)
-        return True
+        async with self.cursor() as execute:
+            return await adrive(Op("begin", self.opened), execute)
 
     async def aend(self, *, commit: bool) -> None:
         async with self.cursor() as execute:
-            await execute(COMMIT if commit else ROLLBACK)
+            await adrive(Op("end", self.ended, commit), execute)
