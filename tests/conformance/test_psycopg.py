@@ -165,6 +165,34 @@ def test_E2_the_awaiting_face_takes_a_blocking_connection(app: Towline, postgres
     assert len(stored(app)) == 1
 
 
+@pytest.mark.parametrize("awaits", [False, True])
+def test_E11_a_connection_without_an_encoding_gives_us_text(
+    app: Towline, postgres: Database, awaits: bool
+) -> None:
+    """psycopg gives its application bytes then, and takes str all the same."""
+    store = app.runner.store
+    jobs = [new("Blüte", label="日本"), new("Blüte", label="plain", key="日本")]
+
+    async def main() -> list[Any]:
+        async with await psycopg.AsyncConnection.connect(postgres.url) as raw:
+            await raw.execute("SET client_encoding TO SQL_ASCII")
+            await app.runner.arun(store.enqueue(jobs[:1]), on=raw)
+            await app.runner.arun(store.enqueue(jobs), on=raw)
+            return [await app.runner.arun(store.job(id), on=raw) for id in (1, 2, 3)]
+
+    def blocking() -> list[Any]:
+        with postgres.connect() as raw:
+            raw.execute("SET client_encoding TO SQL_ASCII")
+            app.runner.run(store.enqueue(jobs[:1]), on=raw)
+            app.runner.run(store.enqueue(jobs), on=raw)
+            return [app.runner.run(store.job(id), on=raw) for id in (1, 2, 3)]
+
+    records = asyncio.run(main()) if awaits else blocking()
+    assert [(record.task, record.label, record.key) for record in records] == [
+        ("Blüte", "日本", None), ("Blüte", "日本", None), ("Blüte", "plain", "日本"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("threshold", [0, 1, None])
 def test_E2_nothing_is_prepared_on_the_callers_connection(
     app: Towline, postgres: Database, threshold: int | None

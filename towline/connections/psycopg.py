@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import adapt, postgres
@@ -20,14 +20,26 @@ from ..operation import AwaitedExecute, Execute, Row, Statement
 from .base import AwaitingDriver, BlockingDriver
 from .postgres import LibpqConnection, answer, awaited_turn, parameters, turn
 
+if TYPE_CHECKING:
+    from psycopg.abc import Buffer
+
 COPY_FROM = 200  # rows from which COPY is quicker than one JSON parameter
 
 
+class Text(adapt.Loader):
+    """Text as the server has it, which is UTF-8."""
+
+    def load(self, data: Buffer) -> str:
+        return bytes(data).decode()
+
+
 @cache
-def plain_adapters() -> adapt.AdaptersMap:
+def plain_adapters(encoding: str) -> adapt.AdaptersMap:
     """Types as psycopg ships them, whatever the application has registered."""
     adapters = adapt.AdaptersMap(types=psycopg.postgres.types)
     postgres.register_default_adapters(adapters)
+    if encoding == "ascii":  # psycopg gives bytes then: SQL_ASCII leaves open what they mean
+        adapters.register_loader("text", Text)
     return adapters
 
 
@@ -36,7 +48,7 @@ class PlainCursor(psycopg.Cursor[Row]):
 
     @property
     def adapters(self) -> adapt.AdaptersMap:
-        return plain_adapters()
+        return plain_adapters(self.connection.info.encoding)
 
 
 class PlainAsyncCursor(psycopg.AsyncCursor[Row]):
@@ -44,7 +56,7 @@ class PlainAsyncCursor(psycopg.AsyncCursor[Row]):
 
     @property
     def adapters(self) -> adapt.AdaptersMap:
-        return plain_adapters()
+        return plain_adapters(self.connection.info.encoding)
 
 
 def copied(statement: Statement) -> tuple[str, list[str], Iterator[Row]] | None:
