@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.caller import Caller
+from tests.database import Database
 from tests.kit import new
 from towline import InvalidState, Towline
 from towline.connections import base
@@ -47,9 +48,11 @@ def interrupts(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[None]:
 
 
 def test_E11_an_interrupt_after_any_statement_leaves_nothing_open_and_nothing_partial(
-    app: Towline, caller: Caller, monkeypatch: pytest.MonkeyPatch
+    app: Towline, caller: Caller, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also after the first, which begins what is around the operation."""
+    """Also after the first and the last, which are around the operation. What the caller writes in
+    its own transaction between two of them is kept."""
+    rows = len(database.rows("SELECT * FROM mine")) + ("writing" in caller.kind.name)
     for number in itertools.count(1):
         jobs = [new(f"after {number}"), new(f"after {number}", key="k")]
         try:
@@ -57,6 +60,9 @@ def test_E11_an_interrupt_after_any_statement_leaves_nothing_open_and_nothing_pa
                 caller.run(app.runner.store.enqueue(jobs))
         except Interrupt:
             assert caller.in_transaction is caller.kind.in_transaction
+            if caller.in_transaction:
+                caller.sql("INSERT INTO mine DEFAULT VALUES")
+                rows += 1
         else:
             break
     assert number > 3
@@ -64,6 +70,7 @@ def test_E11_an_interrupt_after_any_statement_leaves_nothing_open_and_nothing_pa
     stored = Counter(job.task for job in app.jobs())
     assert stored[f"after {number}"] == 2
     assert set(stored.values()) == {2}
+    assert len(database.rows("SELECT * FROM mine")) == rows
 
 
 def test_E11_a_transaction_of_ours_that_is_interrupted_as_it_begins_or_ends_is_over(

@@ -26,7 +26,7 @@ from tests.worker.test_transaction_on import (
     write,
     written,
 )
-from towline import INJECTED, Backoff, Context, InvalidState, Towline
+from towline import INJECTED, Backoff, ChainFailed, Context, InvalidState, Towline
 
 pytestmark = pytest.mark.each_engine
 
@@ -192,3 +192,28 @@ def test_a_handler_cancelled_while_it_waits_for_the_writer_leaves_it_free(
         holder.execute("ROLLBACK")
         until(lambda: not job.refresh().state.open)
         assert after.enqueue().result(LIMIT) == "the writer is free"
+
+
+def test_a_commit_that_is_refused_leaves_the_writer_free(app: Towline, sqlite: Database) -> None:
+    """O1, O5: SQLite keeps a transaction open that a deferred constraint does not let commit."""
+    kept = []
+
+    @app.task(max_attempts=1)
+    def work(ctx: Context = INJECTED) -> None:
+        raw = sqlite.connect(isolation_level=None, check_same_thread=False)
+        kept.append(raw)
+        raw.execute("PRAGMA foreign_keys = ON")
+        raw.execute(
+            "CREATE TABLE child (id INTEGER REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)"
+        )
+        with ctx.transaction(on=raw) as tx:
+            raw.execute("INSERT INTO child VALUES (404)")
+            tx.complete()
+
+    with app.worker():
+        job = work.enqueue()
+        with pytest.raises(ChainFailed, match="FOREIGN KEY"):
+            job.result(LIMIT)
+    (raw,) = kept
+    assert not raw.in_transaction
+    raw.close()

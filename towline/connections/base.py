@@ -31,6 +31,7 @@ COMMIT = Query("commit", "COMMIT")()
 ROLLBACK = Query("rollback", "ROLLBACK")()
 BEFORE = Query("before", "SAVEPOINT towline_before")()
 KEEP = Query("keep", "RELEASE SAVEPOINT towline_before")()
+PROBE = Query("probe", "SELECT 1")()
 UNDO = Query("undo", "ROLLBACK TO SAVEPOINT towline_before")()
 
 
@@ -201,16 +202,21 @@ class CallerConnection(Connection):
         else:
             begin, end, undo = IN_SAVEPOINT
         if begin is not None:
-            yield from _sure(begin, () if inside else undo)
+            yield from _begun(begin, () if inside else undo)
+        ending = False
         try:
             yield from self.ready(op, inside)
             answer = yield from op
+            ending = True
             if end is not None:
                 yield end
         except GeneratorExit:  # it is run no further
             raise
-        except BaseException:
-            yield from _undone(undo)
+        except BaseException as error:
+            # Interrupted, our savepoint may be gone already: there is no going back to it.
+            released = inside and ending and not isinstance(error, Exception)
+            if not (released and (yield from _is_sound())):
+                yield from _undone(undo)
             raise
         return answer
 
@@ -219,28 +225,43 @@ class CallerConnection(Connection):
         if self.in_transaction:
             return False
         if (opening := self.opening()) is not None:
-            yield from _sure(opening, (ROLLBACK,))
+            yield from _begun(opening, (ROLLBACK,))
         return True
 
     def ended(self, commit: bool) -> Steps[None]:
         """What `opened` has opened is over, one way or the other."""
-        yield from _sure(COMMIT if commit else ROLLBACK, (ROLLBACK,))
+        try:
+            yield COMMIT if commit else ROLLBACK
+        except GeneratorExit:
+            raise
+        except BaseException:  # also SQLite's own: refused by a deferred constraint, it goes on
+            yield from _undone((ROLLBACK,))
+            raise
 
     def _repeated(self, error: Exception) -> Op[bool]:
         return Op("repeat", self.repeats, error, reads=True)
 
 
-def _sure(statement: Statement, undo: Sequence[Statement]) -> Steps[None]:
-    """Begin or end a transaction. Who is interrupted meanwhile (Ctrl-C, a cancelled task) cannot
-    know whether the statement was run, so what may be open is undone: else what the caller writes
-    next would be in a transaction that he knows nothing of. An error says that it was not run."""
+def _begun(begin: Statement, undo: Sequence[Statement]) -> Steps[None]:
+    """Run it. Who is interrupted meanwhile (Ctrl-C, a cancelled task) cannot know whether it was
+    run, so what may be open is undone: else what the caller writes next would be in a transaction
+    that he knows nothing of. An error says that it was not run."""
     try:
-        yield statement
+        yield begin
     except (Exception, GeneratorExit):
         raise
     except BaseException:
         yield from _undone(undo)
         raise
+
+
+def _is_sound() -> Steps[bool]:
+    """Whether the transaction takes statements: a server gives up one in which any has failed."""
+    try:
+        yield PROBE
+    except Exception:
+        return False
+    return True
 
 
 def _undone(undo: Sequence[Statement]) -> Steps[None]:
