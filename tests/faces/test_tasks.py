@@ -247,6 +247,7 @@ def test_a_prefix_makes_a_name_that_could_stand_alone(app: Towline) -> None:
         ({"max_attempts": True}, "max_attempts is a whole number from 1"),
         ({"timeout": -1}, "timeout is a positive duration"),
         ({"trace": "abc"}, "trace= is a W3C traceparent, not 'abc'"),
+        ({"trace": 5}, "trace= is a W3C traceparent, not 5"),
         ({"trace": TRACE + "\n"}, "trace= is a W3C traceparent"),
         ({"trace": TRACE.upper()}, "trace= is a W3C traceparent"),
     ],

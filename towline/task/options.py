@@ -127,7 +127,9 @@ class Options(Struct, frozen=True):
         check_limits(self.max_attempts, self.timeout)
         check_lane(self.lane)
         check_weight(self.weight)
-        if self.trace is not None and not TRACEPARENT.fullmatch(self.trace):
+        if self.trace is not None and not (
+            isinstance(self.trace, str) and TRACEPARENT.fullmatch(self.trace)
+        ):
             raise InvalidSetting(f"trace= is a W3C traceparent, not {self.trace!r}")
 
     def _check_line(self) -> None:
