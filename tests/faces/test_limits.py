@@ -57,6 +57,15 @@ def test_a_declared_limit_needs_a_number_and_is_declared_once(app: Towline) -> N
         app.declare_limit("mail", lane="*", concurrency=3)
 
 
+@pytest.mark.parametrize("queue", ["*", "-mail"])
+def test_a_limit_is_of_one_queue(app: Towline, queue: str) -> None:
+    with pytest.raises(InvalidSetting, match="cannot be a name"):
+        app.set_limit(queue, concurrency=1)
+    with pytest.raises(InvalidSetting, match="cannot be a name"):
+        app.declare_limit(queue, concurrency=1)
+    assert app.limits() == []
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -170,6 +179,25 @@ def test_the_lane_of_a_call_is_the_value_of_its_parameter_or_what_it_says(app: T
     jobs = app.enqueue_many([send.call("a", tenant=n) for n in range(3)])
     assert [job.lane for job in jobs] == ["0", "1", "2"]
     assert [job.lane for job in app.jobs(lane="1")] == ["1"]
+
+
+@pytest.mark.each_engine
+def test_N9_a_lane_that_is_a_number_has_the_limit_of_its_text(app: Towline) -> None:
+    @app.task(queue="mail", lane="tenant")
+    def send(tenant: int) -> int:
+        return tenant
+
+    app.declare_limit("mail", lane=7, concurrency=5)
+    app.declare_limit("mail", lane="*", concurrency=1)
+    with pytest.raises(InvalidSetting, match="lane 7 of queue mail is declared already"):
+        app.declare_limit("mail", lane="7", concurrency=3)
+    for concurrency in (5, 6):
+        job = send.using(weight=5).enqueue(7)
+        app.worker(drain=True).run()
+        assert job.refresh().output == 7
+        found = [(limit.lane, limit.concurrency, limit.declared) for limit in app.limits()]
+        assert sorted(found) == [("*", 1, True), ("7", concurrency, True)]
+        app.set_limit("mail", lane=7, concurrency=6)
 
 
 # ---- workers

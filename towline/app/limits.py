@@ -11,7 +11,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from ..errors import InvalidSetting
-from ..naming import check_name
+from ..naming import check_name, check_queue
 from ..operation import Op
 from ..records import Claimed, LaneRecord, LimitRecord, NewJob
 from ..store.limit import Numbers
@@ -100,7 +100,7 @@ class Limits(Reading):
         self,
         queue: str,
         *,
-        lane: str | None = None,
+        lane: str | int | None = None,
         concurrency: int | None = None,
         rate: int | None = None,
         per: Seconds = 60,
@@ -111,7 +111,7 @@ class Limits(Reading):
         numbers = check_numbers(queue, lane, concurrency, rate, per)
         if numbers == Numbers():
             raise InvalidSetting("declare_limit() needs concurrency= or rate=")
-        place = queue, QUEUE if lane is None else lane
+        place = queue, _text_of(lane) or QUEUE
         if place in self.declared_limits:
             raise InvalidSetting(f"the limit of {_named(queue, lane)} is declared already")
         self.declared_limits[place] = numbers
@@ -120,7 +120,7 @@ class Limits(Reading):
         self,
         queue: str,
         *,
-        lane: str | None = None,
+        lane: str | int | None = None,
         concurrency: int | None = None,
         rate: int | None = None,
         per: Seconds = 60,
@@ -130,13 +130,13 @@ class Limits(Reading):
         """Limit a queue, each of its lanes ("*") or one, now: 0 stops it, no number takes the limit
         away. Nothing that runs is stopped."""
         numbers = check_numbers(queue, lane, concurrency, rate, per)
-        self.runner.run(self._store.set_limit(queue, lane, numbers, by), on)
+        self.runner.run(self._store.set_limit(queue, _text_of(lane), numbers, by), on)
 
     async def aset_limit(
         self,
         queue: str,
         *,
-        lane: str | None = None,
+        lane: str | int | None = None,
         concurrency: int | None = None,
         rate: int | None = None,
         per: Seconds = 60,
@@ -144,7 +144,7 @@ class Limits(Reading):
         on: object = None,
     ) -> None:
         numbers = check_numbers(queue, lane, concurrency, rate, per)
-        await self.runner.arun(self._store.set_limit(queue, lane, numbers, by), on)
+        await self.runner.arun(self._store.set_limit(queue, _text_of(lane), numbers, by), on)
 
     def limits(self, queue: str | None = None, *, on: object = None) -> list[Limit]:
         """Limits by queue and lane, with how much of each is used."""
@@ -202,12 +202,12 @@ class Limits(Reading):
 
 
 def check_numbers(
-    queue: str, lane: str | None, concurrency: object, rate: object, per: Seconds
+    queue: str, lane: str | int | None, concurrency: object, rate: object, per: Seconds
 ) -> Numbers:
     """What a limit says, or a refusal that says why it cannot be."""
     if queue is None:
         raise InvalidSetting("queue is text of printable characters, not NoneType")
-    check_name(queue, "queue")
+    check_queue(queue)
     if lane != EACH:
         check_lane(lane)
     if concurrency is not None:
@@ -229,7 +229,12 @@ def _page(records: list[LaneRecord], cursor: str | None) -> Page[Lane]:
     return Page([Lane.of(record) for record in records], cursor)
 
 
-def _named(queue: str, lane: str | None) -> str:
+def _text_of(lane: str | int | None) -> str | None:
+    """A lane as it is stored; it may be said as a number, as by the parameter that names it."""
+    return None if lane is None else str(lane)
+
+
+def _named(queue: str, lane: str | int | None) -> str:
     if lane is None:
         return f"queue {queue}"
     return f"each lane of queue {queue}" if lane == EACH else f"lane {lane} of queue {queue}"
