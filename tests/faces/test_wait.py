@@ -13,6 +13,7 @@ import pytest
 
 from tests.kit import Clock
 from towline import NotFound, Towline, WaitTimeout
+from towline.app.group import Group
 from towline.errors import InvalidSetting
 
 
@@ -85,3 +86,37 @@ def test_E12_a_wait_never_takes_another_chain_for_one_that_was_rolled_back(
     with pytest.raises(NotFound):
         app.wait([ghost])
     assert app.wait([other]) == [other]
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+def test_E12_a_group_never_takes_the_members_of_another_for_those_that_were_rolled_back(
+    app: Towline, database: Path, clock: Clock, awaits: bool
+) -> None:
+    @app.task
+    def add(a: int) -> int:
+        return a
+
+    def results(group: Group[int]) -> list[int]:
+        if not awaits:
+            return list(group.results(timeout=60))
+
+        async def read() -> list[int]:
+            return [result async for result in group.aresults(timeout=60)]
+
+        return asyncio.run(read())
+
+    def failed(group: Group[int]) -> int:
+        return asyncio.run(group.afailed()) if awaits else group.failed()
+
+    app.migrate()
+    with closing(sqlite3.connect(database)) as connection:
+        ghost = app.enqueue_group([add.call(n) for n in (1, 2)], on=connection)
+        connection.rollback()
+    clock.advance(1)
+    other = app.enqueue_group([add.call(n) for n in (3, 4)])
+    assert other.id == ghost.id
+    app.worker(drain=True).run()
+    for read in (results, failed):
+        with pytest.raises(NotFound):
+            read(ghost)
+    assert (results(other), failed(other)) == ([3, 4], 0)

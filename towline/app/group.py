@@ -17,6 +17,7 @@ from ..errors import (
     WaitTimeout,
 )
 from ..model import ChainState, State
+from ..operation import Op
 from ..records import BlockerRecord, JobRecord
 from ..runner import Loop
 from ..store.group import GroupRecord
@@ -81,10 +82,20 @@ class Group(Generic[T_co]):
     def failed(self, *, on: object = None) -> int:
         """How many members have failed or were cancelled. It looks at each of them: unlike `ended`
         that takes longer the more there are."""
-        return self._app.runner.run(self._app.runner.store.failed_members(self.id), on)
+        return self._app.runner.run_each(self._failed(), on)
 
     async def afailed(self, *, on: object = None) -> int:
-        return await self._app.runner.arun(self._app.runner.store.failed_members(self.id), on)
+        return await self._app.runner.arun_each(self._failed(), on)
+
+    def _failed(self) -> Loop[int]:
+        yield self._same
+        number: int = yield self._app.runner.store.failed_members(self.id)
+        return number
+
+    @property
+    def _same(self) -> Op[JobRecord]:
+        """It is there; after a rollback the id may be another's, and then it is not found."""
+        return self._app.runner.store.job(self.id, self._record.created_at)
 
     def cancel(
         self, reason: str | None = None, *, by: str | None = None, on: object = None
@@ -101,7 +112,7 @@ class Group(Generic[T_co]):
 
     def _cancel(self, reason: str | None, by: str | None) -> Loop[int]:
         store = self._app.runner.store
-        yield store.group(self.id, self._record.created_at)  # it is this group, and still there
+        yield self._same
         try:
             yield store.cancel(self.id, reason, by)
         except InvalidState:  # what is behind the members has ended
@@ -152,6 +163,7 @@ class Group(Generic[T_co]):
 
     def _results(self, pages: Pages, on: object) -> Generator[Any]:
         runner, store = self._app.runner, self._app.runner.store
+        runner.run(self._same, on)
         while pages.position < self.total:
             page = runner.run(store.members(self.id, pages.position, pages.size), on)
             yield from pages.outputs(page)
@@ -166,6 +178,7 @@ class Group(Generic[T_co]):
 
     async def _aresults(self, pages: Pages, on: object) -> AsyncGenerator[Any]:
         runner, store = self._app.runner, self._app.runner.store
+        await runner.arun(self._same, on)
         while pages.position < self.total:
             page = await runner.arun(store.members(self.id, pages.position, pages.size), on)
             for output in pages.outputs(page):
