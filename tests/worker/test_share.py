@@ -49,6 +49,36 @@ def test_so_many_run_at_a_time_as_was_said(app: Towline) -> None:
         until(lambda: inside == 520)
 
 
+@pytest.mark.each_engine
+@pytest.mark.usefixtures("only_wakes")
+def test_G2_a_slot_that_a_transaction_lets_go_is_told_to_who_has_room(
+    make_app: Callable[..., Towline],
+) -> None:
+    """The worker that ran it does what it prefers, and no turn of it writes the end."""
+    inside, meanwhile = Gate(), Gate()
+
+    def limited(ctx: Context = INJECTED) -> None:
+        inside.enter()
+        with ctx.transaction() as tx:
+            tx.complete()
+
+    first, second = make_app(), make_app()
+    tasks = [app.task(queue="mail")(limited) for app in (first, second)]
+    preferred = first.task(queue="first", name="preferred")(lambda: meanwhile.enter())
+    first.set_limit("mail", concurrency=1)
+    with first.worker(queues=["first", "mail"], concurrency=1):
+        tasks[0].enqueue()
+        inside.wait_inside()
+        with second.worker(queues=["mail"], concurrency=1):
+            until(lambda: len(first.workers()) == 2)
+            job = tasks[0].enqueue()
+            preferred.enqueue()
+            inside.open()
+            meanwhile.wait_inside()
+            job.result(LIMIT)
+            meanwhile.open()
+
+
 @pytest.mark.usefixtures("postgres")
 def test_endings_that_a_caller_holds_back_do_not_hold_back_others(
     app: Towline, database: Database

@@ -86,6 +86,7 @@ class Store(Flow):
         endings: Sequence[Ending] = (), unpark: Sequence[str] = (), *,
         ahead: int = 0, begins: Sequence[Begin] = (), reports: Sequence[Report] = (),
         gated: Sequence[str] = (), portions: Sequence[Portion] = (), alone: bool = False,
+        freed: Collection[str] = (),
     ) -> Op[Turn]:  # fmt: skip
         """Promote what is due, finish what ended, claim what fits: one transaction.
 
@@ -97,7 +98,7 @@ class Store(Flow):
         no more than each one says. A worker that was swept meanwhile finishes and claims nothing;
         its renewal says so. Queues with limits or lanes are claimed from if they are named as
         `gated`; which are, a turn with room left says, and a peek. `alone`: it may be the claim and
-        no more, where that is less.
+        no more, where that is less. `freed`: queues in which jobs have ended that no turn wrote.
 
         Only a turn that finishes something must survive a power cut.
         """
@@ -105,7 +106,7 @@ class Store(Flow):
             return claim
         return Op(
             "turn", turn.turn, self, worker, name, queues, room, endings, unpark, ahead, begins,
-            reports, gated, portions, loss=Loss.NEVER if endings else Loss.WITH_WORKERS,
+            reports, gated, portions, freed, loss=Loss.NEVER if endings else Loss.WITH_WORKERS,
         )  # fmt: skip
 
     def peek(

@@ -11,7 +11,7 @@ late to start ends in the claim that finds it: cancelled, without a start.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -101,6 +101,7 @@ def turn(
     reports: Sequence[Report],
     gated: Sequence[str],
     portions: Sequence[Portion],
+    freed: Collection[str] = (),
 ) -> Steps[Turn]:
     now = yield from store.now()
     promoted = yield from store.promote(PROMOTE_LIMIT, now, whole=False)
@@ -120,7 +121,7 @@ def turn(
     else:
         taken = yield from _take_in_order(store, worker, portions, room, name, ahead, now, gated)
     claimed = taken.claimed
-    yield from _wake_for_freed(store, endings, finished, taken, gated)
+    yield from _wake_for_freed(store, endings, finished, taken, gated, freed)
     waited = waiting(claimed)
     blockers = (yield from read.blockers(store, waited)) if waited else {}
     turn = Turn(
@@ -149,13 +150,14 @@ def _wake_for_freed(
     finished: Finished,
     taken: Taken,
     gated: Sequence[str],
+    freed: Collection[str],
 ) -> Steps[None]:
     """Workers with room may start what came free, unless this turn has started all there is."""
     accepted = set(finished.accepted)
     ended = [ending.held for ending in endings if ending.held.job_id in accepted]
     unseen = {held.queue for held in ended if held.lane is not None and held.queue not in gated}
     if taken.left or unseen:
-        yield from store.wake(taken.left & {held.queue for held in ended} | unseen)
+        yield from store.wake(taken.left & {held.queue for held in ended}.union(freed) | unseen)
 
 
 def claim(

@@ -127,6 +127,7 @@ class CollectEnded:
                 turns.spans.over(attempt, None)
                 if attempt.held.queue in turns.gated:  # no turn comes to write its end
                     turns.lookout.may_have_work = True
+                    turns.lookout.freed.add(attempt.held.queue)
             turns.end(attempt, ending)
 
 
@@ -304,7 +305,8 @@ class TakeTurn:
     def at(self) -> float:
         turns = self._turns
         at = turns.endings.at
-        if at and turns.lookout.may_have_work and turns.room() > 0:
+        lookout = turns.lookout
+        if at and (lookout.freed or (lookout.may_have_work and turns.room() > 0)):
             return 0.0
         return at
 

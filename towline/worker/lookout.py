@@ -92,6 +92,7 @@ class Lookout:
         self.peers = 1  # workers that are there, this one too
         self.rank = 0  # its place among them
         self.may_have_work = True  # a turn may find some
+        self.freed: set[str] = set()  # queues with limits where jobs have ended beside the turns
         self.woken = False
         self.trying = False  # a turn is taken for a wake, without a look …
         self._look_by = float("inf")  # … which comes by then, however many turns there are

@@ -270,6 +270,7 @@ class Turns:
                     self.lookout.unpark, ahead=room - free,
                     begins=begins_of(lasting) if lasting else (),
                     reports=reports, gated=self.gated, portions=portions, alone=alone,
+                    freed=self.lookout.freed,
                 )
             )  # fmt: skip
             if turn.alone and (waited := waiting(turn.claimed)):
@@ -286,6 +287,7 @@ class Turns:
                 self.announce.changed("troubled", "writes endings one by one", error)
             self._finish_singly(sent)  # one of them cannot be written as it is
             return
+        self.lookout.freed.clear()
         self._prefetch.end_turn()
         self._prefetch.claimed(turn.claimed)
         if lasting:
