@@ -260,6 +260,12 @@ def refused(app: Towline) -> dict[str, tuple[Callable[[], object], type[Exceptio
             lambda: app.declare_schedule("x", report.using(after=[1]).call(), "@daily"),
             InvalidSetting, takes_no.format("after"),
         ),
+        "expires": (
+            lambda: app.set_schedule(
+                "x", report.using(expires=60).call(), Cron("@daily", jitter=60)
+            ),
+            InvalidSetting, "never start: expires= is not longer than jitter=",
+        ),
         "another app": (
             lambda: app.set_schedule("x", strange.call(), "@daily"),
             InvalidTask, "task strange belongs to another app; set it there",
@@ -276,7 +282,7 @@ def refused(app: Towline) -> dict[str, tuple[Callable[[], object], type[Exceptio
 
 CASES = (
     "arguments", "cron", "no cron", "a task", "a task that is declared", "wrong arguments", "delay",
-    "at", "key", "after", "another app", "name", "no name", "twice", "limit",
+    "at", "key", "after", "expires", "another app", "name", "no name", "twice", "limit",
 )  # fmt: skip
 
 

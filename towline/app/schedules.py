@@ -213,9 +213,8 @@ class Schedules(Reading):
         """Say that there is to be such a schedule: a worker writes it when it starts, changes it
         when this has changed, and deletes it when this is gone from the code."""
         check_name(name, "the name of a schedule")
-        _check_call(call)
         self.refuse_declared_twice(name)
-        self._declared[name] = call, cron_of(cron)
+        self._declared[name] = call, _checked(call, cron)
 
     def set_schedule(
         self,
@@ -295,10 +294,10 @@ class Schedules(Reading):
         self, name: str, call: Call[Any], cron: Cron | str, by: str | None
     ) -> Op[ScheduleSeen]:
         check_name(name, "the name of a schedule")
-        _check_call(call)
+        checked = _checked(call, cron)
         if self.registry.get(call.task.name) is not call.task:
             raise InvalidTask(f"task {call.task.name} belongs to another app; set it there")
-        return self._store.set_schedule(new_schedule(name, call, cron_of(cron)), by)
+        return self._store.set_schedule(new_schedule(name, call, checked), by)
 
     def _schedules(self, task: str | None, limit: int, cursor: str | None) -> Op[SchedulePage]:
         check_name(task, "task")
@@ -322,8 +321,8 @@ def _name_of(name: object) -> str:
     return name
 
 
-def _check_call(call: object) -> None:
-    """A call whose job a tick can store."""
+def _checked(call: object, given: Cron | str) -> Cron:
+    """When a call is stored whose jobs a tick can store, and that can start."""
     if not isinstance(call, Call):
         raise InvalidSetting(
             f"a schedule takes a call such as report.call('eu'), not {type(call).__name__}"
@@ -340,3 +339,9 @@ def _check_call(call: object) -> None:
             "the call of a schedule takes expires= as a duration: so long after its tick a job is "
             "not started"
         )
+    cron = cron_of(given)
+    if call.options.expires is not None and micros(call.options.expires) <= micros(cron.jitter):
+        raise InvalidSetting(
+            "some jobs of this schedule would never start: expires= is not longer than jitter="
+        )
+    return cron
