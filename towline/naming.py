@@ -65,6 +65,12 @@ def check_priority(priority: object) -> None:
         raise InvalidSetting(f"priority {priority} is beyond ±{MOST_PRIORITY}")
 
 
+def check_patience(timeout: object) -> None:
+    """How long a caller waits for something: seconds, or None for as long as it takes."""
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
+        raise InvalidSetting(f"timeout= is seconds to wait, or None, not {timeout!r}")
+
+
 def check_limits(max_attempts: object, timeout: Seconds | None) -> None:
     if max_attempts is not None and (
         isinstance(max_attempts, bool)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from collections.abc import Callable
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,33 @@ def test_C6_wait_returns_when_all_have_ended_or_the_first_has(app: Towline, awai
     app.delete(one.id)
     with pytest.raises(NotFound, match=f"there is no chain {one.id}"):
         wait([one, two])
+
+
+def test_what_nobody_can_wait_for_is_refused(app: Towline) -> None:
+    @app.task
+    def add(a: int) -> int:
+        return a
+
+    job = add.enqueue(1)
+    group = app.enqueue_group([add.call(2)])
+    app.worker(drain=True).run()
+    strange: Any = timedelta(seconds=1)
+    waits: list[Callable[[], object]] = [
+        lambda: job.result(strange),
+        lambda: asyncio.run(job.aresult(strange)),
+        lambda: app.wait([job], timeout=strange),
+        lambda: asyncio.run(app.await_([job], timeout=strange)),
+        lambda: list(group.results(strange)),
+        lambda: list(app.map([add.call(3)], timeout=strange)),
+    ]
+    for wait in waits:
+        with pytest.raises(InvalidSetting, match="timeout= is seconds to wait, or None, not "):
+            wait()
+    ids: Any = [job.id]
+    with pytest.raises(
+        InvalidSetting, match=rf"takes jobs as enqueue\(\) gives them, not {job.id}"
+    ):
+        app.wait(ids)
 
 
 def test_R1_a_task_finds_its_own_jobs(app: Towline) -> None:

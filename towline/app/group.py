@@ -17,6 +17,7 @@ from ..errors import (
     WaitTimeout,
 )
 from ..model import ChainState, State
+from ..naming import check_patience
 from ..operation import Op
 from ..records import BlockerRecord, JobRecord
 from ..runner import Loop
@@ -203,6 +204,7 @@ class Pages:
     def __init__(self, group: Group[Any], timeout: float | None, failures: Failures) -> None:
         if failures not in ("raise", "return"):
             raise InvalidSetting(f'failures is "raise" or "return", not {failures!r}')
+        check_patience(timeout)
         self._group = group
         self._failures: Failures = failures
         self._timeout = timeout

@@ -72,6 +72,9 @@ def _wanted(jobs: Iterable[Job[T]], return_when: str) -> list[Job[T]]:
     if return_when not in ("all", "first"):
         raise InvalidSetting(f'return_when is "all" or "first", not {return_when!r}')
     wanted = list(jobs)
+    for job in wanted:
+        if not isinstance(job, Job):
+            raise InvalidSetting(f"wait() takes jobs as enqueue() gives them, not {job!r}")
     if not wanted and return_when == "first":
         raise InvalidSetting("of no jobs none can be the first to end")
     return wanted

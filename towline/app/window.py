@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidSetting, NotFound, WaitTimeout
 from ..model import ChainState
+from ..naming import check_patience
 from ..records import BlockerRecord, Enqueued
 from .group import output_of
 
@@ -27,6 +28,7 @@ class Window:
     ) -> None:
         if isinstance(in_flight, bool) or not isinstance(in_flight, int) or in_flight < 1:
             raise InvalidSetting(f"in_flight is a number from 1, not {in_flight!r}")
+        check_patience(timeout)
         self._app = app
         self._calls = iter(calls)
         self._dry = False

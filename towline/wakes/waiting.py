@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator
 
+from ..naming import check_patience
 from . import Wake
 
 FIRST, GROWTH = 0.001, 1.6  # seconds between looks
@@ -25,6 +26,7 @@ class Waiting:
 
     def looks(self, timeout: float | None) -> Generator[None]:
         """Once for each look to take: at first, after each change, at last when time is over."""
+        check_patience(timeout)
         bell = threading.Event()
         try:
             yield
@@ -38,6 +40,7 @@ class Waiting:
     async def alooks(self, timeout: float | None) -> AsyncGenerator[None]:
         import asyncio  # who awaits this has it
 
+        check_patience(timeout)
         rung = asyncio.Event()
         loop = asyncio.get_running_loop()
 
