@@ -131,6 +131,32 @@ def test_F7_other_jobs_go_on_while_a_chunk_is_gathered(app: Towline, chunk: Any)
         assert waiting.result(LIMIT) is None
 
 
+def test_F7_an_item_that_ends_while_it_is_gathered_leaves_no_room_behind(
+    app: Towline, chunk: Any
+) -> None:
+    gate = Gate()
+    index = chunk(lambda items: None, size=3, wait=FOR_EVER)
+
+    @app.task
+    def beside() -> None:
+        gate.enter()
+
+    with app.worker() as worker:
+        turns = worker.pump.turns
+        running = beside.enqueue()  # while something runs the worker looks what it still has
+        gate.wait_inside()
+        first = index.enqueue(1)
+        until(lambda: len(turns.held) == 2)
+        app.cancel(first.id)
+        until(lambda: len(turns.held) == 1)
+        jobs = app.enqueue_many([index.call(n) for n in (2, 3)])
+        assert [job.result(LIMIT) for job in jobs] == [None] * 2
+        gate.open()
+        assert running.result(LIMIT) is None
+        until(lambda: not turns.held)
+        assert (turns.chunks.extra, turns.chunks.space) == (0, 0)
+
+
 # ---- F7: each item ends by itself
 
 

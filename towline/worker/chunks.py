@@ -238,7 +238,8 @@ class Chunks:
         else:
             run.join(attempt)
             self.space -= 1
-            self.extra += 1
+            if run.left:  # else the chunk counts for this one again
+                self.extra += 1
         if len(run.items) < task.chunk.size:
             return None
         self._close(task)
