@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 
@@ -286,6 +286,41 @@ def test_F7_an_item_whose_arguments_do_not_fit_fails_alone(app: Towline) -> None
         assert [jobs[0].result(LIMIT), jobs[2].result(LIMIT)] == [1, 3]
         with pytest.raises(ChainFailed, match="arguments do not fit"):
             jobs[1].result(LIMIT)
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@dataclass
+class Fussy:
+    id: int
+    refuses: ClassVar[type[BaseException] | None] = None
+
+    def __post_init__(self) -> None:
+        if self.refuses is not None and self.id == 2:
+            raise self.refuses
+
+
+@pytest.mark.parametrize("error", [SystemExit, Mute])
+def test_O8_an_item_whose_type_raises_anything_fails_alone(
+    app: Towline, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """And the one slot goes on with the next chunk."""
+
+    @app.chunk(size=3, wait=FOR_EVER, max_attempts=1)
+    def index(items: list[Fussy]) -> list[int]:
+        return [item.id for item in items]
+
+    jobs = app.enqueue_many([index.call(Fussy(n)) for n in range(6)])
+    monkeypatch.setattr(Fussy, "refuses", error)
+    with app.worker(concurrency=1):
+        until(lambda: not any(job.refresh().state.open for job in jobs))
+    assert [str(job.state) for job in jobs] == [
+        "completed", "completed", "failed", "completed", "completed", "completed",
+    ]  # fmt: skip
+    assert error.__name__ in (app.attempts(jobs[2].id)[0].error or "")
 
 
 # ---- F8: poison

@@ -24,7 +24,7 @@ from ..task import Task
 from ..times import MICRO
 from .attempt import Attempt, Report
 from .duty import NEVER
-from .ending import of_error, of_value, put_off
+from .ending import of_value, put_off
 from .last_try import WAIT_FOR_OTHERS
 from .middleware import MiddlewareStack
 from .own_commit import awrite, is_large, write
@@ -160,9 +160,9 @@ class ChunkRun(Attempt, eq=False):
                 continue
             try:
                 args, kwargs = self.task.signature.decode(item.held.arguments)
-            except InvalidArguments as error:
-                item.misfit = error
-                self._note(item, of_error(item, error))
+            except BaseException as error:  # its types are the application's: they raise anything
+                item.misfit = error if isinstance(error, InvalidArguments) else None
+                self._note(item, item._raised(error, None))
             else:
                 values.extend((*args, *kwargs.values()))
                 ready.append(item)
