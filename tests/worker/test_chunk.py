@@ -420,6 +420,34 @@ def test_F7_a_worker_that_stops_hands_back_what_it_gathered(app: Towline, chunk:
     assert [outcomes(app, job.id) for job in jobs] == [[]] * 3
 
 
+def test_W1_a_chunk_that_the_application_cancels_on_its_own_loop_is_handed_back(
+    app: Towline,
+) -> None:
+    """As it does with all tasks when that loop ends: no attempt is used."""
+    gate = Gate()
+    cancelled = threading.Event()
+
+    @app.chunk(size=2, wait=FOR_EVER, max_attempts=1)
+    async def index(docs: list[int]) -> list[int]:
+        gate.pass_by()
+        if not cancelled.is_set():
+            await asyncio.Event().wait()
+        return docs
+
+    jobs = app.enqueue_many([index.call(n) for n in range(2)])
+
+    async def application() -> list[int]:
+        async with app.worker():
+            await asyncio.to_thread(gate.wait_inside)
+            cancelled.set()
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            return [await job.aresult(LIMIT) for job in jobs]
+
+    assert asyncio.run(application()) == [0, 1]
+    assert [outcomes(app, job.id) for job in jobs] == [["released", "completed"]] * 2
+
+
 def test_F7_chunks_take_one_slot_each(app: Towline, chunk: Any) -> None:
     running, most = 0, 0
     mutex = threading.Lock()

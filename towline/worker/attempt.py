@@ -29,7 +29,7 @@ from ..task import Task
 from ..task.context import Blockers, Context, Previous, StoppedFor, current
 from ..times import MICRO, to_datetime, to_datetime_or_none
 from .blocker_pages import BlockerPages
-from .ending import of_error, of_value, unreadable
+from .ending import MOST_SET_BACK, of_error, of_value, released, unreadable
 from .middleware import MiddlewareStack
 from .own_commit import awrite, is_large, write
 
@@ -202,6 +202,12 @@ class Attempt(Struct, eq=False, weakref=True):
     def reports(self, ending: Ending | None) -> Sequence[Report]:
         """What its slot says of its end, for each attempt that ran there."""
         return [(self, ending)]
+
+    def cut_short(self, ending: Ending | None) -> Ending | None:
+        """What its end comes to if the application has cancelled it. A failure is no fault of the
+        job then; but not without end: a handler may also cancel itself."""
+        failed = ending is not None and ending.outcome is Outcome.FAILED
+        return released(self) if failed and self.set_back < MOST_SET_BACK else ending
 
     def run(self) -> Ending | None:
         """Call a blocking handler; None when there is nothing to record."""

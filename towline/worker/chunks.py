@@ -95,6 +95,9 @@ class ChunkRun(Attempt, eq=False):
             return self._ends
         return [(item, put_off(item)) for item in self.items]  # it was handed back
 
+    def cut_short(self, ending: Ending | None) -> None:
+        self._ends = [(item, item.cut_short(each)) for item, each in self._ends or ()]
+
     def run(self) -> None:
         self._enter_spans()
         around = self._around()
@@ -236,10 +239,10 @@ class Chunks:
             self.space += task.chunk.size - 1
             self.at = min(self.at, attempt.claimed + task.chunk.wait / MICRO)
         else:
-            run.join(attempt)
-            self.space -= 1
             if run.left:  # else the chunk counts for this one again
                 self.extra += 1
+            run.join(attempt)
+            self.space -= 1
         if len(run.items) < task.chunk.size:
             return None
         self._close(task)

@@ -19,10 +19,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ...model import Outcome
-from ...records import Ending
 from ..attempt import Attempt
-from ..ending import MOST_SET_BACK, released
 from . import Done, hand_back
 
 log = logging.getLogger("towline.worker")
@@ -212,8 +209,8 @@ class LoopSlots:
         if attempt.stopped_for is not None and attempt.slot is not None:
             attempt.slot.cancel()
         ending = await attempt.arun()
-        if loop is self._given and ending is not None and _was_cancelled(attempt, ending):
-            ending = released(attempt)
+        if loop is self._given and _is_cancelled():
+            ending = attempt.cut_short(ending)
         with self._mutex:
             self._unheard.discard(attempt)
             if self._placed.get(attempt) is not loop:
@@ -244,13 +241,11 @@ class LoopSlots:
             loop.end()
 
 
-def _was_cancelled(attempt: Attempt, ending: Ending) -> bool:
-    """Whether the application has cancelled a task of ours, as it does with all of them when its
-    loop ends: no fault of the job. Not without end: a handler may also cancel itself."""
+def _is_cancelled() -> bool:
+    """Whether the application has cancelled this task of ours, as it does with all of them when its
+    loop ends."""
     task = asyncio.current_task()
-    if task is None or ending.outcome is not Outcome.FAILED:
-        return False
-    return task.cancelling() > 0 and attempt.set_back < MOST_SET_BACK
+    return task is not None and task.cancelling() > 0
 
 
 class HandlerLoop:
