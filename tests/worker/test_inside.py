@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -133,11 +134,15 @@ def test_O2_retry_at_a_time_and_a_back_off_of_ones_own(
     def broken() -> None:
         raise ValueError
 
-    jobs = [task.enqueue() for task in (later, own, broken)]
+    @app.task(backoff=lambda attempt: sys.exit())
+    def leaving() -> None:
+        raise ValueError
+
+    jobs = [task.enqueue() for task in (later, own, broken, leaving)]
     with app.worker():
         until(lambda: all(job.refresh().error for job in jobs))
     assert [str(job.state) for job in jobs[:2]] == ["scheduled"] * 2
-    assert outcomes(app, jobs[2].id)[0] == "failed"
+    assert [outcomes(app, job.id)[0] for job in jobs[2:]] == ["failed"] * 2
     assert any("the usual one is taken" in record.getMessage() for record in trouble)
     assert jobs[0].run_at is not None
     assert jobs[1].run_at is not None

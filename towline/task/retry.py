@@ -53,7 +53,7 @@ class Backoff(Struct, frozen=True):
         if self.by is not None:
             try:
                 return min(max(micros(self.by(failures), "a back-off") / MICRO, 0.0), LONGEST)
-            except Exception:
+            except BaseException:  # it is asked for by the pump, too, which must go on
                 log.exception("a back-off cannot be had from %r: the usual one is taken", self.by)
         exponent = min(max(failures, 1) - 1, 1000)
         try:
