@@ -287,6 +287,44 @@ def break_off() -> None:
     raise KeyboardInterrupt
 
 
+later = asyncio.Event()
+left_behind: list[asyncio.Task[None]] = []
+
+
+async def _exit_later() -> None:
+    await later.wait()
+    sys.exit(3)
+
+
+@app.task(run_in="process", max_attempts=1)
+async def leave_from_a_task() -> None:
+    later.set()
+    await asyncio.create_task(_exit_later())
+
+
+@app.task(run_in="process", max_attempts=1)
+async def leave_a_task_behind() -> int:
+    later.clear()
+    left_behind.append(asyncio.create_task(_exit_later()))
+    await asyncio.sleep(0)
+    return os.getpid()
+
+
+@app.task(run_in="process", max_attempts=1)
+async def meet_what_was_left_behind() -> int:
+    later.set()
+    while not left_behind[0].done():  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    return os.getpid()
+
+
+@app.task(run_in="process", max_attempts=1)
+async def stop_the_loop() -> int:
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(0)
+    return os.getpid()
+
+
 @app.task(run_in="process", max_attempts=1)
 def hoard(megabytes: int) -> int:
     return len(bytearray(megabytes << 20)) >> 20

@@ -347,6 +347,29 @@ def test_a_task_inside_a_handler_that_exits(app: Towline, error: type[BaseExcept
         assert waiting.result(LIMIT) == "beside"
 
 
+def test_a_handler_that_stops_its_loop(app: Towline) -> None:
+    """O7: it goes on itself, and so do the others."""
+    others = asyncio.Event()
+
+    @app.task(max_attempts=1)
+    async def stops() -> str:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+        others.set()
+        return "went on"
+
+    @app.task(max_attempts=1)
+    async def beside() -> str:
+        await others.wait()
+        return "beside"
+
+    with app.worker():
+        waiting = beside.enqueue()
+        until(lambda: waiting.refresh().state is State.RUNNING)
+        assert stops.enqueue().result(LIMIT) == "went on"
+        assert waiting.result(LIMIT) == "beside"
+
+
 class NoJson:
     pass
 

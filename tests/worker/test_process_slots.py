@@ -413,6 +413,18 @@ def test_leaving_is_an_ordinary_failure(tasks: Any, sqlite: Any, name: str, erro
     assert [a.error_type for a in tasks.app.attempts(job.id)] == [name, name]
 
 
+def test_a_task_of_a_handler_that_leaves_is_no_death(tasks: Any, sqlite: Any) -> None:
+    """O7: asyncio lets exits out of its loop, and whoever stops the loop ends no process either."""
+    with tasks.app.worker(concurrency=1):
+        pid = tasks.own_process.enqueue().result(LIMIT)
+        job = tasks.leave_from_a_task.enqueue()
+        with pytest.raises(ChainFailed, match="SystemExit: 3"):
+            job.result(LIMIT)
+        assert outcomes(tasks.app, job.id) == ["failed"]
+        for name in ("leave_a_task_behind", "meet_what_was_left_behind", "stop_the_loop"):
+            assert getattr(tasks, name).enqueue().result(LIMIT) == pid
+
+
 def test_endless_recursion_is_an_ordinary_failure(tasks: Any, sqlite: Any) -> None:
     """O7."""
     with tasks.app.worker(), pytest.raises(ChainFailed, match="RecursionError"):

@@ -198,11 +198,23 @@ class Child:
         try:
             context = contextvars.copy_context()
             if inspect.iscoroutinefunction(attempt.task.function):
-                return self._runner.run(_awaited(attempt), context=context)
+                return self._await(attempt, context)
             return context.run(attempt.run)
         except MemoryError:  # no room even to describe it
             self._memory.loosen()
         return of_error(attempt, MemoryError("the process has no memory left"))
+
+    def _await(self, attempt: Attempt, context: contextvars.Context) -> Ending | None:
+        """Run it to its end, also when a handler stops the loop, or its task lets an exit out."""
+        loop = self._runner.get_loop()
+        running = loop.create_task(_awaited(attempt), context=context)
+        running.add_done_callback(lambda task: loop.stop())
+        while not running.done():
+            try:
+                loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                pass  # who awaits the task had it; of others' tasks it is no fault of this one
+        return running.result()
 
     def _end(self, attempt: Attempt, ending: Ending | None, at: float, worn: bool) -> bytes:
         """It has ended: what is to be said of that."""

@@ -262,13 +262,14 @@ class HandlerLoop:
     def begun(cls) -> HandlerLoop:
         """A loop in a thread of its own; RuntimeError when there is no room for one."""
         loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=_serve, args=(loop,), name="towline-loop", daemon=True)
+        begun = cls(loop)
+        thread = threading.Thread(target=begun._serve, name="towline-loop", daemon=True)
         try:
             thread.start()
         except BaseException:
             loop.close()
             raise
-        return cls(loop)
+        return begun
 
     def call(self, action: Callable[..., object], *args: object) -> bool:
         """Have something done on the loop; False when it is closed."""
@@ -302,22 +303,22 @@ class HandlerLoop:
         self.tasks.add(task)  # asyncio itself would lose it
         task.add_done_callback(self.tasks.discard)
 
-
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    while True:
-        try:
-            loop.run_forever()
-            break
-        except (SystemExit, KeyboardInterrupt):
-            # Of a handler's own task: asyncio lets it out of its loop, after those who await the
-            # task had it. Other handlers have nothing to do with it.
-            pass
-    for task in asyncio.all_tasks(loop):
-        task.cancel()
-    loop.run_until_complete(asyncio.sleep(0))
-    for task in asyncio.all_tasks(loop):
-        # It swallowed that too, and will never go on: said when it was abandoned.
-        setattr(task, "_log_destroy_pending", False)  # noqa: B010
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
+    def _serve(self) -> None:
+        """The thread of a loop of our own."""
+        loop = self.loop
+        asyncio.set_event_loop(loop)
+        while not self._ended:  # also when a handler stops it, or its task lets an exit out
+            try:
+                loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                # asyncio lets it out of its loop, after those who await the task had it. Other
+                # handlers have nothing to do with it.
+                pass
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        for task in asyncio.all_tasks(loop):
+            # It swallowed that too, and will never go on: said when it was abandoned.
+            setattr(task, "_log_destroy_pending", False)  # noqa: B010
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
