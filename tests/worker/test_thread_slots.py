@@ -60,3 +60,27 @@ def test_one_that_was_abandoned_too_late_keeps_its_slot() -> None:
         assert not one.abandoned
     assert threading.active_count() <= before + 1
     slots.close()
+
+
+def test_one_more_slot_is_there_though_one_less_was_wanted_before() -> None:
+    """W2: what comes before the thread that is not wanted any more has left does not wait for the
+    other."""
+    go, ran, ended = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def done(attempt: Attempt, ending: object) -> None:
+        if attempt is first:
+            slots.start(third)
+        ended.release()
+
+    first, second = attempt(partial(go.wait, LIMIT)), attempt(partial(ran.wait, LIMIT))
+    third = attempt(ran.set)
+    slots = ThreadSlots(2, done)
+    slots.start(first)
+    slots.start(second)
+    slots.resize(1)
+    slots.resize(2)
+    go.set()
+    assert ran.wait(LIMIT)
+    for _ in range(3):
+        assert ended.acquire(timeout=LIMIT)
+    slots.close()

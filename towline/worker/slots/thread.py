@@ -138,7 +138,11 @@ class ThreadSlots:
             with self._mutex:
                 self._idle -= 1
                 if attempt is None:
-                    return
+                    if self._closed or self._threads >= self._room():
+                        return
+                    self._threads += 1  # it was one too many, and is not any more
+                    self._idle += 1
+                    continue
                 self._waiting -= 1
                 attempt.slot = self
             ending = self._context.copy().run(attempt.run) if attempt.begin() else None
