@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from contextlib import suppress
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.database import Database
@@ -329,3 +331,60 @@ def test_a_long_transaction_is_worth_a_warning(app: Towline, trouble: list[Any])
     with app.worker():
         slow.enqueue().result(LIMIT)
     assert any("held a transaction open" in record.getMessage() for record in trouble)
+
+
+def test_nothing_is_written_outside_of_the_block(app: Towline, database: Database) -> None:
+    """O1: the connection is another's by then."""
+    text = insert(database)
+
+    @app.task
+    def blocking(ctx: Context = INJECTED) -> None:
+        tx = ctx.transaction()
+        with pytest.raises(InvalidState, match="write inside of its block"):
+            tx.execute(text, (1,))
+        with tx:
+            tx.execute(text, (2,))
+        with pytest.raises(InvalidState, match="write inside of its block"):
+            tx.execute(text, (3,))
+
+    @app.task
+    async def awaiting(ctx: Context = INJECTED) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute(text, (4,))
+        with pytest.raises(InvalidState, match="write inside of its block"):
+            await tx.execute(text, (5,))
+
+    with app.worker():
+        assert blocking.enqueue().result(LIMIT) is None
+        assert awaiting.enqueue().result(LIMIT) is None
+    assert mine(database) == [2, 4]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["returns", "again"])
+def test_a_commit_that_fails_has_not_completed_the_job(
+    app: Towline, database: Database, again: bool
+) -> None:
+    """O1: a handler that knows what to do about it may complete it after all."""
+    text = insert(database).replace("mine", "other")
+    database.rows(
+        "CREATE TABLE other (id bigint REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)"
+    )
+
+    @app.task(max_attempts=1)
+    def work(ctx: Context = INJECTED) -> str:
+        try:
+            with ctx.transaction() as tx:
+                tx.execute(text, (7,))
+                tx.complete("not kept")
+        except (sqlite3.IntegrityError, psycopg.IntegrityError):
+            if again:
+                with ctx.transaction() as tx:
+                    tx.complete("kept")
+            return "kept"
+        return "never"
+
+    with app.worker():
+        job = work.enqueue()
+        assert job.result(LIMIT) == "kept"
+    assert outcomes(app, job.id) == ["completed"]
+    assert database.rows("SELECT id FROM other") == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -45,6 +46,7 @@ class JobTransaction:
         self._ours = False  # whether the transaction on their connection was begun by us
         self._began = 0.0
         self._ending: Ending | None = None
+        self._using = threading.RLock()  # one of ours, which is others' after the end
         self.connection: Any = on
         """The open connection: for `on=`, and for what the driver offers beyond `execute`."""
 
@@ -53,8 +55,14 @@ class JobTransaction:
         if self._on is not None:
             raise InvalidState("the transaction is your own connection's: write through that")
         if self._awaits:
-            return asyncio.to_thread(self.connection.execute, text, params)
-        return self.connection.execute(text, params)
+            return asyncio.to_thread(self._execute, text, params)
+        return self._execute(text, params)
+
+    def _execute(self, text: str, params: Any) -> Any:
+        with self._using:
+            if self.connection is None:
+                raise InvalidState("this transaction is not open: write inside of its block")
+            return self.connection.execute(text, params)
 
     def complete(self, value: Any = None) -> None:
         """End the job with this value, or with `task.then(…)`, when the block ends well."""
@@ -98,11 +106,17 @@ class JobTransaction:
     def _close(self, error: BaseException | None) -> None:
         """Commit what we began, or roll it back because of an error."""
         self._attempt.caller_commits = error is None and self._ending is not None
-        if self._own is not None:
-            trace = None if error is None else error.__traceback__
-            self._own.__exit__(None if error is None else type(error), error, trace)
-        elif self._ours:
-            self._theirs.end(commit=error is None)
+        try:
+            if self._own is not None:
+                with self._using:  # what a cancelled handler has left behind comes too late
+                    self.connection = None
+                trace = None if error is None else error.__traceback__
+                self._own.__exit__(None if error is None else type(error), error, trace)
+            elif self._ours:
+                self._theirs.end(commit=error is None)
+        except BaseException:
+            self._attempt.caller_commits = False
+            raise
         if error is None:
             self._note()
 
@@ -151,8 +165,12 @@ class JobTransaction:
 
     async def _aclose(self, error: BaseException | None) -> None:
         self._attempt.caller_commits = error is None and self._ending is not None
-        if self._ours:
-            await self._theirs.aend(commit=error is None)
+        try:
+            if self._ours:
+                await self._theirs.aend(commit=error is None)
+        except BaseException:
+            self._attempt.caller_commits = False
+            raise
         if error is None:
             self._note()
 
