@@ -13,7 +13,7 @@ import pytest
 
 from tests.database import Database
 from tests.until import until
-from tests.worker.gate import LIMIT, Gate, outcomes
+from tests.worker.gate import LIMIT, Gate, heard, outcomes
 from tests.worker.outage import TERMINATE, away
 from towline import State, StoreUnavailable, Towline, context
 
@@ -99,6 +99,29 @@ def test_O9_progress_that_cannot_be_written_is_kept(
         assert (seen.fraction, seen.text) == (0.5, "half")
         end.open()
         job.result(LIMIT)
+
+
+def test_O6_a_timeout_comes_though_the_lease_cannot_be_renewed(
+    app: Towline, database: Database, trouble: list[logging.LogRecord]
+) -> None:
+    gate = Gate()
+    stopped = threading.Event()
+
+    @app.task(timeout=3, max_attempts=1)
+    def work() -> None:
+        gate.pass_by()
+        if context().stop.wait(LIMIT):
+            stopped.set()
+
+    job = work.enqueue()
+    with app.worker(lease=1):
+        gate.wait_inside()
+        with away(database):
+            until(lambda: complaints(trouble))
+            heard(stopped)
+        back(app)
+        until(lambda: not job.refresh().state.open)
+    assert outcomes(app, job.id) == ["timeout"]
 
 
 def test_a_worker_that_begins_while_the_database_is_away(

@@ -53,7 +53,8 @@ class Deadlines:
             return self._checked_at + OWNERSHIP_CHECK_WHEN_WOKEN
         return max(begun, self._checked_at) + OWNERSHIP_CHECK
 
-    def do(self, now: float) -> None:
+    def end_overdue(self, now: float) -> None:
+        """Ask what is too late to stop, or abandon it. It asks nothing of the database."""
         for attempt in list(self._held.values()):
             if attempt.deadline is not None and now >= attempt.deadline:
                 self._too_late(attempt, now)
@@ -62,6 +63,9 @@ class Deadlines:
                 del self.dismissed[attempt]
                 self._turns.abandon(attempt)
                 self._turns.spans.refused(attempt, None)
+
+    def do(self, now: float) -> None:
+        self.end_overdue(now)
         times = [a.begun for a in self._held.values() if a.begun is not None]
         if now >= self._next_ownership_check(min(times, default=NEVER)):
             self._checked_at, self.changed = now, False

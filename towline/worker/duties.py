@@ -149,6 +149,8 @@ class RenewLease:
 
     def do(self, now: float) -> None:
         turns, settings = self._turns, self._turns.settings
+        if now >= self._deadlines.at:  # timeouts come although the database may be away
+            self._deadlines.end_overdue(now)
         mine = {*turns.held, *turns.endings}
         lease = round(settings.lease * MICRO)
         renewed = turns.run(turns.store.renew(turns.worker, settings.name, lease, mine))
