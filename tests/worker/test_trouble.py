@@ -154,6 +154,37 @@ def test_a_worker_can_be_stopped_while_the_database_is_away(
     assert not worker.running
 
 
+def test_W1_a_second_stop_does_not_wait_for_the_database(
+    app: Towline, database: Database, trouble: list[logging.LogRecord]
+) -> None:
+    gate = Gate()
+    writing = threading.Event()
+
+    @app.task
+    def work() -> None:
+        gate.enter()
+
+    job = work.enqueue()
+    worker = app.worker(grace=LIMIT).start()
+    write_rest = worker.pump._write_rest
+
+    def noted(end: float) -> None:
+        writing.set()
+        write_rest(end)
+
+    worker.pump._write_rest = noted  # type: ignore[method-assign]
+    gate.wait_inside()
+    with away(database):
+        gate.open()
+        until(lambda: complaints(trouble))
+        worker.stop(wait=False)
+        heard(writing)
+        worker.stop(now=True)
+        assert not worker.running
+    assert worker.pump.unwritten == 1
+    assert app.job(job.id).state is State.RUNNING  # until its lease ends
+
+
 def test_connections_are_cut_again_and_again(
     app: Towline, postgres: Database, trouble: list[logging.LogRecord]
 ) -> None:

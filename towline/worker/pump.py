@@ -213,8 +213,10 @@ class Pump:
             self._sleep(min(self._pause(), max(end - time.monotonic(), 0)))
 
     def _write_rest(self, end: float) -> None:
-        endings = self.turns.endings
+        endings, hurried = self.turns.endings, self._at_once
         while endings and time.monotonic() < end:
+            if self._at_once and not hurried:
+                hurried, end = True, min(end, time.monotonic() + LAST_WRITES)
             pause = endings.at - time.monotonic()
             if pause > 0:
                 self._sleep(min(pause, LAST_WRITES_PAUSE))
