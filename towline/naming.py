@@ -51,6 +51,15 @@ def check_queue(queue: object) -> None:
         )
 
 
+def check_pausable(queue: V) -> V:
+    """What can be paused: a queue by its name, or "*" for every one."""
+    if queue is None:
+        raise InvalidSetting("queue is text of printable characters, not NoneType")
+    if queue != EVERY:
+        check_queue(queue)
+    return queue
+
+
 def serves(words: Collection[str], queue: str) -> bool:
     """Whether who works on these serves a queue: names, "*" for every one, "-name" for all but."""
     return (queue in words or EVERY in words) and f"-{queue}" not in words

@@ -64,6 +64,23 @@ def test_names_that_cannot_be_stored_are_refused(app: Towline, text: str) -> Non
             call()
 
 
+@pytest.mark.parametrize("queue", ["*", "-mail"])
+def test_a_word_for_several_queues_is_no_queue_to_limit(app: Towline, queue: str) -> None:
+    for call in (app.set_limit, app.declare_limit):
+        with pytest.raises(InvalidSetting, match=rf"queue '\{queue}' cannot be a name"):
+            call(queue, concurrency=1)
+    assert app.limits() == []
+
+
+def test_every_queue_can_be_paused_but_not_all_but_one(app: Towline) -> None:
+    with pytest.raises(InvalidSetting, match="queue '-mail' cannot be a name"):
+        app.pause("-mail")
+    with pytest.raises(InvalidSetting, match="not NoneType"):
+        app.pause(None)  # type: ignore[arg-type]
+    app.pause("*")
+    assert app.paused() == ["*"]
+
+
 def test_who_paused_may_be_anybody(app: Towline) -> None:
     app.pause("mail", by="\0 \ud800")
     assert app.paused() == ["mail"]

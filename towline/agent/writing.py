@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, to_builtins
 
 from ..app.handles import Job
 from ..model import Live
-from ..naming import check_name
+from ..naming import check_name, check_pausable
 from ..operation import Op, Steps
 from ..records import Enqueued, JobRecord, NewJob
 from ..store import audit
@@ -205,6 +205,8 @@ def resume_queue(desk: Desk, asked: OneQueue) -> Data:
 
 def _switch(desk: Desk, queue: str, *, paused: bool) -> Data:
     check_name(queue, "queue")
+    if paused:
+        check_pausable(queue)
     store = desk.app.runner.store
     if (queue in desk.app.paused()) != paused:
         op = (store.pause if paused else store.resume)(queue, desk.caller.name)

@@ -12,7 +12,7 @@ from typing import Any, Literal, Unpack, get_args
 from ..errors import InvalidSetting, InvalidState, NotFound, StillNeeded, StoreError
 from ..executor import in_thread
 from ..model import ChainState
-from ..naming import check_name
+from ..naming import check_name, check_pausable
 from ..operation import Op
 from ..records import NewJob
 from ..runner import Loop
@@ -231,10 +231,10 @@ class Management(Changes, Limits):
     def pause(self, queue: str, *, by: str | None = None, on: object = None) -> None:
         """Stop claims from a queue, for all workers, until it is resumed; "*" is every queue, also
         those that are not used yet."""
-        self.runner.run(self._store.pause(check_name(queue, "queue"), by), on)
+        self.runner.run(self._store.pause(check_pausable(queue), by), on)
 
     async def apause(self, queue: str, *, by: str | None = None, on: object = None) -> None:
-        await self.runner.arun(self._store.pause(check_name(queue, "queue"), by), on)
+        await self.runner.arun(self._store.pause(check_pausable(queue), by), on)
 
     def resume(self, queue: str, *, by: str | None = None, on: object = None) -> None:
         """Let workers claim from a paused queue again. "*" ends a pause of "*": a queue that was
