@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.cli.shop import APP, Shop
+from towline.exit_codes import USAGE
 
 
 def test_change_and_rerun(any_shop: Shop) -> None:
@@ -18,6 +19,11 @@ def test_change_and_rerun(any_shop: Shop) -> None:
     (again,) = any_shop.data("rerun", APP, str(id))["jobs"]
     assert again["id"] > id
     assert (again["state"], again["label"]) == ("pending", "note")
+
+
+def test_a_change_says_what_to_change(shop: Shop) -> None:
+    id = str(shop.put("say", text="x"))
+    assert "say what to change: --priority, --delay" in shop.refused("change", APP, id, code=USAGE)
 
 
 def test_prune_by_age_and_state(any_shop: Shop) -> None:

@@ -31,6 +31,8 @@ def change(
 ) -> int:
     """Give open jobs that do not run another priority, time, queue or label."""
     ids = [job_id(word) for word in words]
+    if all(said is None for said in (priority, delay, queue, label)):
+        raise click.UsageError("say what to change: --priority, --delay, --queue or --label")
     at: datetime | None = None if delay is None else app.now() + delay
     said = partial(app.change, priority=priority, at=at, queue=queue, label=label, by=who())
     return each(app, ids, said, as_json)
