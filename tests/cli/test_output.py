@@ -111,6 +111,14 @@ def test_json_is_ascii_and_valid(evil: Shop) -> None:
     assert not HARMFUL.findall(evil.text("job", APP, "1"))
 
 
+def test_json_is_all_that_stdout_gets_though_the_application_prints(shop: Shop) -> None:
+    (shop.folder / "noisy.py").write_text("print('hello')\nfrom shop import app\n")
+    done = shop.run("stats", "noisy:app", "--json")
+    assert json.loads(done.stdout)["queues"] == {}
+    assert done.stderr == "hello\n"
+    assert shop.run("stats", "noisy:app").stdout.startswith("hello\n")
+
+
 def test_what_is_stored_and_no_json_is_shown_as_text(any_shop: Shop) -> None:
     """A page of jobs never fails because of one of them."""
     deep = "[" * 5000 + "]" * 5000

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from types import ModuleType
 from typing import Any
 
@@ -183,7 +184,9 @@ class Command(click.Command):
             raise click.UsageError(f"did not expect {extra!r}{hint}", ctx)
         if self._words:
             ctx.params["words"] = tuple(words)
-        app = find_app(**given)
+        # An application that prints while it is imported does not spoil the document.
+        with redirect_stdout(sys.stderr) if ctx.params.get("as_json") else nullcontext():
+            app = find_app(**given)
         if self._needs_tasks and not app.registry:
             raise CommandError(
                 f"{self.name} needs your tasks: name MODULE:APP (or ${APP_VARIABLE}) instead of a "
