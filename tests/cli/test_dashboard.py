@@ -199,6 +199,24 @@ def test_dev_stops_in_order_when_its_terminal_is_closed(shop: Shop) -> None:
     address(shop.start("dashboard", APP, "--port", port))
 
 
+def test_dev_that_is_killed_leaves_nothing_behind(shop: Shop) -> None:
+    """Nor does anything keep the port, or run jobs that nobody sees."""
+    running = shop.start("dev", APP, "--port", "0")
+    port = address(running).rpartition(":")[2]
+    until(shop.app.workers, "the worker is there")
+    own = running.children()
+    all_of_them = [*own, *(pid for parent in own for pid in children(parent))]
+    assert len(all_of_them) == 3
+    running.signal(signal.SIGKILL)
+    try:
+        until(lambda: not any(map(is_alive, all_of_them)), "all of them have ended")
+    finally:
+        for pid in filter(is_alive, all_of_them):
+            os.kill(pid, signal.SIGKILL)
+    assert shop.app.workers() == []
+    address(shop.start("dashboard", APP, "--port", port))
+
+
 def test_dev_ends_when_one_of_them_does(shop: Shop) -> None:
     shop.app.migrate()
     port = address(shop.start("dashboard", APP, "--port", "0")).rpartition(":")[2]

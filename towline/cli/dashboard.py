@@ -13,7 +13,7 @@ import click
 
 from ..app import Towline
 from . import logs
-from .ending import CommandError
+from .ending import CommandError, end_with
 from .target import Command
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ IDLE = (
     help="A host name it answers under, and no other then, such as a proxy's; repeat it.",
 )
 @click.option("--socket", "inherited", type=int, hidden=True)
+@click.option("--until", type=int, hidden=True)
 def dashboard(
     app: Towline,
     host: str,
@@ -51,11 +52,14 @@ def dashboard(
     read_only: bool,
     names: tuple[str, ...],
     inherited: int | None,
+    until: int | None,
 ) -> None:
     """Serve the dashboard, on this machine unless it has a token."""
     logs.open_streams()
     site = site_of(app, host, token_file, names, read_only=read_only)
     logs.begin(None, as_json=False)  # it says who did what
+    if until is not None:
+        end_with(until)
     with listening_on(host, port) if inherited is None else socket.socket(fileno=inherited) as own:
         serve(site, host, own)
 

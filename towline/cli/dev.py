@@ -76,6 +76,8 @@ class Together:
         self._has_changed = False
         self._code: int | None = None  # the exit code, once it is to end
         self._writing = threading.Lock()
+        # They have one end and we the other, which nobody inherits: it closes when we are killed.
+        self._until, self._held = os.pipe()
 
     def run(self) -> int:
         from ..worker.supervised import on_signal
@@ -102,15 +104,16 @@ class Together:
 
     def _start(self, name: str) -> None:
         # A group of its own: Ctrl-C comes to us, and we tell them.
+        inherited = [self._until, *([self._listening.fileno()] if name == self._renewed else [])]
         process = subprocess.Popen(
-            self._commands[name],
+            [*self._commands[name], f"--until={self._until}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
             process_group=0,
-            pass_fds=[self._listening.fileno()] if name == self._renewed else [],
+            pass_fds=inherited,
         )
         self._running[name] = process
         reader = threading.Thread(target=self._copy, args=(name, process), daemon=True)

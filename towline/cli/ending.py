@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 
@@ -119,3 +121,14 @@ def _write(text: str) -> None:
 def explained() -> str:
     """The exit codes, for --help."""
     return "\b\nExit codes:\n" + "\n".join(f"  {code}  {text}" for code, text in MEANING.items())
+
+
+def end_with(descriptor: int) -> None:
+    """End as by SIGTERM when whoever holds the other end of this pipe is gone, however it died."""
+    os.set_inheritable(descriptor, False)
+
+    def wait() -> None:
+        os.read(descriptor, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="towline-until", daemon=True).start()

@@ -17,7 +17,7 @@ from ..errors import InvalidSetting, TowlineError
 from ..exit_codes import AT_ONCE
 from ..times import micros
 from . import logs
-from .ending import CommandError
+from .ending import CommandError, end_with
 from .target import APP_VARIABLE, is_name, load
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ def words_of(options: Options, number: int) -> list[str]:
 @click.option("--no-error-text", is_flag=True, help="Log the kind of errors, not what they say.")
 @click.option("--line", type=int, hidden=True)
 @click.option("--asks", type=int, hidden=True)
+@click.option("--until", type=int, hidden=True)
 def worker(
     app: str | None,
     name_option: str | None,
@@ -154,6 +155,7 @@ def worker(
     reload: bool,
     line: int | None,
     asks: int | None,
+    until: int | None,
     **options: Any,
 ) -> int:
     """Run jobs until stopped.
@@ -169,6 +171,8 @@ def worker(
         raise CommandError(f"a worker needs your tasks: name MODULE:APP, or set ${APP_VARIABLE}")
     if not is_name(target):
         raise CommandError(f"{target!r} is not MODULE:APP, such as shop.tasks:app")
+    if until is not None:
+        end_with(until)
     if line is None and (processes > 1 or reload):
         return supervise(target, options, processes, reload)
     return work(target, options, line, asks)
