@@ -20,6 +20,7 @@ import pytest
 from tests import database as databases
 from tests.conformance.caller import Caller, PsycopgCaller
 from tests.conformance.kinds import Kind, cells, plain
+from tests.conformance.statements import of_scalars
 from tests.database import Database
 from tests.furnished import database, url
 from tests.kit import Clock
@@ -47,7 +48,7 @@ class Play:
         self._caller: Caller | None = None
 
     def __call__(self, script: Callable[[], Steps[T]]) -> T:
-        op = Op("script", script)
+        op = Op("script", of_scalars(script))
         if self.kind.ours:
             return self._run_on_ours(op)
         caller = self._begin()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from towline.connections.psycopg import COPY_FROM
-from towline.operation import Statement, Steps
+from towline.operation import Row, Statement, Steps
 from towline.sql import Queries
 
 T = TypeVar("T")
@@ -29,8 +29,33 @@ Answer = tuple[Form, list[str]]
 """What came back, row by row in no order; written out, so that True is not 1 nor bytes text."""
 
 
+# All that crosses to a driver: what each of them knows without being told.
+SCALARS = {str, int, float, bytes, type(None)}
+
+
 def watched(script: Callable[[], Steps[T]], answers: list[Answer]) -> Callable[[], Steps[T]]:
     """The script, which notes what it was answered."""
+
+    def note(statement: Statement, rows: list[Row]) -> None:
+        answers.append((form_of(statement), sorted(map(repr, rows))))
+
+    return _told(script, note)
+
+
+def of_scalars(script: Callable[[], Steps[T]]) -> Callable[[], Steps[T]]:
+    """The script, whose statements carry nothing that only some drivers know, as an enumeration."""
+
+    def check(statement: Statement, _: list[Row]) -> None:
+        for row in (statement.params, *(statement.rows or ())):
+            assert {*map(type, row)} <= SCALARS, f"{statement}: {row}"
+
+    return _told(script, check)
+
+
+def _told(
+    script: Callable[[], Steps[T]], tell: Callable[[Statement, list[Row]], None]
+) -> Callable[[], Steps[T]]:
+    """The script, which tells of each statement and its answer."""
 
     def steps() -> Steps[T]:
         inner = script()
@@ -43,7 +68,7 @@ def watched(script: Callable[[], Steps[T]], answers: list[Answer]) -> Callable[[
                     item = inner.throw(error)
                     continue
                 if isinstance(item, Statement):
-                    answers.append((form_of(item), sorted(map(repr, rows))))
+                    tell(item, rows)
                 item = inner.send(rows)
         except StopIteration as stop:
             result: T = stop.value

@@ -222,6 +222,13 @@ def keys(world: World) -> Steps[None]:
         [new(key=TEXT, arguments="[1]", delay=HOUR, on_conflict="replace", queue="key")]
     )
     assert (yield from store.job(first)).arguments == "[1]"
+    (other,) = yield from put(store, new(queue="key other"))
+    anew = new(key=TEXT, delay=HOUR, on_conflict="replace", queue="key", policy=Policy.RUN)
+    yield from put(store, replace(anew, given=["policy"]))
+    waits = replace(anew, blockers=[NewBlocker(chain_id=other)], given=["blockers", "policy"])
+    assert (yield from put(store, waits)) == [first]
+    assert (yield from store.job(first)).state is State.BLOCKED
+    yield from store.cancel(other)
     yield from store.run_now(first)
     (held,) = yield from take(store, "key")
     yield from store.finish([failed(held)])

@@ -192,6 +192,8 @@ def a_line_of_a_key(store: Store) -> Steps[None]:
     yield from store.retry(first)
     declared = [NewBlocker(chain_id=fifth)]
     yield from store.enqueue([replace(line, blockers=declared)])
+    anew = replace(line, blockers=declared, on_conflict="replace", given=["blockers"])
+    yield from store.enqueue([anew])
     for id in (second, fourth, fifth):
         yield from store.cancel(id)
 

@@ -28,7 +28,7 @@ ONLY_IN = {
         "make_gate", "collect_notes",
         "hold_running", "still_running", "hold_chains", "share_chains",
         "hold_doomed", "hold_keys", "hold_key", "hold_blocked", "hold_jobs",
-        "hold_schedules", "chains_of_jobs", "hold_workers",
+        "hold_schedules", "chains_of_jobs", "chains_of_keys", "hold_workers",
         "is_registered", "notify", "notify_alone", "notify_one", "notify_ended", "create_schema",
         "has_schema", "hold_schema", "invalid_indexes",
     ],

@@ -14,9 +14,8 @@ from ..store.ground import Ground, as_json, int_of
 
 def hold_in_order(store: Ground, keys: Collection[Row], coming: Collection[int]) -> Steps[None]:
     """The chains that have these keys, what they wait for, and all that is to come before them."""
-    found: set[int] = set()
-    for task, key in keys:
-        found.update(int_of(chain) for (chain,) in (yield store.sql.read_key(task=task, key=key)))
+    named = as_json({"task": task, "key": key} for task, key in sorted(keys))
+    found = {int_of(chain) for (chain,) in (yield store.sql.chains_of_keys(keys=named))}
     if not found:
         return
     rows = yield store.sql.blockers_of_jobs(jobs=as_json(found))

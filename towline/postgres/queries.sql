@@ -1985,6 +1985,12 @@ SELECT s.name FROM {schedule} AS s
 SELECT DISTINCT j.chain_id, current_setting('transaction_isolation') FROM {job} AS j
  WHERE j.id = ANY (ARRAY(SELECT value::bigint FROM json_array_elements_text(:jobs::text::json)));
 
+-- name: chains_of_keys
+-- Which chains have these keys, holding none: they are held afterwards, in the order of their ids.
+SELECT k.chain_id
+  FROM json_to_recordset(:keys::text::json) AS r(task text, key text)
+ CROSS JOIN LATERAL (SELECT k.chain_id FROM {key} AS k WHERE k.task = r.task AND k.key = r.key OFFSET 0) AS k;
+
 -- name: hold_workers
 -- Workers to be swept, unless they have renewed their lease meanwhile or are at work this moment.
 SELECT w.id FROM {worker} AS w

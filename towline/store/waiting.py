@@ -31,6 +31,7 @@ def rewrite(
     """Give a waiting job this time and these values; the caller holds it. It waits for as many
     chains as before, or for this number of others. One that is set aside may start: it may fit."""
     values = {name: said.get(name, getattr(record, name)) for name in JOB}
+    values["policy"] = int(values["policy"])  # not every driver knows an enumeration
     if waits is None:
         waits = record.open_blockers or 0
     state = Live.BLOCKED
