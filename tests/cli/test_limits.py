@@ -30,6 +30,8 @@ def test_a_limit_that_makes_no_sense_is_refused(any_shop: Shop) -> None:
     assert "from 0" in said
     said = any_shop.refused("limit", APP, "mail", "--none", "--concurrency", "1", code=USAGE)
     assert "--none takes the limit away" in said
+    said = any_shop.refused("limit", APP, "mail", "--per", "5", code=USAGE)
+    assert "--per is the time of --rate" in said
 
 
 def test_lanes_and_jobs_of_a_lane(any_shop: Shop) -> None:

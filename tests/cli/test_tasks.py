@@ -113,6 +113,8 @@ def test_what_does_not_fit_is_not_stored(any_shop: Shop) -> None:
     assert "negative" in any_shop.refused(*by_url, "add", "--delay", "-1", code=2)
     assert "task name" in any_shop.refused(*by_url, "a\nb", code=2)
     assert "missing TASK" in any_shop.refused("enqueue", APP, code=2)
+    assert "go by -p name=value" in any_shop.refused("enqueue", APP, "add", "1", "2", code=2)
+    assert "missing REASON" in any_shop.refused("fail", APP, "1", code=2)
     assert list(any_shop.app.jobs()) == []
 
 

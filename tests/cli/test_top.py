@@ -175,13 +175,14 @@ def test_text_of_others_is_text(shop: Shop) -> None:
 
 
 def test_at_a_terminal(shop: Shop) -> None:
-    """The real command; q ends it."""
+    """The real command; q ends it, and Ctrl-C."""
     shop.put("add", a=1, b=1)
-    with Terminal(shop, "top", APP, "--every", "0.2") as terminal:
-        terminal.sees("running jobs (c)")
-        terminal.sees("default")
-        terminal.types("q")
-        assert terminal.ends() == 0
+    for key in ("q", "\x03"):
+        with Terminal(shop, "top", APP, "--every", "0.2") as terminal:
+            terminal.sees("running jobs (c)")
+            terminal.sees("default")
+            terminal.types(key)
+            assert terminal.ends() == 0
     assert "a terminal" in shop.refused("top", APP, code=2)
     assert "at least" in shop.refused("top", APP, "--every", "0.01", code=2)
 

@@ -28,7 +28,7 @@ def limits(app: Towline, as_json: bool) -> None:
 @click.option("--lane", help='A lane, or "*" for each lane of the queue.')
 @click.option("--concurrency", type=int, help="How much may run at a time; 0 stops it.")
 @click.option("--rate", type=int, help="How much may begin in any --per seconds.")
-@click.option("--per", type=float, default=60.0, show_default=True, help="Seconds.")
+@click.option("--per", type=float, help="The seconds of --rate; 60 unless it is said.")
 @click.option("--none", "remove", is_flag=True, help="Take the limit away.")
 @as_json
 def limit(
@@ -37,7 +37,7 @@ def limit(
     lane: str | None,
     concurrency: int | None,
     rate: int | None,
-    per: float,
+    per: float | None,
     remove: bool,
     as_json: bool,
 ) -> int:
@@ -49,8 +49,11 @@ def limit(
     said = concurrency is not None or rate is not None
     if remove and said:
         raise click.UsageError("--none takes the limit away: no --concurrency, no --rate")
+    if per is not None and rate is None:
+        raise click.UsageError("--per is the time of --rate: say both")
     if remove or said:
-        app.set_limit(queue, lane=lane, concurrency=concurrency, rate=rate, per=per, by=who())
+        window = 60.0 if per is None else per
+        app.set_limit(queue, lane=lane, concurrency=concurrency, rate=rate, per=window, by=who())
     show(app, app.limits(queue), as_json)
     return OK
 

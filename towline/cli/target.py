@@ -175,11 +175,12 @@ class Command(click.Command):
             if len(words) > self._least or not known:
                 given["name"], *words = words
         if len(words) < self._least:
-            raise click.UsageError(f"missing {self._words}", ctx)
+            missing = " ".join(self._words.split()[len(words) :])
+            raise click.UsageError(f"missing {missing}", ctx)
         if self._most is not None and len(words) > self._most:
             extra = " ".join(words[self._most :])
             hint = "" if is_name(extra) else "; an app is named MODULE:APP"
-            if all("=" in word for word in words[self._most :]):
+            if self.name == "enqueue" or all("=" in word for word in words[self._most :]):
                 hint = "; arguments of a task go by -p name=value, or --args with JSON"
             raise click.UsageError(f"did not expect {extra!r}{hint}", ctx)
         if self._words:

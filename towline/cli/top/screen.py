@@ -95,6 +95,7 @@ class Top(App[None]):
         Binding("c", "cancel", "cancel job"),
         Binding("r", "retry", "retry what failed"),
         Binding("q", "quit", "quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),  # as every other command ends
     ]
     ENABLE_COMMAND_PALETTE = False
 
