@@ -59,8 +59,8 @@ def _told(
 
     def steps() -> Steps[T]:
         inner = script()
-        item = next(inner)
         try:
+            item = next(inner)
             while True:
                 try:
                     rows = yield item
