@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -176,6 +178,20 @@ def test_X12_dev_shows_what_the_changed_code_says(shop: Shop) -> None:
     assert running.ends() == 0
 
 
+@contextmanager
+def programs_of(dev: Running, shop: Shop) -> Iterator[list[int]]:
+    """The processes that `towline dev` has started; what is left of them in the end is killed."""
+    until(shop.app.workers, "the worker is there")
+    own = dev.children()
+    all_of_them = [*own, *(pid for parent in own for pid in children(parent))]
+    assert len(all_of_them) == 3
+    try:
+        yield all_of_them
+    finally:
+        for pid in filter(is_alive, all_of_them):
+            os.kill(pid, signal.SIGKILL)
+
+
 def test_dev_stops_in_order_when_its_terminal_is_closed(shop: Shop) -> None:
     """Nothing is left behind, nor does anything keep the port."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
@@ -184,17 +200,10 @@ def test_dev_stops_in_order_when_its_terminal_is_closed(shop: Shop) -> None:
     finally:
         signal.signal(signal.SIGHUP, before)
     port = address(running).rpartition(":")[2]
-    until(shop.app.workers, "the worker is there")
-    own = running.children()
-    all_of_them = [*own, *(pid for parent in own for pid in children(parent))]
-    assert len(all_of_them) == 3
-    running.signal(signal.SIGHUP)
-    try:
+    with programs_of(running, shop) as programs:
+        running.signal(signal.SIGHUP)
         assert running.ends() == 0
-        assert not any(map(is_alive, all_of_them))
-    finally:
-        for pid in filter(is_alive, all_of_them):
-            os.kill(pid, signal.SIGKILL)
+        assert not any(map(is_alive, programs))
     assert shop.app.workers() == []
     address(shop.start("dashboard", APP, "--port", port))
 
@@ -203,16 +212,9 @@ def test_dev_that_is_killed_leaves_nothing_behind(shop: Shop) -> None:
     """Nor does anything keep the port, or run jobs that nobody sees."""
     running = shop.start("dev", APP, "--port", "0")
     port = address(running).rpartition(":")[2]
-    until(shop.app.workers, "the worker is there")
-    own = running.children()
-    all_of_them = [*own, *(pid for parent in own for pid in children(parent))]
-    assert len(all_of_them) == 3
-    running.signal(signal.SIGKILL)
-    try:
-        until(lambda: not any(map(is_alive, all_of_them)), "all of them have ended")
-    finally:
-        for pid in filter(is_alive, all_of_them):
-            os.kill(pid, signal.SIGKILL)
+    with programs_of(running, shop) as programs:
+        running.signal(signal.SIGKILL)
+        until(lambda: not any(map(is_alive, programs)), "all of them have ended")
     assert shop.app.workers() == []
     address(shop.start("dashboard", APP, "--port", port))
 

@@ -180,10 +180,10 @@ class Events:
         if event.name in self.wanted:
             self._put(event, 1)
 
-    def call(self, errand: Errand) -> bool:
-        """Have something done by the thread, behind the events that were published before; False
+    def call(self, errand: Errand) -> None:
+        """Have something done by the thread, behind the events that were published before; nothing
         when the line is full."""
-        return self._put(errand, 1)
+        self._put(errand, 1)
 
     def call_in_any_case(self, errand: Errand) -> None:
         """The same of an errand that is in the line once at most: also when that is full."""
@@ -198,12 +198,11 @@ class Events:
         """So many could not be told."""
         self._dropped += number
 
-    def _put(self, item: Event | Sequence[Event] | Errand, number: int) -> bool:
+    def _put(self, item: Event | Sequence[Event] | Errand, number: int) -> None:
         if self._line.qsize() >= MOST_WAITING:
             self.drop(number)
-            return False
-        self._enter(item)
-        return True
+        else:
+            self._enter(item)
 
     def _enter(self, item: Event | Sequence[Event] | Errand) -> None:
         self._line.put(item)
