@@ -18,6 +18,7 @@ from towline.store.ground import Ground
 FENCED_IN_SQLITE = (
     "record_attempts", "put_back", "park_jobs", "record_begins", "record_progress",
 )  # fmt: skip
+SETTLED = ("settle_attempts", "find_settled")  # there of many at once
 # What follows the attempt in the list of columns of the same name.
 STANDING = "l.used, l.lost, l.open_blockers, l.run_at, l.started_at, l.progress, l.progress_text"
 FENCED = (*FENCED_IN_SQLITE, "hold_running", "still_running", "settle_jobs")
@@ -27,19 +28,19 @@ ANY_WORKER_IN_SQLITE = (
     *in_each(
         FENCED_IN_SQLITE, "worker IS coalesce(:held_by, worker)", "coalesce(:held_by, 0) >= 0"
     ),
-    Edit(
-        "find_settled",
+    *in_each(
+        SETTLED,
         "l.worker IS CASE WHEN r.key >= 0 THEN coalesce(:held_by, l.worker) END",
         "coalesce(:held_by, 0) >= 0",
     ),
 )
 ANY_STATE_IN_SQLITE = (
     *in_each(FENCED_IN_SQLITE, "state = 3 AND", "state IN (0, 1, 2, 3, 4) AND"),
-    Edit("find_settled", "l.state = 3 + 0 * r.key AND", "l.state IN (0, 1, 2, 3, 4) AND"),
+    *in_each(SETTLED, "l.state = 3 + 0 * r.key AND", "l.state IN (0, 1, 2, 3, 4) AND"),
 )
 ANY_ATTEMPT_IN_SQLITE = (
     *in_each(FENCED_IN_SQLITE, "attempt = :attempt", ":attempt > 0"),
-    Edit("find_settled", "AND l.attempt = json_extract(r.value, '$[1]')", ""),
+    *in_each(SETTLED, "AND l.attempt = json_extract(r.value, '$[1]')", ""),
 )
 
 # An ending that passes writes the row of whatever attempt runs, not of the one it was told of.
@@ -212,8 +213,8 @@ PLAIN = [
                     "SELECT l.job_id, l.attempt + 1,",
                 ),
                 *in_each(FENCED_IN_SQLITE, "attempt = :attempt", "attempt = :attempt - 1"),
-                Edit(
-                    "find_settled",
+                *in_each(
+                    SETTLED,
                     "= json_extract(r.value, '$[1]')",
                     "= json_extract(r.value, '$[1]') - 1",
                 ),

@@ -18,7 +18,7 @@ ONLY_IN = {
         "insert_live_of_run", "insert_edges_of_job", "find_due", "promote_jobs", "find_pending",
         "fill_lanes", "free_lanes", "rest_lanes", "open_lanes", "count_open", "find_chosen",
         "claim_chosen", "claim_jobs", "long_arguments", "find_awaited",
-        "find_settled", "settle_attempts", "settle_live", "settle_chains", "take_writer",
+        "settle_attempts", "changed", "find_settled", "settle_live", "settle_chains", "take_writer",
         "newest_migration",
     ],
     "towline.postgres": [

@@ -1287,18 +1287,8 @@ SELECT j.id + 0, j.arguments || '' FROM json_each(:jobs) AS x CROSS JOIN {job} A
 -- Which of these chains some job waits or waited for.
 SELECT b.chain_id FROM json_each(:chains) AS x CROSS JOIN {blocker} AS b ON b.chain_id = x.value;
 
--- name: find_settled
--- Which of these attempts pass the fence: each of :rows begins with job and attempt.
-SELECT json_group_array(l.job_id)
-  FROM json_each(:rows) AS r
- CROSS JOIN {live} AS l
-    ON l.state = 3 + 0 * r.key AND l.queue = CASE WHEN r.key >= 0 THEN :queue END
-   AND l.priority = :priority + 0 * r.key
-   AND l.job_id = json_extract(r.value, '$[0]') AND l.attempt = json_extract(r.value, '$[1]')
-   AND l.worker IS CASE WHEN r.key >= 0 THEN coalesce(:held_by, l.worker) END;
-
 -- name: settle_attempts
--- As record_attempts, for jobs that are over and have passed the fence. A row of :rows is job, attempt,
+-- As record_attempts, for jobs that are over: writes those that pass the fence. A row of :rows is job, attempt,
 -- started_at, output, error and error_type.
 INSERT INTO {attempt} ({tried})
 SELECT l.job_id, l.attempt, :outcome, 1, :worker,
@@ -1308,7 +1298,24 @@ SELECT l.job_id, l.attempt, :outcome, 1, :worker,
   FROM json_each(:rows) AS r
  CROSS JOIN {live} AS l
     ON l.state = 3 + 0 * r.key AND l.queue = CASE WHEN r.key >= 0 THEN :queue END
-   AND l.priority = :priority + 0 * r.key AND l.job_id = json_extract(r.value, '$[0]');
+   AND l.priority = :priority + 0 * r.key
+   AND l.job_id = json_extract(r.value, '$[0]') AND l.attempt = json_extract(r.value, '$[1]')
+   AND l.worker IS CASE WHEN r.key >= 0 THEN coalesce(:held_by, l.worker) END;
+
+-- name: changed
+-- How many rows the statement before it wrote.
+SELECT changes();
+
+-- name: find_settled
+-- Of which of these attempts settle_attempts has just written the end: by the same fence, behind which
+-- nothing has moved since.
+SELECT json_group_array(l.job_id)
+  FROM json_each(:rows) AS r
+ CROSS JOIN {live} AS l
+    ON l.state = 3 + 0 * r.key AND l.queue = CASE WHEN r.key >= 0 THEN :queue END
+   AND l.priority = :priority + 0 * r.key
+   AND l.job_id = json_extract(r.value, '$[0]') AND l.attempt = json_extract(r.value, '$[1]')
+   AND l.worker IS CASE WHEN r.key >= 0 THEN coalesce(:held_by, l.worker) END;
 
 -- name: settle_live
 DELETE FROM {live}

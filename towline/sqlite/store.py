@@ -265,20 +265,20 @@ class SqliteStore(Store):
         """Write ends that have all this in common; those that passed the fence."""
         queue, priority, held_by, outcome = group
         rows = _rows(verdicts)
-        ((found,),) = yield self.sql.find_settled(
-            rows=rows, queue=queue, priority=priority, held_by=held_by
-        )
-        passed = _ids(str(found))
-        if len(passed) < len(verdicts):
+        yield self.sql.settle_attempts(
+            rows=rows, outcome=OUTCOME_CODE[outcome], worker=worker, now=now, queue=queue,
+            priority=priority, held_by=held_by,
+        )  # fmt: skip
+        ((written,),) = yield self.sql.changed()
+        if int_of(written) < len(verdicts):
+            ((found,),) = yield self.sql.find_settled(
+                rows=rows, queue=queue, priority=priority, held_by=held_by
+            )
+            passed = _ids(str(found))
             verdicts = [v for v in verdicts if v.ending.held.job_id in passed]
-            rows = _rows(verdicts)
             if not verdicts:
                 return []
         held = [verdict.ending.held for verdict in verdicts]
-        yield self.sql.settle_attempts(
-            rows=rows, outcome=OUTCOME_CODE[outcome], worker=worker, now=now, queue=queue,
-            priority=priority,
-        )  # fmt: skip
         jobs = as_json([job.job_id for job in held])
         yield self.sql.settle_live(queue=queue, priority=priority, jobs=jobs)
         state = CHAIN_CODE[CHAIN_END[outcome]]

@@ -80,7 +80,8 @@ class Pump:
         else:
             for item, its_own in attempt.reports(ending):
                 self._duties.collect.add(item, its_own)
-        self._bell.set()
+        if not self._bell.is_set():
+            self._bell.set()
 
     def resize(self, settings: Settings) -> None:
         """There are more slots now, or fewer."""

@@ -108,6 +108,25 @@ class Turns:
         try:
             self._slots[attempt.task.slots].start(attempt)
         except Exception as error:
+            self._not_started([attempt], error)
+
+    def _start_ahead(self, attempts: Sequence[Attempt]) -> None:
+        """The same of those that may wait for one another; each kind of slots gets its own."""
+        self.ahead.add(attempts)
+        kinds: dict[str, list[Attempt]] = {}
+        for attempt in attempts:
+            if attempt.task.chunk is not None:
+                self.start(attempt)
+            else:
+                kinds.setdefault(attempt.task.slots, []).append(attempt)
+        for kind, some in kinds.items():
+            try:
+                self._slots[kind].start_ahead(some)
+            except Exception as error:
+                self._not_started(some, error)
+
+    def _not_started(self, attempts: Sequence[Attempt], error: Exception) -> None:
+        for attempt in attempts:
             self.publish(returned(attempt.held, "not started", error))
             attempt.withdraw()
             for each, ending in attempt.reports(put_off(attempt)):
@@ -376,9 +395,7 @@ class Turns:
                 self.ahead.begins(attempt)
             self.start(attempt)
         if ahead:
-            self.ahead.add(ahead)
-            for attempt in ahead:
-                self.start(attempt)
+            self._start_ahead(ahead)
         if self.chunks.at < NEVER or self.lost_items.at < NEVER:
             self.start_chunks(time.monotonic())
         if unknown:

@@ -6,7 +6,7 @@ attempt reports is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from ...records import Ending
@@ -22,6 +22,10 @@ class Slots(Protocol):
     def start(self, attempt: Attempt) -> None:
         """Run the attempt as soon as a slot is free; raise when there is no room for one, such as
         RuntimeError when no thread can be started."""
+
+    def start_ahead(self, attempts: Sequence[Attempt]) -> None:
+        """The same of those that were claimed ahead of free slots, in this order: they may wait for
+        one another while handlers are quick."""
 
     def interrupt(self, attempt: Attempt) -> None:
         """The attempt was asked to stop (`attempt.stop`, `attempt.stopped_for`): make it, if this

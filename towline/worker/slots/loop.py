@@ -16,7 +16,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from ..attempt import Attempt
@@ -51,14 +51,17 @@ class LoopSlots:
     # ---- what the pump calls; none of it waits for a loop
 
     def start(self, attempt: Attempt) -> None:
+        self.start_ahead([attempt])
+
+    def start_ahead(self, attempts: Sequence[Attempt]) -> None:
         with self._mutex:
             loop = self._serving()
             served = loop is not None and (self._called or self._call(loop))
             if served:
-                self._line.append(attempt)
+                self._line.extend(attempts)
             self._begin_watching()
         if not served:
-            hand_back([attempt], self._done)
+            hand_back(attempts, self._done)
 
     def resize(self, limit: int) -> None:
         with self._mutex:

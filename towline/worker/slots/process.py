@@ -63,10 +63,13 @@ class ProcessSlots:
     # ---- what the pump calls
 
     def start(self, attempt: Attempt) -> None:
+        self.start_ahead([attempt])
+
+    def start_ahead(self, attempts: Sequence[Attempt]) -> None:
         with self.mutex:
-            self._open_slots(len(self._line) + 1)
-            self._line.append(attempt)
-            self.work.notify()
+            self._open_slots(len(self._line) + len(attempts))
+            self._line.extend(attempts)
+            self.work.notify(len(attempts))
 
     def interrupt(self, attempt: Attempt) -> None:
         if not isinstance(slot := attempt.sent_to, ProcessSlot):
