@@ -160,9 +160,13 @@ class Op(Generic[T]):
     `reads`: it changes nothing. `loss`: when a crash may take its commit. `single`: it is one
     statement, and as atomic as that. `follows`: what its last run marked, None for nothing. `by`,
     `queue`: who asked for it, and which queue it is about, where its event is to say so.
+    `meanwhile`: what its caller would do while a server is busy with it, where one is; perhaps
+    never, perhaps more than once, and it never raises.
     """
 
-    __slots__ = ("_args", "_begin", "by", "follows", "loss", "name", "queue", "reads", "single")
+    __slots__ = (
+        "_args", "_begin", "by", "follows", "loss", "meanwhile", "name", "queue", "reads", "single",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -182,6 +186,7 @@ class Op(Generic[T]):
         self.by = by
         self.queue = queue
         self.follows: Mark | None = None
+        self.meanwhile: Callable[[], None] | None = None
         self._begin: Callable[..., Steps[T]] = begin
         self._args = args
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,11 @@ from tests.database import Database
 from tests.until import until
 from tests.worker.gate import LIMIT, Gate, outcomes
 from towline import State, Towline
+from towline.errors import StoreUnavailable
+from towline.operation import Op
+from towline.store.turn import Turn
 from towline.worker import Worker
+from towline.worker.attempt import Attempt
 from towline.worker.lookout import BYTES_AHEAD
 
 BURST = 1500  # quick jobs, after which a worker claims ahead
@@ -176,3 +181,32 @@ def test_a_stop_gives_back_what_has_not_begun_and_loses_nothing(app: Towline) ->
     assert {job.refresh().state for job in jobs[2:]} == {State.PENDING}
     with app.worker():
         assert [job.result(LIMIT) for job in jobs] == list(range(30))
+
+
+def test_what_waits_for_the_next_turn_begins_though_that_one_fails(
+    app: Towline, postgres: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W2: a worker lets quick jobs begin when its server is busy; it need not get there."""
+    worker = app.worker(concurrency=2)
+    to_slots, turn = worker.pump.turns.ahead.to_slots, app.runner.store.turn
+    met: list[Attempt] = []
+
+    def failing(*given: Any, **named: Any) -> Op[Turn]:
+        met.extend(each for attempts in to_slots.waiting.values() for each in attempts)
+        if met:
+            raise StoreUnavailable("as if the server were away")
+        return turn(*given, **named)
+
+    @app.task
+    def quick(number: int) -> int:
+        return number
+
+    jobs = app.enqueue_many([quick.call(number) for number in range(BURST)])
+    with monkeypatch.context() as patch:
+        patch.setattr(app.runner.store, "turn", failing)
+        patch.setattr("towline.worker.pump.Pump._announce_trouble", lambda *_: None)
+        worker.start()
+        until(lambda: met)
+        until(lambda: all(attempt.ended or attempt.withdrawn for attempt in met))
+    assert [job.result(LIMIT) for job in jobs] == list(range(BURST))
+    worker.stop()

@@ -14,7 +14,7 @@ from towline import Towline
 from towline.errors import InvalidSetting
 from towline.model import State
 from towline.worker import Worker
-from towline.worker.duties import TellSize
+from towline.worker.upkeep import TellSize
 
 
 class Crowd:

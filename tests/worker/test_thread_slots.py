@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.worker.gate import LIMIT
+from tests.worker.gate import LIMIT, Gate
 from towline.worker.attempt import Attempt
 from towline.worker.slots.thread import ThreadSlots
 
@@ -84,3 +84,60 @@ def test_one_more_slot_is_there_though_one_less_was_wanted_before() -> None:
     for _ in range(3):
         assert ended.acquire(timeout=LIMIT)
     slots.close()
+
+
+@pytest.mark.parametrize(("limit", "number"), [(2, 1), (8, 200)])
+def test_what_was_claimed_ahead_does_not_wait_behind_a_slow_one_while_a_slot_is_free(
+    limit: int, number: int
+) -> None:
+    """W2: one thread begins all of them while they are quick; others come when one is not."""
+    gate, ended = Gate(), threading.Semaphore(0)
+    slots = ThreadSlots(limit, lambda attempt, ending: ended.release())
+    slots.start_ahead([attempt(gate.enter)])
+    gate.wait_inside()
+    slots.start_ahead([attempt(lambda: None) for _ in range(number)])
+    for _ in range(number):
+        assert ended.acquire(timeout=LIMIT)
+    gate.open()
+    assert ended.acquire(timeout=LIMIT)
+    slots.close()
+
+
+def test_as_many_as_there_are_slots_run_together_though_they_were_claimed_ahead() -> None:
+    """W2: each waits for all others."""
+    number, ended = 8, threading.Semaphore(0)
+    slots = ThreadSlots(number, lambda attempt, ending: ended.release())
+    for _ in range(20):
+        meeting = threading.Barrier(number)
+        slots.start_ahead([attempt(partial(meeting.wait, LIMIT)) for _ in range(number)])
+        for _ in range(number):
+            assert ended.acquire(timeout=LIMIT)
+        slots.start_ahead([attempt(lambda: None) for _ in range(50)])
+        for _ in range(50):
+            assert ended.acquire(timeout=LIMIT)
+    slots.close()
+
+
+def test_what_was_claimed_for_a_free_slot_goes_first() -> None:
+    let_go, order, ended = threading.Event(), list[str](), threading.Semaphore(0)
+    slots = ThreadSlots(1, lambda attempt, ending: ended.release())
+    slots.start(attempt(partial(let_go.wait, LIMIT)))
+    slots.start_ahead([attempt(partial(order.append, name)) for name in ("ahead", "behind")])
+    slots.start(attempt(partial(order.append, "first")))
+    let_go.set()
+    for _ in range(4):
+        assert ended.acquire(timeout=LIMIT)
+    slots.close()
+    assert order == ["first", "ahead", "behind"]
+
+
+def test_quick_ones_that_were_claimed_ahead_need_few_threads() -> None:
+    """They would be in each other's way; on a machine that stands still some come to help."""
+    seen, ended = set[str](), threading.Semaphore(0)
+    slots = ThreadSlots(64, lambda attempt, ending: ended.release())
+    for _ in range(100):
+        slots.start_ahead([attempt(lambda: seen.add(threading.current_thread().name))] * 2)
+        for _ in range(2):
+            assert ended.acquire(timeout=LIMIT)
+    slots.close()
+    assert len(seen) < 32

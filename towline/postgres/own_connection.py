@@ -11,6 +11,7 @@ else after each transaction: there they are set for the transaction, and nothing
 from __future__ import annotations
 
 import select
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -46,6 +47,7 @@ class OwnConnection(psycopg.Connection[Any]):
     pooled = False  # whether a pooler stands between
     settings: dict[str, str]  # what our transactions have set
     since = 0.0  # when it was last given back
+    meanwhile: Callable[[], None] | None = None  # done once, when the next statement has been sent
     prepared: set[bytes]  # statements that `alone` has prepared; psycopg prepares its own
 
     def wait(self, gen: PQGen[T], interval: float = 0.0, timeout: float | None = None) -> T:
@@ -57,6 +59,9 @@ class OwnConnection(psycopg.Connection[Any]):
             poll = select.poll()
             descriptor = self.pgconn.socket
             poll.register(descriptor, EVENTS[wanted])
+            if self.meanwhile is not None:
+                meanwhile, self.meanwhile = self.meanwhile, None
+                meanwhile()
             limit = None if self.bound is None else self.bound * 1000
             while True:
                 found = poll.poll(limit)

@@ -7,7 +7,7 @@ are set for the transaction only there, since the connection may be somebody els
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +28,8 @@ def local(settings: Iterable[tuple[str, str]]) -> str:
 
 
 SETTINGS = local(SESSION.items())  # what decides about plans
+# What keeps the server busy for as long as all else of a turn together.
+LONG = {"settle_jobs", "claim_pending", "claim_pending_above"}
 
 
 class Transaction:
@@ -39,12 +41,14 @@ class Transaction:
         self._cursor = cursor
         self._now = 0
         self._prepare: bool | None = None
+        self._meanwhile: Callable[[], None] | None = None
         self.woken: set[str] = set()
 
     def begin(self, op: Op[Any], lock_timeout: str, *, losable: bool) -> None:
         # What people ask is planned anew, for the tables as they are; what workers do is prepared,
         # their looks as well: to plan one takes several times as long as to run it.
         self._prepare = False if op.reads and op.loss is not Loss.WITH_WORKERS else None
+        self._meanwhile = op.meanwhile
         raw = self.raw
         settings: list[tuple[str, str]] = []
         if raw.pooled:
@@ -78,6 +82,8 @@ class Transaction:
             return []
         if statement.query is self._sql.notify_ended:
             return []  # whoever runs the operation tells it, now and then
+        if self._meanwhile is not None and statement.query.name in LONG:
+            self.raw.meanwhile, self._meanwhile = self._meanwhile, None
         return execute(self._cursor, statement, self._prepare)
 
     def undo(self) -> None:

@@ -24,6 +24,7 @@ from ..model import Outcome
 from ..records import AttemptRecord, BlockerRecord, Claimed, Ending
 from ..secret import hidden, repeated
 from ..store.expiry import expiry
+from ..store.lease import Report as Reported
 from ..store.turn import MOST_LOADED
 from ..task import Task
 from ..task.context import Blockers, Context, Previous, StoppedFor, current
@@ -125,6 +126,11 @@ class Attempt(Struct, eq=False, weakref=True):
         """For how many seconds its job could have run before it began, or came to nothing."""
         began = self.now if self.started_at is None else self.started_at
         return max(began - max(self.held.run_at, self.held.created_at), 0) / MICRO
+
+    @property
+    def reported(self) -> Reported:
+        """Its progress, as it is written."""
+        return (self.held, *(self.progress or (None, None)))
 
     # ---- what its slot and the pump call
 

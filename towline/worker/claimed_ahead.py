@@ -9,22 +9,63 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ..records import Claimed
 from .attempt import Attempt
+from .chunks import alone
 from .duty import NEVER
 from .lookout import Prefetch
+from .slots import Slots
 from .unwritten import Ledger
 
 LASTING = 0.02  # seconds after which an attempt is worth being recorded as begun
 
 
+class ToSlots:
+    """Attempts on their way to the slots of their kind.
+
+    Quick handlers have the interpreter until the last of them is done. Where a server does the
+    work of a turn they wait until it is busy with the next one: a turn that comes to its long
+    statement only behind them would have the server wait for them, and then them for the server.
+    """
+
+    def __init__(
+        self,
+        slots: Mapping[str, Slots],
+        refused: Callable[[Sequence[Attempt], Exception], None],
+        *,
+        waits: bool,
+    ) -> None:
+        self._slots = slots
+        self._refused = refused
+        self._waits = waits
+        self.waiting: dict[str, list[Attempt]] = {}
+
+    def add(self, attempts: Sequence[Attempt]) -> None:
+        self.go()
+        for attempt in attempts:
+            each = attempt if attempt.task.chunk is None else alone(attempt)
+            self.waiting.setdefault(attempt.task.slots, []).append(each)
+        if not self._waits:
+            self.go()
+
+    def go(self) -> None:
+        """Let all that wait go to their slots."""
+        kinds, self.waiting = self.waiting, {}
+        for kind, attempts in kinds.items():
+            try:
+                self._slots[kind].start_ahead(attempts)
+            except Exception as error:
+                self._refused(attempts, error)
+
+
 class ClaimedAhead:
     """The line of what was claimed ahead, in the order in which slots take it."""
 
-    def __init__(self, prefetch: Prefetch) -> None:
+    def __init__(self, prefetch: Prefetch, to_slots: ToSlots) -> None:
         self._prefetch = prefetch
+        self.to_slots = to_slots
         self._line: deque[Attempt] = deque()
         self._still_since = 0.0  # when the head of the line became that
         self._begun: dict[Attempt, None] = {}  # began, and the database does not know
@@ -47,13 +88,14 @@ class ClaimedAhead:
         self._begun.clear()
         self.at = NEVER
 
-    def add(self, attempts: Sequence[Attempt]) -> None:
-        """They were claimed ahead, and go to their slots now."""
+    def start(self, attempts: Sequence[Attempt]) -> None:
+        """They were claimed ahead, and go to their slots."""
         now = time.monotonic()
         if not self._line:
             self._still_since = now
         self._line.extend(attempts)
         self.at = min(self.at, now + LASTING)
+        self.to_slots.add(attempts)
 
     def begins(self, attempt: Attempt) -> None:
         """It was not recorded as begun by its claim, and goes to a free slot now."""

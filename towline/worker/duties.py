@@ -21,8 +21,8 @@ from .deadlines import OWNERSHIP_CHECK, Deadlines
 from .declare import Declare
 from .duty import NEVER, Duty
 from .ending import put_off, released
-from .turns import Turns, report_of
-from .upkeep import Prune, SweepDead, SweepExpired
+from .turns import Turns
+from .upkeep import Prune, SweepDead, SweepExpired, TellSize
 
 PROGRESS_INTERVAL = 0.3  # seconds between two writings of progress
 # Seconds until a tick of a schedule that somebody holds is tried again.
@@ -53,7 +53,7 @@ class Duties:
             StartLastTry(turns),
             FireTicks(turns),
             LookForWork(turns),
-            TakeTurn(turns),
+            TakeTurn(turns, self.collect),
             PutBackStrays(turns, self.lease),
             StartChunks(turns),
             WriteProgress(turns),
@@ -78,6 +78,8 @@ class Duties:
     def do(self, now: float) -> None:
         """Do all that is due, or becomes due by what was done before it."""
         turns, deadlines = self._turns, self.deadlines
+        to_slots = turns.ahead.to_slots
+        waiting = to_slots.waiting
         if turns.deadline_set:
             turns.deadline_set = False  # before: another may be set meanwhile
             if turns.held or deadlines.dismissed:
@@ -87,6 +89,11 @@ class Duties:
                 if now >= duty.at:
                     duty.do(now)
         finally:
+            # They wait for a turn that follows at once, and for no other.
+            if to_slots.waiting and (
+                to_slots.waiting is waiting or not (self.collect or turns.endings.at == 0.0)
+            ):
+                to_slots.go()
             if turns.held and deadlines.at == NEVER:  # what was claimed now begins later
                 deadlines.at = now + OWNERSHIP_CHECK
 
@@ -300,8 +307,9 @@ class LookForWork:
 class TakeTurn:
     """A turn: when there are endings to write, or room for work that may be there."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, collect: CollectEnded) -> None:
         self._turns = turns
+        self._collect = collect
 
     @property
     def at(self) -> float:
@@ -313,7 +321,16 @@ class TakeTurn:
         return at
 
     def do(self, now: float) -> None:
-        self._turns.take()
+        self._turns.take(self._meanwhile)
+
+    def _meanwhile(self) -> None:
+        """First begin what the last turn has claimed; what has ended by the next time is collected,
+        or this thread would have to do it when the server has nothing to do."""
+        to_slots = self._turns.ahead.to_slots
+        if to_slots.waiting:
+            to_slots.go()
+        else:
+            self._collect.do(0.0)
 
 
 class PutBackStrays:
@@ -347,23 +364,6 @@ class StartChunks:
         self._turns.start_chunks(now)
 
 
-class TellSize:
-    """How many attempts run at a time, when that has changed, for those who look at the worker."""
-
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
-        self.at = NEVER
-
-    def do(self, now: float) -> None:
-        self.at = NEVER  # before: it may change again meanwhile
-        turns, settings = self._turns, self._turns.settings
-        try:
-            turns.run(turns.store.resize(turns.worker, settings.name, settings.concurrency))
-        except BaseException:
-            self.at = 0.0
-            raise
-
-
 class WriteProgress:
     """The progress that handlers have reported, a few times a second at most."""
 
@@ -385,7 +385,7 @@ class WriteProgress:
         if not fresh:
             return
         try:
-            turns.run(turns.store.progress([report_of(attempt) for attempt in fresh]))
+            turns.run(turns.store.progress([attempt.reported for attempt in fresh]))
         except StoreError:  # it is kept and tried again
             for attempt in fresh:
                 attempt.progress_written = None

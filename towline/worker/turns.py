@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from threading import Event
 from typing import TYPE_CHECKING, TypeVar
@@ -27,8 +27,8 @@ from ..store.turn import Turn, waiting
 from ..times import MICRO
 from .announcements import Announcements, returned
 from .attempt import Attempt, Key
-from .chunks import ChunkRun, Chunks, LostItems, may_share
-from .claimed_ahead import ClaimedAhead, begins_of
+from .chunks import ChunkRun, Chunks, LostItems, alone, may_share
+from .claimed_ahead import ClaimedAhead, ToSlots, begins_of
 from .duty import NEVER
 from .ending import MOST_SET_BACK, put_off
 from .last_try import LastTries
@@ -66,11 +66,12 @@ class Turns:
         self.progress_made = False  # since it was written last
         self.deadline_set = False  # of an attempt, since they were looked at last
         self._prefetch = Prefetch()
-        may_try = not app.runner.engine.has_one_writer
+        has_server = not app.runner.engine.has_one_writer
         self.preference = Preference(settings)
         several = len(settings.queues) > 1 or EVERY in settings.queues
-        self.lookout = Lookout(self._prefetch, several=several, may_try=may_try)
-        self.ahead = ClaimedAhead(self._prefetch)
+        self.lookout = Lookout(self._prefetch, several=several, may_try=has_server)
+        to_slots = ToSlots(slots, self._not_started, waits=has_server)
+        self.ahead = ClaimedAhead(self._prefetch, to_slots)
         self.last_tries = LastTries()
         self.next_tick = NEVER  # of a schedule of one of its tasks, by the monotonic clock
         self.chunks = Chunks()
@@ -103,27 +104,12 @@ class Turns:
 
     def start(self, attempt: Attempt) -> None:
         """Give it to the slots of its kind; back to the database when they cannot take it."""
-        if attempt.task.chunk is not None and not isinstance(attempt, ChunkRun):
-            attempt = ChunkRun.of(attempt)  # it runs alone
+        if attempt.task.chunk is not None:
+            attempt = alone(attempt)
         try:
             self._slots[attempt.task.slots].start(attempt)
         except Exception as error:
             self._not_started([attempt], error)
-
-    def _start_ahead(self, attempts: Sequence[Attempt]) -> None:
-        """The same of those that may wait for one another; each kind of slots gets its own."""
-        self.ahead.add(attempts)
-        kinds: dict[str, list[Attempt]] = {}
-        for attempt in attempts:
-            if attempt.task.chunk is not None:
-                self.start(attempt)
-            else:
-                kinds.setdefault(attempt.task.slots, []).append(attempt)
-        for kind, some in kinds.items():
-            try:
-                self._slots[kind].start_ahead(some)
-            except Exception as error:
-                self._not_started(some, error)
 
     def _not_started(self, attempts: Sequence[Attempt], error: Exception) -> None:
         for attempt in attempts:
@@ -195,7 +181,7 @@ class Turns:
         self.endings.add(ending)
         if attempt.progress is not attempt.progress_written and ending.started:
             attempt.progress_written = attempt.progress
-            self._reports[attempt.key] = report_of(attempt)
+            self._reports[attempt.key] = attempt.reported
 
     def forget(self, key: Key) -> None:
         """Whatever is still to be written of it is not this worker's to write."""
@@ -264,8 +250,8 @@ class Turns:
         self.deadline_set = True
         self.bell.set()
 
-    def take(self) -> None:
-        """Take a turn."""
+    def take(self, meanwhile: Callable[[], None]) -> None:
+        """Take a turn; `meanwhile` is done while a server is busy with it."""
         now = time.monotonic()
         self._prefetch.begin_turn()  # what has ended says how much room there is
         room = min(max(self.room(), 0), MOST_IN_TURN)
@@ -283,15 +269,15 @@ class Turns:
         alone = self.lookout.trying and not more
         began = time.monotonic()
         try:
-            turn = self.run(
-                self.store.turn(
-                    self.worker, settings.name, settings.queues, free, sent,
-                    self.lookout.unpark, ahead=room - free,
-                    begins=begins_of(lasting) if lasting else (),
-                    reports=reports, gated=self.gated, portions=portions, alone=alone,
-                    freed=self.lookout.freed,
-                )
+            op = self.store.turn(
+                self.worker, settings.name, settings.queues, free, sent,
+                self.lookout.unpark, ahead=room - free,
+                begins=begins_of(lasting) if lasting else (),
+                reports=reports, gated=self.gated, portions=portions, alone=alone,
+                freed=self.lookout.freed,
             )  # fmt: skip
+            op.meanwhile = meanwhile
+            turn = self.run(op)
             if turn.alone and (waited := waiting(turn.claimed)):
                 self.has_strays = True  # unless their blockers can be read
                 turn.blockers = self.run(self.store.blockers(waited))
@@ -395,7 +381,7 @@ class Turns:
                 self.ahead.begins(attempt)
             self.start(attempt)
         if ahead:
-            self._start_ahead(ahead)
+            self.ahead.start(ahead)
         if self.chunks.at < NEVER or self.lost_items.at < NEVER:
             self.start_chunks(time.monotonic())
         if unknown:
@@ -410,8 +396,3 @@ class Turns:
             self.endings.add(expiry(held))
         else:
             unknown.append(held)
-
-
-def report_of(attempt: Attempt) -> Report:
-    fraction, text = attempt.progress or (None, None)
-    return attempt.held, fraction, text

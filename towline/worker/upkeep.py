@@ -1,4 +1,5 @@
-"""Duties of any worker for all: sweep the jobs of dead workers, prune, give pages back.
+"""Duties of any worker for all: sweep the jobs of dead workers, prune, give pages back; and what
+all can see of it: how many attempts it runs.
 
 No leader: every statement is fenced and bounded, and the intervals are jittered.
 """
@@ -12,6 +13,7 @@ from collections.abc import Collection
 
 from ..events.kinds import JobSwept
 from .declare import Declare
+from .duty import NEVER
 from .identity import is_gone
 from .turns import Turns
 from .unwritten import begun_by, forget
@@ -100,3 +102,20 @@ def sweep(turns: Turns, suspects: Collection[int], gone: Collection[int]) -> Non
         turns.spans.swept(taken)
     for id in begun:
         forget(id)
+
+
+class TellSize:
+    """How many attempts run at a time, when that has changed, for those who look at the worker."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self.at = NEVER
+
+    def do(self, now: float) -> None:
+        self.at = NEVER  # before: it may change again meanwhile
+        turns, settings = self._turns, self._turns.settings
+        try:
+            turns.run(turns.store.resize(turns.worker, settings.name, settings.concurrency))
+        except BaseException:
+            self.at = 0.0
+            raise

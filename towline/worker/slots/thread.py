@@ -158,7 +158,7 @@ class ThreadSlots:
         return True
 
     def _have_watched(self) -> None:
-        if len(self._ahead) > 1 and not self._watched:
+        if self._ahead and not self._watched:
             self._watched = self._call(watch=True)
 
     # ---- the caller has not
