@@ -72,7 +72,7 @@ PLANS: dict[str, list[str]] = {
     "chain_states": [CHAIN],
     # claim
     "find_pending": ["live by PRIMARY KEY (state=? AND queue=?)", JOB],
-    "claim_jobs": [KEY],
+    "claim_jobs": [KEY.replace("job_id=?", "job_id<?")],
     # finish
     "record_attempts": [KEY],
     "delete_live": [KEY],

@@ -51,7 +51,11 @@ def unannotated(value, *rest, **options): ...  # type: ignore[no-untyped-def]
 
 
 def through(codec: Signature, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return codec.decode(codec.encode(args, kwargs, limit=LIMIT))
+    """There and back; what can be told by name is."""
+    args, kwargs = codec.decode(codec.encode(args, kwargs, limit=LIMIT))
+    if codec._by_position:
+        return (), dict(zip(codec._positional, args, strict=True))
+    return args, kwargs
 
 
 def refused(codec: Signature, *args: Any, **kwargs: Any) -> str:

@@ -230,7 +230,7 @@ def test_stored_arguments_that_no_longer_fit_are_refused(text: str) -> None:
 
 
 def test_text_from_a_driver_may_be_bytes() -> None:
-    assert ADD.decode(b'{"a":1,"b":2}') == ((), {"a": 1, "b": 2})
+    assert ADD.decode(b'{"a":1,"b":2}') == ((1, 2), {})
     assert ADD.decode_output(b"3") == 3
 
 

@@ -1272,13 +1272,13 @@ UPDATE {live}
 
 -- name: claim_jobs
 -- pending → running; the attempt number is the fence and only ever grows. Those up to :free begin at once,
--- but not one that the next loss would fail.
+-- but not one that the next loss would fail. They stand together at the beginning of their range: one walk.
 UPDATE {live}
    SET state = 3, attempt = attempt + 1, claimed_at = :now,
        started_at = CASE WHEN job_id <= :free AND lost < :safe THEN :now END, worker = :worker,
        progress = NULL, progress_text = NULL
- WHERE state = 0 AND queue = :queue AND priority = :priority
-   AND job_id IN (SELECT value FROM json_each(:jobs));
+ WHERE state = 0 AND queue = :queue AND priority = :priority AND job_id <= :last
+   AND +job_id IN (SELECT value FROM json_each(:jobs));
 
 -- name: long_arguments
 SELECT j.id + 0, j.arguments || '' FROM json_each(:jobs) AS x CROSS JOIN {job} AS j NOT INDEXED ON j.id = x.value;

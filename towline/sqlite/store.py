@@ -153,7 +153,7 @@ class SqliteStore(Store):
             queue, priority = strip
             yield self.sql.claim_jobs(
                 now=now, worker=worker, safe=self.crash_limit - 1, queue=queue, priority=priority,
-                free=free_up_to.get(strip, 0), jobs=as_json(jobs),
+                free=free_up_to.get(strip, 0), jobs=as_json(jobs), last=jobs[-1],
             )  # fmt: skip
         return claimed
 

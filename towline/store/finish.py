@@ -40,6 +40,8 @@ RECORD = (
     "continued_by", "ended_by", "queue", "priority", "job_id", "attempt", "held_by",
 )  # fmt: skip
 RUNNING = int(Live.RUNNING)
+# Asked of every job: to get a member from its class takes as long as to call a function.
+COMPLETED, CONTINUED, SCHEDULED = Outcome.COMPLETED, Outcome.CONTINUED, Live.SCHEDULED
 PUT_BACK = ("state", "run_at", "used", "lost", "queue", "priority", "job_id", "attempt", "held_by")
 
 
@@ -71,7 +73,7 @@ def plain_ends(verdicts: Sequence[Verdict]) -> dict[int, Verdict]:
     plain: dict[int, Verdict] = {}
     for verdict in verdicts:
         ending = verdict.ending
-        if verdict.final and ending.outcome is not Outcome.CONTINUED and ending.held.key is None:
+        if verdict.final and ending.outcome is not CONTINUED and ending.held.key is None:
             plain.setdefault(ending.held.chain_id, verdict)
     return plain
 
@@ -182,8 +184,8 @@ def ended_job(verdict: Verdict, now: int) -> EndedJob:
 def _judge(store: Ground, ending: Ending, now: int) -> Verdict:
     held, outcome = ending.held, ending.outcome
     start = ending.started_at if ending.started else NO_START
-    if outcome is Outcome.COMPLETED:
-        return Verdict(ending, True, Live.SCHEDULED, None, held.used, held.lost, start)
+    if outcome is COMPLETED:
+        return Verdict(ending, True, SCHEDULED, None, held.used, held.lost, start)
     ending.error = storable(ending.error)
     verdict = Verdict(ending, False, Live.SCHEDULED, None, held.used, held.lost, start)
     match outcome:

@@ -143,7 +143,7 @@ class Signature:
         except Exception as error:
             raise self._refuse(f"{what} do not fit: {error}") from error
         if self._by_position:
-            return (), dict(zip(self._positional, astuple(row), strict=True))
+            return astuple(row), {}
         given = {
             stored: value
             for stored, field in self._fields.items()
