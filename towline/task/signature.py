@@ -128,16 +128,15 @@ class Signature:
             text = encode(self._bind(args, kwargs))
         except UnicodeEncodeError as error:
             raise self._refuse(f"an argument cannot be encoded: {error}") from error
-        return self._decoded(text, "the arguments")
+        return self.decode(text, "the arguments")
 
-    def decode(self, text: str | bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def decode(
+        self, text: str | bytes, what: str = "the stored arguments"
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Give args and kwargs to call the function with, without the injected one.
 
         Raises InvalidArguments when the stored arguments no longer fit the signature.
         """
-        return self._decoded(text, "the stored arguments")
-
-    def _decoded(self, text: str | bytes, what: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
             row = self._decoder.decode(text)
         except Exception as error:

@@ -297,8 +297,9 @@ class Attempt(Struct, eq=False, weakref=True):
             raise
         if signature.injected is not None:
             kwargs[signature.injected] = self.context
-        for name, hint in signature.outputs.items():
-            kwargs[name] = self.context.blockers.get(name, type=hint)
+        if signature.outputs:
+            for name, hint in signature.outputs.items():
+                kwargs[name] = self.context.blockers.get(name, type=hint)
         return args, kwargs
 
     # ---- what its handler calls, by its context

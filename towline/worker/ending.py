@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .attempt import Attempt
 
 MOST_ERROR = 64 * 1024  # characters of an error that are kept
+COMPLETED, TIMEOUT = Outcome.COMPLETED, Outcome.TIMEOUT  # asked of every attempt
 UNSTORABLE = (OutputError, PayloadTooLarge, InvalidSetting)
 MISFIT_DELAY = 30 * MICRO  # at least, before arguments that do not fit are tried again
 MOST_SET_BACK = 20  # times that a job is tried again because its transaction met another
@@ -55,7 +56,7 @@ def of_value(attempt: Attempt, value: Any) -> Ending | None:
             error="the job was completed in a transaction that was not committed",
             delay=_delay(attempt, RuntimeError()),
         )
-    if attempt.stopped_for is Outcome.TIMEOUT:
+    if attempt.stopped_for is TIMEOUT:
         return timed_out(attempt)
     try:
         return completed(attempt, value)
@@ -120,7 +121,7 @@ def completed(attempt: Attempt, value: Any) -> Ending:
     except UNSTORABLE as error:
         attempt.unstorable = error
         raise
-    return Ending(attempt.held, Outcome.COMPLETED, text, started_at=attempt.started_at)
+    return Ending(attempt.held, COMPLETED, text, started_at=attempt.started_at)
 
 
 # ---- by what happened to it

@@ -39,7 +39,9 @@ ENTRY = struct.Struct("=qq")  # job, attempt
 HEAD = struct.Struct("=qq")  # the time since which nothing was written over; nothing
 PLACES = 32 * 1024  # used in turn: more than one worker has unwritten at a time
 HALF = PLACES // 2
-SIZE = HEAD.size + PLACES * ENTRY.size
+FIRST, WIDTH = HEAD.size, ENTRY.size
+SIZE = FIRST + PLACES * WIDTH
+write_entry = ENTRY.pack_into
 FIRST_RETRY, LONGEST_RETRY = 0.02, 1.0  # seconds until one that was put off is tried again
 
 
@@ -168,7 +170,7 @@ class Ledger:
         if number and not number % HALF:  # the half that is written over now has old ones only
             HEAD.pack_into(self._file, 0, self._half_at, 0)
             self._half_at = now
-        ENTRY.pack_into(self._file, HEAD.size + number % PLACES * ENTRY.size, job_id, attempt)
+        write_entry(self._file, FIRST + number % PLACES * WIDTH, job_id, attempt)
 
     def close(self) -> None:
         """Remove it: a worker that signs off holds nothing any more."""

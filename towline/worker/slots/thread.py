@@ -157,6 +157,19 @@ class ThreadSlots:
         self._threads += 1
         return True
 
+    def _is_too_many(self) -> bool:
+        return self._closed or self._threads > self._room()
+
+    def _take(self) -> Attempt | None:
+        """The next in the line for a thread that may go on."""
+        line = self._first or self._ahead
+        if not line or self._is_too_many():
+            return None
+        attempt = line.popleft()
+        attempt.slot = self
+        self._taken += 1
+        return attempt
+
     def _have_watched(self) -> None:
         if self._ahead and not self._watched:
             self._watched = self._call(watch=True)
@@ -166,28 +179,29 @@ class ThreadSlots:
     def _serve(self, watch: bool) -> None:
         if watch:
             self._watch()
-        while (attempt := self._take()) is not None:
+        attempt = self._wait()
+        while attempt is not None:
             ending = self._context.copy().run(attempt.run) if attempt.begin() else None
             with self._mutex:
                 attempt.slot = None
                 heard = not (attempt.abandoned or attempt.withdrawn)
                 if attempt.abandoned and not self._is_needed_again():
                     return
+                following = self._take()
             if heard:
                 self._done(attempt, ending)
-            del attempt, ending
+            del ending
+            attempt = following or self._wait()
+            del following
 
-    def _take(self) -> Attempt | None:
+    def _wait(self) -> Attempt | None:
         """The next attempt, once there is one; None: this thread is not needed any more."""
         while True:
             with self._mutex:
-                if self._closed or self._threads > self._room():
+                if self._is_too_many():
                     self._threads -= 1
                     return None
-                if self._first or self._ahead:
-                    attempt = (self._first or self._ahead).popleft()
-                    attempt.slot = self
-                    self._taken += 1
+                if (attempt := self._take()) is not None:
                     return attempt
                 self._asleep += 1
             if self._calls.get():
