@@ -130,7 +130,8 @@ class Attempt(Struct, eq=False, weakref=True):
     @property
     def reported(self) -> Reported:
         """Its progress, as it is written."""
-        return (self.held, *(self.progress or (None, None)))
+        fraction, text = self.progress or (None, None)
+        return self.held, fraction, text
 
     # ---- what its slot and the pump call
 
