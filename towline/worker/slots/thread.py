@@ -50,7 +50,7 @@ class ThreadSlots:
         self._threads = 0
         self._asleep = 0
         self._watched = False  # a thread watches the line
-        self._crew = 1  # threads that suffice for what was claimed ahead, as it went so far
+        self._crew = limit  # threads that suffice for what was claimed ahead, as it went so far
         self._taken = 0  # attempts, ever
         self._left_behind = 0
         self._most_left_behind = max(LEFT_BEHIND, 4 * limit)
@@ -70,8 +70,10 @@ class ThreadSlots:
     def start_ahead(self, attempts: Sequence[Attempt]) -> None:
         with self._mutex:
             awake = self._threads - self._asleep - self._watched
-            if self._crew > 1 and not awake and not self._ahead:
-                self._crew -= 1  # they were done before there was more
+            if 2 * len(self._ahead) >= len(attempts):  # there is more before they are done
+                self._crew = min(2 * self._crew, self._limit)
+            elif self._crew > 1 and not awake:  # they were done before there was more
+                self._crew -= max(self._crew // 4, 1)
             self._call_all(min(self._crew - awake, len(attempts)))
             served = self._threads > 0
             if served:
