@@ -10,7 +10,7 @@ import msgspec
 
 from ..model import CHAIN_CODE, CHAIN_END, OUTCOME_CODE, Live, Outcome
 from ..operation import Loss, Mark, Op, Row, Statement, Steps
-from ..records import Claimed, Ending, Enqueued, NewJob
+from ..records import Claimed, Enqueued, NewJob
 from ..store import Store
 from ..store.cascade import end_chains, free_behind
 from ..store.columns import (
@@ -227,7 +227,7 @@ class SqliteStore(Store):
         self, verdicts: Sequence[Verdict], worker: str | None, slot: int, now: int
     ) -> Steps[list[Verdict]]:
         """Jobs that are over, without a key or a successor; what is behind them is freed after."""
-        plain = plain_ends([verdict for verdict in verdicts if not _is_long(verdict.ending)])
+        plain = plain_ends(verdicts, LONG)
         if not plain:
             return []
         awaited = {int_of(id) for (id,) in (yield self.sql.find_awaited(chains=as_json(plain)))}
@@ -301,7 +301,3 @@ def _rows(verdicts: Sequence[Verdict]) -> str:
     return as_json([
         (*(e := v.ending).held[:2], v.start, e.output, e.error, e.error_type) for v in verdicts
     ])  # fmt: skip
-
-
-def _is_long(ending: Ending) -> bool:
-    return len(ending.output or "") >= LONG or len(ending.error or "") >= LONG

@@ -68,12 +68,15 @@ class Verdict(Struct):
     children: Sequence[int] = ()  # ids for what is stored with the successor
 
 
-def plain_ends(verdicts: Sequence[Verdict]) -> dict[int, Verdict]:
-    """Jobs that are over, without a key and without a successor, by their chains."""
+def plain_ends(verdicts: Sequence[Verdict], most: int | None = None) -> dict[int, Verdict]:
+    """Jobs that are over, without a key and without a successor, by their chains. With `most`,
+    those whose output and error have fewer characters."""
     plain: dict[int, Verdict] = {}
     for verdict in verdicts:
         ending = verdict.ending
-        if verdict.final and ending.outcome is not CONTINUED and ending.held.key is None:
+        if not verdict.final or ending.outcome is CONTINUED or ending.held.key is not None:
+            continue
+        if most is None or max(len(ending.output or ""), len(ending.error or "")) < most:
             plain.setdefault(ending.held.chain_id, verdict)
     return plain
 
@@ -102,8 +105,8 @@ def finish(
         now = yield from store.now()
     verdicts = [_judge(store, ending, now) for ending in endings]
     accepted = yield from store.settle(verdicts, worker, slot, now)
-    rest = verdicts
-    if accepted:
+    rest: Sequence[Verdict] = ()
+    if len(accepted) < len(verdicts):
         settled = {id(verdict) for verdict in accepted}
         rest = [verdict for verdict in verdicts if id(verdict) not in settled]
     later: Sequence[Verdict] = ()
@@ -176,9 +179,8 @@ def ended_job(verdict: Verdict, now: int) -> EndedJob:
     if not ending.started:
         return EndedJob(held.queue, held.task, outcome)
     began = ending.started_at or held.claimed_at
-    return EndedJob(
-        held.queue, held.task, outcome, max(now - began, 0), max(began - held.run_at, 0)
-    )
+    ran, waited = now - began, began - held.run_at
+    return EndedJob(held.queue, held.task, outcome, max(0, ran), max(0, waited))
 
 
 def _judge(store: Ground, ending: Ending, now: int) -> Verdict:

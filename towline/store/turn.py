@@ -153,6 +153,8 @@ def _wake_for_freed(
     freed: Collection[str],
 ) -> Steps[None]:
     """Workers with room may start what came free, unless this turn has started all there is."""
+    if not taken.left and all(ending.held.lane is None for ending in endings):
+        return
     accepted = set(finished.accepted)
     ended = [ending.held for ending in endings if ending.held.job_id in accepted]
     unseen = {held.queue for held in ended if held.lane is not None and held.queue not in gated}
