@@ -14,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Generator, Sequence, Set
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, TypeVarTuple
 
 from msgspec import Struct
 
@@ -153,6 +153,17 @@ class Loss(Enum):
     ANY_TIME = "it is said again soon"
 
 
+class Meanwhile(Protocol):
+    """Told by an engine of the longest statements of an operation. It does not raise."""
+
+    def begins(self, statement: str, *, idle: bool) -> None:
+        """The database is busy with this from now on, perhaps in this thread; `idle`: the thread
+        has nothing to do until it ends. Another may begin before it is said to have ended."""
+
+    def ended(self) -> None:
+        """The thread goes on."""
+
+
 class Op(Generic[T]):
     """A generator function with its arguments, ready to run, as often as need be: a retry begins it
     anew. All of its steps are one transaction.
@@ -160,8 +171,7 @@ class Op(Generic[T]):
     `reads`: it changes nothing. `loss`: when a crash may take its commit. `single`: it is one
     statement, and as atomic as that. `follows`: what its last run marked, None for nothing. `by`,
     `queue`: who asked for it, and which queue it is about, where its event is to say so.
-    `meanwhile`: what its caller would do while a server is busy with it, where one is; perhaps
-    never, perhaps more than once, and it never raises.
+    `meanwhile`: who wants to know when the database is busy with it for long.
     """
 
     __slots__ = (
@@ -186,7 +196,7 @@ class Op(Generic[T]):
         self.by = by
         self.queue = queue
         self.follows: Mark | None = None
-        self.meanwhile: Callable[[], None] | None = None
+        self.meanwhile: Meanwhile | None = None
         self._begin: Callable[..., Steps[T]] = begin
         self._args = args
 

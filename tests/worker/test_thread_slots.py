@@ -11,8 +11,10 @@ from typing import Any, cast
 
 import pytest
 
+from tests.until import until
 from tests.worker.gate import LIMIT, Gate
 from towline.worker.attempt import Attempt
+from towline.worker.slots import Done
 from towline.worker.slots.thread import ThreadSlots
 
 
@@ -131,13 +133,52 @@ def test_what_was_claimed_for_a_free_slot_goes_first() -> None:
     assert order == ["first", "ahead", "behind"]
 
 
+def few_for_quick_ones(limit: int, done: Done) -> ThreadSlots:
+    """Slots that have seen quick handlers only."""
+    slots = ThreadSlots(limit, done)
+    while slots._crew > 1:
+        slots.start_ahead([attempt(lambda: None)])
+        until(lambda: slots._asleep == slots._threads)
+    return slots
+
+
 def test_quick_ones_that_were_claimed_ahead_need_few_threads() -> None:
-    """They would be in each other's way; on a machine that stands still some come to help."""
+    """They would be in each other's way."""
     seen, ended = set[str](), threading.Semaphore(0)
-    slots = ThreadSlots(64, lambda attempt, ending: ended.release())
+    slots = few_for_quick_ones(64, lambda attempt, ending: ended.release())
     for _ in range(100):
         slots.start_ahead([attempt(lambda: seen.add(threading.current_thread().name))] * 2)
-        for _ in range(2):
+        until(lambda: slots._asleep == slots._threads)
+    slots.close()
+    assert len(seen) < 64
+
+
+def test_what_is_held_back_begins_when_it_is_let_go_and_without_that_in_a_moment() -> None:
+    """W2: a pump that is stuck keeps nothing; what was claimed for a free slot never waits."""
+    ran = list[str]()
+    slots = few_for_quick_ones(1, lambda attempt, ending: None)
+
+    def begun(*names: str) -> bool:
+        return ran == list(names)
+
+    slots.hold_back()
+    slots.start_ahead([attempt(partial(ran.append, "held back"))])
+    slots.start(attempt(partial(ran.append, "for a free slot")))
+    until(lambda: begun("for a free slot", "held back"))
+    slots.hold_back()
+    slots.let_go(LIMIT)
+    slots.start_ahead([attempt(partial(ran.append, "let go"))])
+    until(lambda: begun("for a free slot", "held back", "let go"))
+    slots.close()
+
+
+def test_handlers_that_wait_for_each_other_are_not_held_back() -> None:
+    """W2: nor is what comes with them."""
+    ended, meeting = threading.Semaphore(0), threading.Barrier(4)
+    slots = few_for_quick_ones(4, lambda attempt, ending: ended.release())
+    for _ in range(10):
+        slots.hold_back()
+        slots.start_ahead([attempt(partial(meeting.wait, LIMIT))] * 4)
+        for _ in range(4):
             assert ended.acquire(timeout=LIMIT)
     slots.close()
-    assert len(seen) < 32

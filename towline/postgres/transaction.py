@@ -7,8 +7,8 @@ are set for the transaction only there, since the connection may be somebody els
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Iterable
+from functools import lru_cache, partial
 from typing import Any
 
 import psycopg
@@ -17,7 +17,7 @@ from psycopg.pq import TransactionStatus
 
 from ..connections.psycopg import PlainCursor, execute
 from ..errors import CommitUnknown, StoreError
-from ..operation import Loss, Op, Row, Statement
+from ..operation import Loss, Meanwhile, Op, Row, Statement
 from ..sql import Queries
 from .own_connection import SESSION, OwnConnection
 
@@ -41,7 +41,7 @@ class Transaction:
         self._cursor = cursor
         self._now = 0
         self._prepare: bool | None = None
-        self._meanwhile: Callable[[], None] | None = None
+        self._meanwhile: Meanwhile | None = None
         self.woken: set[str] = set()
 
     def begin(self, op: Op[Any], lock_timeout: str, *, losable: bool) -> None:
@@ -83,7 +83,7 @@ class Transaction:
         if statement.query is self._sql.notify_ended:
             return []  # whoever runs the operation tells it, now and then
         if self._meanwhile is not None and statement.query.name in LONG:
-            self.raw.meanwhile, self._meanwhile = self._meanwhile, None
+            self.raw.meanwhile = partial(self._meanwhile.begins, statement.query.name, idle=True)
         return execute(self._cursor, statement, self._prepare)
 
     def undo(self) -> None:

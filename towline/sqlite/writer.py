@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from ..errors import CommitUnknown, TowlineError, WriterBusy
-from ..operation import Loss, Op, Row, Statement, drive, execute
+from ..operation import Loss, Meanwhile, Op, Row, Statement, drive, execute
 from .errors import is_full, translate
 from .file import File
 from .instant import is_running, move, move_back
@@ -37,6 +37,8 @@ FULL, NORMAL = 2, 1
 # At FULL, unless the application said durable=False. A crash of the machine ends every worker of
 # its files, so what hangs on them may be lost with it.
 SYNCED = (Loss.NEVER, Loss.IF_ALLOWED)
+# What takes as long as all else of a turn together, without the interpreter's lock.
+LONG = {"find_pending", "claim_jobs", "settle_attempts", "settle_live", "settle_chains"}
 TRIES = 10  # of an operation that raises while others run it; then that is believed
 LOOK = 1.0  # seconds between looks of a thread whose operation a leader has taken
 
@@ -261,6 +263,7 @@ class Writer(Kept):
             if level != self._level:  # only possible between transactions, and 3 µs
                 connection.execute(f"PRAGMA synchronous = {level}")
                 self._level = level
+            self._turn.meanwhile = own.op.meanwhile
             if not self._turn.acquire(connection, deadline, own.op.name):
                 raise self._lock.busy(own.op.name, own.patience)
         except sqlite3.Error as error:
@@ -289,6 +292,8 @@ class Writer(Kept):
         """Run a group in the open transaction and commit; what the database refused, if it did."""
         cursor = self._cursor
         run = partial(execute, cursor)
+        if own.op.meanwhile is not None:
+            run = partial(_execute_telling, own.op.meanwhile, run)
         try:
             if not own.others:
                 own.result = drive(own.op, run)
@@ -350,3 +355,15 @@ class Writer(Kept):
         self._log = Log(self._file, connection, self._connect)
         self.connection = connection
         return connection
+
+
+def _execute_telling(
+    meanwhile: Meanwhile, run: Callable[[Statement], list[Row]], statement: Statement
+) -> list[Row]:
+    if statement.query.name not in LONG:
+        return run(statement)
+    meanwhile.begins(statement.query.name, idle=False)
+    try:
+        return run(statement)
+    finally:
+        meanwhile.ended()

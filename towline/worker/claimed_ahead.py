@@ -23,41 +23,41 @@ LASTING = 0.02  # seconds after which an attempt is worth being recorded as begu
 
 
 class ToSlots:
-    """Attempts on their way to the slots of their kind.
+    """What was claimed ahead, on its way to the slots of its kind.
 
-    Quick handlers have the interpreter until the last of them is done. Where a server does the
-    work of a turn they wait until it is busy with the next one: a turn that comes to its long
-    statement only behind them would have the server wait for them, and then them for the server.
+    Quick handlers have the interpreter until the last of them is done, and the pump waits for it
+    after each statement; when its database works, none of them is left. So they are held back from
+    one turn to the next, and let go as long as the database works.
     """
 
     def __init__(
-        self,
-        slots: Mapping[str, Slots],
-        refused: Callable[[Sequence[Attempt], Exception], None],
-        *,
-        waits: bool,
+        self, slots: Mapping[str, Slots], refused: Callable[[Sequence[Attempt], Exception], None]
     ) -> None:
         self._slots = slots
         self._refused = refused
-        self._waits = waits
-        self.waiting: dict[str, list[Attempt]] = {}
+        self.held_back = False
 
     def add(self, attempts: Sequence[Attempt]) -> None:
-        self.go()
+        kinds: dict[str, list[Attempt]] = {}
         for attempt in attempts:
             each = attempt if attempt.task.chunk is None else alone(attempt)
-            self.waiting.setdefault(attempt.task.slots, []).append(each)
-        if not self._waits:
-            self.go()
-
-    def go(self) -> None:
-        """Let all that wait go to their slots."""
-        kinds, self.waiting = self.waiting, {}
-        for kind, attempts in kinds.items():
+            kinds.setdefault(attempt.task.slots, []).append(each)
+        for kind, some in kinds.items():
             try:
-                self._slots[kind].start_ahead(attempts)
+                self._slots[kind].start_ahead(some)
             except Exception as error:
-                self._refused(attempts, error)
+                self._refused(some, error)
+
+    def hold_back(self) -> None:
+        self.held_back = True
+        for slots in self._slots.values():
+            slots.hold_back()
+
+    def let_go(self, seconds: float | None = None) -> None:
+        """For so long; None: until they are held back again."""
+        self.held_back = seconds is not None
+        for slots in self._slots.values():
+            slots.let_go(NEVER if seconds is None else seconds)
 
 
 class ClaimedAhead:

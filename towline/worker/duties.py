@@ -12,15 +12,15 @@ from collections import deque
 from collections.abc import Callable
 
 from ..errors import StoreError
-from ..events.kinds import JobOrphaned, LeaseLost
+from ..events.kinds import JobOrphaned
 from ..records import Ending
-from ..times import MICRO
 from .attempt import Attempt
 from .claimed_ahead import begins_of
 from .deadlines import OWNERSHIP_CHECK, Deadlines
 from .declare import Declare
 from .duty import NEVER, Duty
 from .ending import put_off, released
+from .lease import RenewLease
 from .turns import Turns
 from .upkeep import Prune, SweepDead, SweepExpired, TellSize
 
@@ -78,8 +78,6 @@ class Duties:
     def do(self, now: float) -> None:
         """Do all that is due, or becomes due by what was done before it."""
         turns, deadlines = self._turns, self.deadlines
-        to_slots = turns.ahead.to_slots
-        waiting = to_slots.waiting
         if turns.deadline_set:
             turns.deadline_set = False  # before: another may be set meanwhile
             if turns.held or deadlines.dismissed:
@@ -89,11 +87,9 @@ class Duties:
                 if now >= duty.at:
                     duty.do(now)
         finally:
-            # They wait for a turn that follows at once, and for no other.
-            if to_slots.waiting and (
-                to_slots.waiting is waiting or not (self.collect or turns.endings.at == 0.0)
-            ):
-                to_slots.go()
+            to_slots = turns.ahead.to_slots
+            if to_slots.held_back and not (self.collect or turns.endings.at == 0.0):
+                to_slots.let_go()  # no turn follows at once
             if turns.held and deadlines.at == NEVER:  # what was claimed now begins later
                 deadlines.at = now + OWNERSHIP_CHECK
 
@@ -136,41 +132,6 @@ class CollectEnded:
                     turns.lookout.may_have_work = True
                     turns.lookout.freed.add(attempt.held.queue)
             turns.end(attempt, ending)
-
-
-class RenewLease:
-    """The lease of all that the worker holds: registered at first, renewed every third of it."""
-
-    def __init__(self, turns: Turns, deadlines: Deadlines, register: Callable[[], int]) -> None:
-        self._turns = turns
-        self._deadlines = deadlines
-        self._register = register
-        self.at = 0.0
-
-    def register(self) -> None:
-        """Begin under a new number."""
-        turns = self._turns
-        turns.worker = self._register()
-        self.at = time.monotonic() + turns.settings.lease / 3
-        turns.ahead.open(turns.worker)
-
-    def do(self, now: float) -> None:
-        turns, settings = self._turns, self._turns.settings
-        if now >= self._deadlines.at:  # timeouts come although the database may be away
-            self._deadlines.end_overdue(now)
-        mine = {*turns.held, *turns.endings}
-        lease = round(settings.lease * MICRO)
-        renewed = turns.run(turns.store.renew(turns.worker, settings.name, lease, mine))
-        if renewed.postponed:
-            self.at = time.monotonic() + random.uniform(0.05, 0.2)
-            return
-        if renewed.registered:
-            self.at = time.monotonic() + settings.lease / 3
-            self._deadlines.drop_lost(renewed.lost)
-            return
-        turns.publish(LeaseLost(worker=settings.name))
-        self._deadlines.drop_lost(mine)
-        self.register()
 
 
 class WatchClaimedAhead:
@@ -310,6 +271,8 @@ class TakeTurn:
     def __init__(self, turns: Turns, collect: CollectEnded) -> None:
         self._turns = turns
         self._collect = collect
+        self._takes: dict[str, float] = {}  # seconds, by the statements of the turn
+        self._began = "", 0.0
 
     @property
     def at(self) -> float:
@@ -321,16 +284,22 @@ class TakeTurn:
         return at
 
     def do(self, now: float) -> None:
-        self._turns.take(self._meanwhile)
+        self._turns.take(self)
 
-    def _meanwhile(self) -> None:
-        """First begin what the last turn has claimed; what has ended by the next time is collected,
-        or this thread would have to do it when the server has nothing to do."""
+    def begins(self, statement: str, *, idle: bool) -> None:
+        """The database works, and slots may as well: as long as this thread is idle, or as the
+        statement takes, or it would have to wait for the interpreter."""
         to_slots = self._turns.ahead.to_slots
-        if to_slots.waiting:
-            to_slots.go()
-        else:
+        if to_slots.held_back:
+            to_slots.let_go(None if idle else self._takes.get(statement, 0.0))
+        elif idle:
             self._collect.do(0.0)
+        self._began = statement, time.thread_time()
+
+    def ended(self) -> None:
+        statement, began = self._began
+        took = time.thread_time() - began
+        self._takes[statement] = 0.8 * self._takes.get(statement, took) + 0.2 * took
 
 
 class PutBackStrays:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from threading import Event
 from typing import TYPE_CHECKING, TypeVar
@@ -42,7 +42,7 @@ from .unwritten import MOST_IN_TURN, Unwritten
 if TYPE_CHECKING:
     from ..app import Towline
     from ..app.declarations import Declarations
-    from ..operation import Op
+    from ..operation import Meanwhile, Op
     from ..store import Store
 
 T = TypeVar("T")
@@ -66,12 +66,11 @@ class Turns:
         self.progress_made = False  # since it was written last
         self.deadline_set = False  # of an attempt, since they were looked at last
         self._prefetch = Prefetch()
-        has_server = not app.runner.engine.has_one_writer
+        may_try = not app.runner.engine.has_one_writer
         self.preference = Preference(settings)
         several = len(settings.queues) > 1 or EVERY in settings.queues
-        self.lookout = Lookout(self._prefetch, several=several, may_try=has_server)
-        to_slots = ToSlots(slots, self._not_started, waits=has_server)
-        self.ahead = ClaimedAhead(self._prefetch, to_slots)
+        self.lookout = Lookout(self._prefetch, several=several, may_try=may_try)
+        self.ahead = ClaimedAhead(self._prefetch, ToSlots(slots, self._not_started))
         self.last_tries = LastTries()
         self.next_tick = NEVER  # of a schedule of one of its tasks, by the monotonic clock
         self.chunks = Chunks()
@@ -250,8 +249,8 @@ class Turns:
         self.deadline_set = True
         self.bell.set()
 
-    def take(self, meanwhile: Callable[[], None]) -> None:
-        """Take a turn; `meanwhile` is done while a server is busy with it."""
+    def take(self, meanwhile: Meanwhile) -> None:
+        """Take a turn, and tell when the database is busy with it."""
         now = time.monotonic()
         self._prefetch.begin_turn()  # what has ended says how much room there is
         room = min(max(self.room(), 0), MOST_IN_TURN)
@@ -381,6 +380,8 @@ class Turns:
                 self.ahead.begins(attempt)
             self.start(attempt)
         if ahead:
+            if self.bell.is_set():  # what has ended is written at once
+                self.ahead.to_slots.hold_back()
             self.ahead.start(ahead)
         if self.chunks.at < NEVER or self.lost_items.at < NEVER:
             self.start_chunks(time.monotonic())

@@ -27,6 +27,12 @@ class Slots(Protocol):
         """The same of those that were claimed ahead of free slots, in this order: they may wait for
         one another while handlers are quick."""
 
+    def hold_back(self) -> None:
+        """Begin nothing more of what was claimed ahead, for a few milliseconds at most."""
+
+    def let_go(self, seconds: float) -> None:
+        """Begin it again, for so long."""
+
     def interrupt(self, attempt: Attempt) -> None:
         """The attempt was asked to stop (`attempt.stop`, `attempt.stopped_for`): make it, if this
         kind can; its end is reported as always."""

@@ -69,6 +69,12 @@ class LoopSlots:
             if self._line and self._loop is not None and not self._called:
                 self._call(self._loop)
 
+    def hold_back(self) -> None:
+        pass  # handlers here are not in the pump's way, or cannot be kept out of it
+
+    def let_go(self, seconds: float) -> None:
+        pass
+
     def interrupt(self, attempt: Attempt) -> None:
         with self._mutex:
             loop = self._placed.get(attempt)

@@ -71,6 +71,12 @@ class ProcessSlots:
             self._line.extend(attempts)
             self.work.notify(len(attempts))
 
+    def hold_back(self) -> None:
+        pass  # handlers here are not in the pump's way, or cannot be kept out of it
+
+    def let_go(self, seconds: float) -> None:
+        pass
+
     def interrupt(self, attempt: Attempt) -> None:
         if not isinstance(slot := attempt.sent_to, ProcessSlot):
             return

@@ -1,13 +1,12 @@
 """Blocking handlers: threads that take attempts from one line.
 
     asleep ──called──► at the line ⇄ runs an attempt ──► left behind, if that was abandoned
-       ▲ └──called to watch──► watches ──► at the line, or asleep
-       └── the line is empty ──┘
+       ▲── the line is empty ──┘
 
-Threads that run quick handlers are in each other's way: one has the interpreter, and each that
-comes back from a system call waits for it. So what was claimed ahead is begun by few of them, the
-*crew*, and one more watches whether the line gets on. If it does not, it joins them and another
-one watches.
+Threads that run quick handlers are in each other's way, and in the pump's: one has the interpreter,
+and each that comes back from a system call waits for it. So what was claimed ahead is begun by few
+of them, the *crew*, and only while the database works, where the pump says so. A thread beside them
+watches whether the line gets on; if it does not, it calls one more.
 """
 
 from __future__ import annotations
@@ -28,6 +27,8 @@ log = logging.getLogger("towline.worker")
 LEFT_BEHIND = 32  # threads that handlers may keep after their time, or four for each slot
 WATCH = 0.005  # seconds in which the line must get on, …
 SPANS = 2  # … so far that it is empty after so many more of them
+LOOKS = 50  # of the watch, at a line where nothing happens
+FOREVER = float("inf")
 
 
 class ThreadSlots:
@@ -46,7 +47,8 @@ class ThreadSlots:
             deque()
         )  # claimed for free slots: a thread was called for each
         self._ahead: deque[Attempt] = deque()  # claimed ahead of them
-        self._calls: SimpleQueue[bool] = SimpleQueue()  # for those asleep; True: to watch
+        self._until = FOREVER  # when no more of those may begin
+        self._calls: SimpleQueue[None] = SimpleQueue()  # for those asleep
         self._threads = 0
         self._asleep = 0
         self._watched = False  # a thread watches the line
@@ -69,18 +71,28 @@ class ThreadSlots:
 
     def start_ahead(self, attempts: Sequence[Attempt]) -> None:
         with self._mutex:
-            awake = self._threads - self._asleep - self._watched
+            awake = self._threads - self._asleep
             if 2 * len(self._ahead) >= len(attempts):  # there is more before they are done
                 self._crew = min(2 * self._crew, self._limit)
             elif self._crew > 1 and not awake:  # they were done before there was more
                 self._crew -= max(self._crew // 4, 1)
-            self._call_all(min(self._crew - awake, len(attempts)))
+            needed = 0 if self._is_held_back() else self._crew - awake
+            self._call_all(min(needed, len(attempts)) if self._threads else max(needed, 1))
             served = self._threads > 0
             if served:
                 self._ahead.extend(attempts)
-                self._have_watched()
+                self._begin_watching()
         if not served:
             hand_back(attempts, self._done)
+
+    def hold_back(self) -> None:
+        self._until = 0.0
+
+    def let_go(self, seconds: float) -> None:
+        with self._mutex:
+            self._until = time.monotonic() + seconds
+            awake = self._threads - self._asleep
+            self._call_all(min(self._crew - awake, len(self._ahead)))
 
     def interrupt(self, attempt: Attempt) -> None:
         pass  # it has been asked; nothing else can be done to a thread
@@ -135,23 +147,27 @@ class ThreadSlots:
         """How many threads there may be, apart from those left behind."""
         return self._limit - max(self._left_behind - self._most_left_behind, 0)
 
+    def _is_held_back(self) -> bool:
+        """A crew of several waits for more than the interpreter: it is in nobody's way."""
+        return self._crew == 1 and time.monotonic() >= self._until
+
     def _call_all(self, number: int) -> None:
         while number > 0 and self._call():
             number -= 1
 
-    def _call(self, *, watch: bool = False) -> bool:
+    def _call(self) -> bool:
         """Have one more thread at the line; RuntimeError when there is not one at all. One more
         that cannot begin does not matter as long as there are others, which come in turn."""
         if self._asleep:
             self._asleep -= 1
-            self._calls.put(watch)
+            self._calls.put(None)
             return True
         if self._threads >= self._room():
             return False
         self._number += 1
         name = f"towline-{self._number}"
         try:
-            threading.Thread(target=self._serve, args=(watch,), name=name, daemon=True).start()
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
         except RuntimeError:
             if not self._threads:
                 raise
@@ -167,20 +183,26 @@ class ThreadSlots:
         line = self._first or self._ahead
         if not line or self._is_too_many():
             return None
+        if line is self._ahead and self._is_held_back():
+            return None
         attempt = line.popleft()
         attempt.slot = self
         self._taken += 1
         return attempt
 
-    def _have_watched(self) -> None:
-        if self._ahead and not self._watched:
-            self._watched = self._call(watch=True)
+    def _begin_watching(self) -> None:
+        if self._watched:
+            return
+        try:
+            threading.Thread(target=self._watch, name="towline-watch", daemon=True).start()
+            self._watched = True
+        except RuntimeError:  # no room for it: all that there is may work
+            self._until = FOREVER
+            self._call_all(len(self._ahead))
 
     # ---- the caller has not
 
-    def _serve(self, watch: bool) -> None:
-        if watch:
-            self._watch()
+    def _serve(self) -> None:
         attempt = self._wait()
         while attempt is not None:
             ending = self._context.copy().run(attempt.run) if attempt.begin() else None
@@ -206,23 +228,24 @@ class ThreadSlots:
                 if (attempt := self._take()) is not None:
                     return attempt
                 self._asleep += 1
-            if self._calls.get():
-                self._watch()
+            self._calls.get()
 
     def _watch(self) -> None:
-        """Return when the line is empty, or does not get on without this thread."""
-        while True:
+        """As long as something is claimed ahead, and for a moment."""
+        looks = LOOKS
+        while looks:
             taken = self._taken
             time.sleep(WATCH)
             with self._mutex:
-                left = len(self._ahead)
-                if left and left <= SPANS * (self._taken - taken) and not self._closed:
-                    continue
-                self._watched = False
-                if left:
+                left, gone = len(self._ahead), self._taken - taken
+                looks = LOOKS if left or gone else looks - 1
+                if self._closed or not looks:
+                    self._watched = False
+                    return
+                if left > SPANS * gone:
+                    self._until = FOREVER
                     self._crew = min(self._crew + 1, self._limit)
-                    self._have_watched()
-                return
+                    self._call()
 
     def _is_needed_again(self) -> bool:
         """The handler that was left behind has ended. The caller has the mutex."""
