@@ -153,7 +153,7 @@ class Loss(Enum):
     ANY_TIME = "it is said again soon"
 
 
-class Meanwhile(Protocol):
+class Onlooker(Protocol):
     """Told by an engine of the longest statements of an operation. It does not raise."""
 
     def begins(self, statement: str, *, idle: bool) -> None:
@@ -171,11 +171,11 @@ class Op(Generic[T]):
     `reads`: it changes nothing. `loss`: when a crash may take its commit. `single`: it is one
     statement, and as atomic as that. `follows`: what its last run marked, None for nothing. `by`,
     `queue`: who asked for it, and which queue it is about, where its event is to say so.
-    `meanwhile`: who wants to know when the database is busy with it for long.
+    `onlooker`: who wants to know when the database is busy with it for long.
     """
 
     __slots__ = (
-        "_args", "_begin", "by", "follows", "loss", "meanwhile", "name", "queue", "reads", "single",
+        "_args", "_begin", "by", "follows", "loss", "name", "onlooker", "queue", "reads", "single",
     )  # fmt: skip
 
     def __init__(
@@ -196,7 +196,7 @@ class Op(Generic[T]):
         self.by = by
         self.queue = queue
         self.follows: Mark | None = None
-        self.meanwhile: Meanwhile | None = None
+        self.onlooker: Onlooker | None = None
         self._begin: Callable[..., Steps[T]] = begin
         self._args = args
 

@@ -17,7 +17,7 @@ from psycopg.pq import TransactionStatus
 
 from ..connections.psycopg import PlainCursor, execute
 from ..errors import CommitUnknown, StoreError
-from ..operation import Loss, Meanwhile, Op, Row, Statement
+from ..operation import Loss, Onlooker, Op, Row, Statement
 from ..sql import Queries
 from .own_connection import SESSION, OwnConnection
 
@@ -41,14 +41,14 @@ class Transaction:
         self._cursor = cursor
         self._now = 0
         self._prepare: bool | None = None
-        self._meanwhile: Meanwhile | None = None
+        self._onlooker: Onlooker | None = None
         self.woken: set[str] = set()
 
     def begin(self, op: Op[Any], lock_timeout: str, *, losable: bool) -> None:
         # What people ask is planned anew, for the tables as they are; what workers do is prepared,
         # their looks as well: to plan one takes several times as long as to run it.
         self._prepare = False if op.reads and op.loss is not Loss.WITH_WORKERS else None
-        self._meanwhile = op.meanwhile
+        self._onlooker = op.onlooker
         raw = self.raw
         settings: list[tuple[str, str]] = []
         if raw.pooled:
@@ -82,8 +82,8 @@ class Transaction:
             return []
         if statement.query is self._sql.notify_ended:
             return []  # whoever runs the operation tells it, now and then
-        if self._meanwhile is not None and statement.query.name in LONG:
-            self.raw.meanwhile = partial(self._meanwhile.begins, statement.query.name, idle=True)
+        if self._onlooker is not None and statement.query.name in LONG:
+            self.raw.meanwhile = partial(self._onlooker.begins, statement.query.name, idle=True)
         return execute(self._cursor, statement, self._prepare)
 
     def undo(self) -> None:

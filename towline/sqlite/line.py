@@ -55,8 +55,8 @@ def wait_in_line(
     turn: Turn, baton: Baton, connection: sqlite3.Connection, deadline: float
 ) -> int | None:
     """Wait for HOLD; or, at a standstill, for EXPRESS and the database. None: too late."""
-    if turn.meanwhile is not None:
-        turn.meanwhile.begins("wait in line", idle=True)
+    if turn.onlooker is not None:
+        turn.onlooker.begins("wait in line", idle=True)
     ticket = time.monotonic_ns()
     while not baton.take(ticket):
         ticket += 1

@@ -26,7 +26,7 @@ from itertools import compress, islice
 from typing import Final
 
 from ..errors import WriterBusy
-from ..operation import Meanwhile
+from ..operation import Onlooker
 from .file import open_lock_file
 from .holder import FREE, MAGIC, WAITING, WRITING, Holder, Record, describe, find_holder
 from .line import EXPRESS, HOLD, TICKETS, begin_patiently, wait_in_line
@@ -226,7 +226,7 @@ class Turn:
         self._held: list[Callable[[], None]] = []
         self._record: Record | None = None  # what we have written of the present turn
         self._byte = HOLD
-        self.meanwhile: Meanwhile | None = None  # who wants to know when it has to wait
+        self.onlooker: Onlooker | None = None  # who wants to know when it has to wait
 
     def acquire(
         self, connection: sqlite3.Connection, deadline: float, operation: str = "write"

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from ..errors import CommitUnknown, TowlineError, WriterBusy
-from ..operation import Loss, Meanwhile, Op, Row, Statement, drive, execute
+from ..operation import Loss, Onlooker, Op, Row, Statement, drive, execute
 from .errors import is_full, translate
 from .file import File
 from .instant import is_running, move, move_back
@@ -263,7 +263,7 @@ class Writer(Kept):
             if level != self._level:  # only possible between transactions, and 3 µs
                 connection.execute(f"PRAGMA synchronous = {level}")
                 self._level = level
-            self._turn.meanwhile = own.op.meanwhile
+            self._turn.onlooker = own.op.onlooker
             if not self._turn.acquire(connection, deadline, own.op.name):
                 raise self._lock.busy(own.op.name, own.patience)
         except sqlite3.Error as error:
@@ -292,8 +292,8 @@ class Writer(Kept):
         """Run a group in the open transaction and commit; what the database refused, if it did."""
         cursor = self._cursor
         run = partial(execute, cursor)
-        if own.op.meanwhile is not None:
-            run = partial(_execute_telling, own.op.meanwhile, run)
+        if own.op.onlooker is not None:
+            run = partial(_execute_telling, own.op.onlooker, run)
         try:
             if not own.others:
                 own.result = drive(own.op, run)
@@ -358,12 +358,12 @@ class Writer(Kept):
 
 
 def _execute_telling(
-    meanwhile: Meanwhile, run: Callable[[Statement], list[Row]], statement: Statement
+    onlooker: Onlooker, run: Callable[[Statement], list[Row]], statement: Statement
 ) -> list[Row]:
     if statement.query.name not in LONG:
         return run(statement)
-    meanwhile.begins(statement.query.name, idle=False)
+    onlooker.begins(statement.query.name, idle=False)
     try:
         return run(statement)
     finally:
-        meanwhile.ended()
+        onlooker.ended()

@@ -289,10 +289,11 @@ class TakeTurn:
     def begins(self, statement: str, *, idle: bool) -> None:
         """The database works, and slots may as well: as long as this thread is idle, or as the
         statement takes, or it would have to wait for the interpreter."""
-        to_slots = self._turns.ahead.to_slots
+        turns = self._turns
+        to_slots = turns.ahead.to_slots
         if to_slots.held_back:
             to_slots.let_go(None if idle else self._takes.get(statement, 0.0))
-        elif idle:
+        elif idle and not (turns.settings.shares or turns.gated):  # whose room this turn has counted
             self._collect.do(0.0)
         self._began = statement, time.thread_time()
 

@@ -42,7 +42,7 @@ from .unwritten import MOST_IN_TURN, Unwritten
 if TYPE_CHECKING:
     from ..app import Towline
     from ..app.declarations import Declarations
-    from ..operation import Meanwhile, Op
+    from ..operation import Onlooker, Op
     from ..store import Store
 
 T = TypeVar("T")
@@ -249,7 +249,7 @@ class Turns:
         self.deadline_set = True
         self.bell.set()
 
-    def take(self, meanwhile: Meanwhile) -> None:
+    def take(self, onlooker: Onlooker) -> None:
         """Take a turn, and tell when the database is busy with it."""
         now = time.monotonic()
         self._prefetch.begin_turn()  # what has ended says how much room there is
@@ -275,7 +275,7 @@ class Turns:
                 reports=reports, gated=self.gated, portions=portions, alone=alone,
                 freed=self.lookout.freed,
             )  # fmt: skip
-            op.meanwhile = meanwhile
+            op.onlooker = onlooker
             turn = self.run(op)
             if turn.alone and (waited := waiting(turn.claimed)):
                 self.has_strays = True  # unless their blockers can be read
