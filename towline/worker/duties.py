@@ -293,7 +293,7 @@ class TakeTurn:
         to_slots = turns.ahead.to_slots
         if to_slots.held_back:
             to_slots.let_go(None if idle else self._takes.get(statement, 0.0))
-        elif idle and not (turns.settings.shares or turns.gated):  # whose room this turn has counted
+        elif idle and not (turns.settings.shares or turns.gated):  # their room has been counted
             self._collect.do(0.0)
         self._began = statement, time.thread_time()
 
