@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,10 @@ import pytest
 
 from tests.sqlite.turns import Turns, WriterBusy
 from tests.until import until
+from towline import Towline
 from towline.sqlite.holder import Holder, describe
+from towline.sqlite.line import HOLD
+from towline.sqlite.lock import SAMPLE, open_baton
 
 ROOT = Path(__file__).resolve().parents[2]
 FAR = 30.0
@@ -512,3 +515,31 @@ def test_without_a_lock_file_turns_are_taken_by_retrying(
     lock.acquire(connection, far())
     connection.execute("COMMIT")
     lock.release()
+
+
+def foreign_at(database: Path) -> float:
+    """When a writer outside Towline was seen last, as the lock file says it."""
+    return open_baton(str(lock_file(database)), str(database)).read(HOLD).foreign_at
+
+
+def test_q12_who_closes_the_file_last_is_no_writer_outside_towline(tmp_path: Path) -> None:
+    """It copies the log into the file and removes it: nobody else need be given room for that."""
+    database = tmp_path / "app.db"
+
+    def write(number: int) -> None:
+        time.sleep(2 * SAMPLE)  # or the state of the log is not noted
+        app.pause(f"queue{number}")
+
+    for number in range(3):
+        app = Towline(f"sqlite:///{database}")
+        app.migrate()
+        write(number)
+        assert foreign_at(database) == 0.0
+        app.close()
+    app = Towline(f"sqlite:///{database}")
+    write(3)
+    with closing(sqlite3.connect(database)) as outside, outside:
+        outside.execute("CREATE TABLE mine (id INTEGER PRIMARY KEY)")
+    write(4)
+    assert foreign_at(database) > 0.0
+    app.close()

@@ -313,16 +313,18 @@ class Turn:
             if last.owed:
                 owed = last.owed - max(0.0, now - last.released)
                 if owed >= LEAST_REST:
+                    if self.onlooker is not None:
+                        self.onlooker.begins("rest", idle=True)
                     time.sleep(max(0.0, min(owed, deadline - time.monotonic())))
                 now = time.time()
                 owed = max(0.0, last.owed - max(0.0, now - last.released))
             # No process of ours writes while we hold the baton: if the log moved since the last
-            # turn or the database is taken, there is a writer outside Towline.
-            if last.log_modified and _log_state(self.lock.database) != (
-                last.log_modified,
-                last.log_size,
-            ):
-                foreign_at = now
+            # turn or the database is taken, there is a writer outside Towline. A log without
+            # anything in it is a new one: whoever closed the file last has removed it.
+            if last.log_modified:
+                log = _log_state(self.lock.database)
+                if log[1] and log != (last.log_modified, last.log_size):
+                    foreign_at = now
             if not self.begin(connection):
                 if baton.owner(EXPRESS) is None:
                     foreign_at = now
