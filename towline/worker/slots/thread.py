@@ -47,6 +47,7 @@ class ThreadSlots:
             deque()
         )  # claimed for free slots: a thread was called for each
         self._ahead: deque[Attempt] = deque()  # claimed ahead of them
+        self._behind = False  # there was more before they were done
         self._until = FOREVER  # when no more of those may begin
         self._calls: SimpleQueue[None] = SimpleQueue()  # for those asleep
         self._threads = 0
@@ -72,7 +73,8 @@ class ThreadSlots:
     def start_ahead(self, attempts: Sequence[Attempt]) -> None:
         with self._mutex:
             awake = self._threads - self._asleep
-            if 2 * len(self._ahead) >= len(attempts):  # there is more before they are done
+            self._behind = 2 * len(self._ahead) >= len(attempts)
+            if self._behind:  # there is more before they are done
                 self._crew = min(2 * self._crew, self._limit)
             elif self._crew > 1 and not awake:  # they were done before there was more
                 self._crew -= max(self._crew // 4, 1)
@@ -148,8 +150,11 @@ class ThreadSlots:
         return self._limit - max(self._left_behind - self._most_left_behind, 0)
 
     def _is_held_back(self) -> bool:
-        """A crew of several waits for more than the interpreter: it is in nobody's way."""
-        return self._crew == 1 and time.monotonic() >= self._until
+        """Handlers that need several threads, or more time than one has, wait for more than the
+        interpreter: they are in nobody's way."""
+        if self._crew > 1 or self._behind:
+            return False
+        return time.monotonic() >= self._until
 
     def _call_all(self, number: int) -> None:
         while number > 0 and self._call():
