@@ -179,8 +179,9 @@ def ended_job(verdict: Verdict, now: int) -> EndedJob:
     if not ending.started:
         return EndedJob(held.queue, held.task, outcome)
     began = ending.started_at or held.claimed_at
-    ran, waited = now - began, began - held.run_at
-    return EndedJob(held.queue, held.task, outcome, max(0, ran), max(0, waited))
+    return EndedJob(
+        held.queue, held.task, outcome, max(now - began, 0), max(began - held.run_at, 0)
+    )
 
 
 def _judge(store: Ground, ending: Ending, now: int) -> Verdict:

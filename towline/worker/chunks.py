@@ -215,13 +215,6 @@ class ChunkRun(Attempt, eq=False):
         self._ends.append((item, ending))
 
 
-def alone(attempt: Attempt) -> Attempt:
-    """As a slot takes it: a job of a chunk task that shares no chunk is one by itself."""
-    if attempt.task.chunk is None or isinstance(attempt, ChunkRun):
-        return attempt
-    return ChunkRun.of(attempt)
-
-
 def may_share(held: Claimed) -> bool:
     """Whether a claimed item may share a chunk: one that failed before would fail the others."""
     return not (held.used or held.lost)

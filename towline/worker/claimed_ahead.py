@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ..records import Claimed
 from .attempt import Attempt
-from .chunks import alone
+from .chunks import ChunkRun
 from .duty import NEVER
 from .lookout import Prefetch
 from .slots import Slots
@@ -40,7 +40,7 @@ class ToSlots:
     def add(self, attempts: Sequence[Attempt]) -> None:
         kinds: dict[str, list[Attempt]] = {}
         for attempt in attempts:
-            each = attempt if attempt.task.chunk is None else alone(attempt)
+            each = attempt if attempt.task.chunk is None else ChunkRun.of(attempt)  # it runs alone
             kinds.setdefault(attempt.task.slots, []).append(each)
         for kind, some in kinds.items():
             try:

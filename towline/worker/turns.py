@@ -27,7 +27,7 @@ from ..store.turn import Turn, waiting
 from ..times import MICRO
 from .announcements import Announcements, returned
 from .attempt import Attempt, Key
-from .chunks import ChunkRun, Chunks, LostItems, alone, may_share
+from .chunks import ChunkRun, Chunks, LostItems, may_share
 from .claimed_ahead import ClaimedAhead, ToSlots, begins_of
 from .duty import NEVER
 from .ending import MOST_SET_BACK, put_off
@@ -103,8 +103,8 @@ class Turns:
 
     def start(self, attempt: Attempt) -> None:
         """Give it to the slots of its kind; back to the database when they cannot take it."""
-        if attempt.task.chunk is not None:
-            attempt = alone(attempt)
+        if attempt.task.chunk is not None and not isinstance(attempt, ChunkRun):
+            attempt = ChunkRun.of(attempt)  # it runs alone
         try:
             self._slots[attempt.task.slots].start(attempt)
         except Exception as error:

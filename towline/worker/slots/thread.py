@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from queue import SimpleQueue
 
 from ..attempt import Attempt
+from ..duty import NEVER
 from . import Done, hand_back
 
 log = logging.getLogger("towline.worker")
@@ -28,7 +29,6 @@ LEFT_BEHIND = 32  # threads that handlers may keep after their time, or four for
 WATCH = 0.005  # seconds in which the line must get on, …
 SPANS = 2  # … so far that it is empty after so many more of them
 LOOKS = 50  # of the watch, at a line where nothing happens
-FOREVER = float("inf")
 
 
 class ThreadSlots:
@@ -43,12 +43,11 @@ class ThreadSlots:
         self._limit = limit
         self._done = done
         self._mutex = threading.Lock()
-        self._first: deque[Attempt] = (
-            deque()
-        )  # claimed for free slots: a thread was called for each
-        self._ahead: deque[Attempt] = deque()  # claimed ahead of them
+        # Claimed for free slots, and a thread was called for each; claimed ahead of them.
+        self._first: deque[Attempt] = deque()
+        self._ahead: deque[Attempt] = deque()
         self._behind = False  # there was more before they were done
-        self._until = FOREVER  # when no more of those may begin
+        self._until = NEVER  # when no more of what was claimed ahead may begin
         self._calls: SimpleQueue[None] = SimpleQueue()  # for those asleep
         self._threads = 0
         self._asleep = 0
@@ -202,7 +201,7 @@ class ThreadSlots:
             threading.Thread(target=self._watch, name="towline-watch", daemon=True).start()
             self._watched = True
         except RuntimeError:  # no room for it: all that there is may work
-            self._until = FOREVER
+            self._until = NEVER
             self._call_all(len(self._ahead))
 
     # ---- the caller has not
@@ -248,7 +247,7 @@ class ThreadSlots:
                     self._watched = False
                     return
                 if left > SPANS * gone:
-                    self._until = FOREVER
+                    self._until = NEVER
                     self._crew = min(self._crew + 1, self._limit)
                     self._call()
 
